@@ -19,14 +19,15 @@ const kubernetesOrder = 1000
 
 // Notes about Calico's policies.
 const (
-	noteOwnNode = "A pod whose egress a NetworkPolicy of Kubernetes isolates still reaches its own node. Calico and Cilium deny that without a rule. " +
-		"A ClusterNetworkPolicy with a Deny of nodes closes it (docs/SEMANTICS.md)."
 	noteSets   = "Selectors of rules also select Calico's NetworkSets and GlobalNetworkSets: the input must have all of them, or a Deny of their addresses is missing."
 	noteLate   = "Calico asks policies with an order above 1000, or without one, after NetworkPolicies of Kubernetes. Those with a Deny are now asked before: they also deny what a NetworkPolicy allows."
-	noteOrder  = "Policies with the same order are asked by name, namespace and kind, as by Calico 3.31. Older versions compare names that begin with the namespace."
 	noteCopies = "Calico's copies of NetworkPolicies of Kubernetes (knp.default...) are left out: felixlike reads the originals."
-	notePass   = "A Pass is converted to an Allow: after Calico's tier default, the profiles of namespaces allow everything, unless somebody changed them."
+	noteStaged = "Staged policies of Calico are left out: Calico does not enforce them."
 )
+
+// looserOrder is about GlobalNetworkPolicies and NetworkPolicies of one order, of which one has a Deny.
+const looserOrder = "A GlobalNetworkPolicy and a NetworkPolicy of Calico have the same order. They are converted in the order of their names. " +
+	"Some versions of Calico compare names that begin with the namespace, and ask them in another order: give them different orders."
 
 // calicoPolicy is a decoded policy.
 type calicoPolicy struct {
@@ -67,9 +68,6 @@ func (c *conversion) calico(documents []document) {
 		out := &converted{origin: c.row(p.at).Object, namespace: p.namespace, name: "calico-" + p.name, subjects: p.subjects, priority: priority}
 		out.ingress = p.ingress.convert(p.global || i <= lastIngress, priority)
 		out.egress = p.egress.convert(p.global || i <= lastEgress, priority)
-		if out.egress.isolates {
-			c.note(noteOwnNode)
-		}
 		c.emit(p.at, out.render())
 	}
 }
@@ -94,8 +92,8 @@ func (c *conversion) lastDeny(all []*calicoPolicy, of func(*calicoPolicy) *calic
 				if p.order >= kubernetesOrder {
 					c.note(noteLate)
 				}
-				if i > 0 && all[i-1].order == p.order || i+1 < len(all) && all[i+1].order == p.order {
-					c.note(noteOrder)
+				if slices.ContainsFunc(all, func(o *calicoPolicy) bool { return o.order == p.order && o.global != p.global }) {
+					c.loosen(looserOrder)
 				}
 			}
 			kept = append(kept, r)
@@ -128,6 +126,10 @@ func isCalico(r Ref, kinds ...string) bool {
 func (c *conversion) calicoPolicy(at int, d document, sets []calicoSet) *calicoPolicy {
 	row := c.row(at)
 	var spec calicoSpec
+	if len(d.spec) == 0 {
+		row.refuse("spec", "required")
+		return nil
+	}
 	for _, fault := range strict.Decode(d.spec, &spec) {
 		row.refuse(specField(fault.Field), "%s", reasonOf(fault))
 	}
@@ -142,6 +144,9 @@ func (c *conversion) calicoPolicy(at int, d document, sets []calicoSet) *calicoP
 	}
 	if p.global && p.namespace != "" {
 		row.refuse("metadata.namespace", "not allowed")
+	}
+	if !p.global && spec.NamespaceSelector != "" {
+		row.refuse("spec.namespaceSelector", "not allowed in a NetworkPolicy")
 	}
 	if !p.global && p.namespace == "" {
 		p.namespace = metav1.NamespaceDefault

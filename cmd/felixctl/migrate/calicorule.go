@@ -31,12 +31,16 @@ func (r *calicoRules) direction(all []json.RawMessage, name string) *calicoDirec
 	out := &calicoDirection{}
 	for i, raw := range all {
 		field := fmt.Sprintf("spec.%s[%d]", name, i)
-		one, skip, err := r.rule(raw, name == "egress")
+		one, action, err := r.rule(raw, name == "egress")
 		switch {
-		case skip:
+		case err == nil && action == "Log":
 			r.row.lose(field, "action Log has no counterpart, and changes no verdict: felixlike logs what other rules decide (docs/OPERATIONS.md)")
 		case err == nil:
-			out.rules = append(out.rules, one...)
+			out.rules = append(out.rules, one)
+			if action == "Pass" && !one.empty() {
+				r.row.loosen(field, "a Pass is converted to an Allow, because the profiles of namespaces allow everything. A tier behind the tier default is not asked: "+
+					"policies of it, BaselineAdminNetworkPolicies and ClusterNetworkPolicies of the tier Baseline may deny these packets")
+			}
 		case mayDeny(raw):
 			r.row.refuse(field, "%v, and the rule denies", err)
 			r.refused = true
@@ -57,38 +61,36 @@ func mayDeny(raw json.RawMessage) bool {
 	return err != nil || head.Action != "Allow" && head.Action != "Pass"
 }
 
-// rule converts a rule. skip is true for an action Log.
-func (r *calicoRules) rule(raw json.RawMessage, egress bool) (rules []rule, skip bool, err error) {
+// rule converts a rule, and returns its action in Calico. A rule with the action Log becomes none.
+func (r *calicoRules) rule(raw json.RawMessage, egress bool) (out rule, action string, err error) {
 	var in calicoRule
 	if faults := strict.Decode(raw, &in); len(faults) > 0 {
-		return nil, false, fmt.Errorf("%s %s", faults[0].Field, reasonOf(faults[0]))
+		return rule{}, "", errors.New(strings.TrimSpace(faults[0].Field + " " + reasonOf(faults[0])))
 	}
-	out := rule{action: antrea.Allow}
+	out = rule{action: antrea.Allow}
 	switch in.Action {
-	case "Allow":
-	case "Pass":
-		r.c.note(notePass)
+	case "Allow", "Pass":
 	case "Deny":
 		out.action = antrea.Drop
 	case "Log":
-		return nil, true, nil
+		return rule{}, in.Action, nil
 	default:
-		return nil, false, fmt.Errorf("action %q is not known", in.Action)
+		return rule{}, "", fmt.Errorf("action %q is not known", in.Action)
 	}
 	if field := in.unsupported(egress); field != "" {
-		return nil, false, fmt.Errorf("%s has no counterpart", field)
+		return rule{}, "", fmt.Errorf("%s has no counterpart", field)
 	}
 	peer := in.Source
 	if egress {
 		peer = in.Destination
 	}
 	if out.ports, err = in.ports(); err != nil {
-		return nil, false, err
+		return rule{}, "", err
 	}
 	if out.any, out.peers, err = r.peers(&peer, in.IPVersion); err != nil {
-		return nil, false, err
+		return rule{}, "", err
 	}
-	return []rule{out}, false, nil
+	return out, in.Action, nil
 }
 
 // unsupported returns a field of the rule that is set and has no counterpart, or "".
@@ -128,7 +130,8 @@ func (r *calicoRule) unsupported(egress bool) string {
 
 // peers converts the peer of a rule.
 func (r *calicoRules) peers(e *calicoEntity, version int) (everyone bool, peers []peer, err error) {
-	selects := e.Selector != "" || e.NamespaceSelector != ""
+	// In a namespace, notSelector alone selects pods of the namespace: any field that selects limits the peers to it.
+	selects := e.Selector != "" || e.NamespaceSelector != "" || e.NotSelector != "" && r.scope.namespace != ""
 	blocks := len(e.Nets) > 0 || len(e.NotNets) > 0 || version != 0
 	switch {
 	case e.NotSelector != "" && !selects:
@@ -166,7 +169,8 @@ func (r *calicoRules) peers(e *calicoEntity, version int) (everyone bool, peers 
 	return false, peers, err
 }
 
-// netPeers returns the prefixes of one IP version, or of both for 0, without others. No prefix stands for all addresses.
+// netPeers returns the prefixes of one IP version, or of both for 0, without others. No prefix stands for all addresses. As in
+// Calico, a rule with notNets is for IP versions alone of which notNets has a prefix (felix/rules/policy.go).
 func netPeers(nets, not []string, version int) ([]peer, error) {
 	if version != 0 && version != 4 && version != 6 {
 		return nil, fmt.Errorf("ipVersion %d is not known", version)
@@ -184,7 +188,8 @@ func netPeers(nets, not []string, version int) ([]peer, error) {
 	}
 	var peers []peer
 	for _, prefix := range of {
-		if version == 4 && !prefix.Addr().Is4() || version == 6 && prefix.Addr().Is4() {
+		sameVersion := func(p netip.Prefix) bool { return p.Addr().Is4() == prefix.Addr().Is4() }
+		if version == 4 && !prefix.Addr().Is4() || version == 6 && prefix.Addr().Is4() || len(except) > 0 && !slices.ContainsFunc(except, sameVersion) {
 			continue
 		}
 		if p := block(prefix, except); p != nil {
@@ -237,6 +242,10 @@ func (r *calicoRule) ports() ([]networkingv1.NetworkPolicyPort, error) {
 	}
 	var all []networkingv1.NetworkPolicyPort
 	for _, p := range r.Destination.Ports {
+		if p.String() == "0:65535" {
+			all = append(all, protocolPort(protocol))
+			continue
+		}
 		first, last, name, err := calicoPort(p)
 		switch {
 		case err != nil:
@@ -261,8 +270,10 @@ func calicoPort(p intstr.IntOrString) (first, last int32, name string, err error
 		to, errTo = strconv.ParseUint(high, 10, 16)
 	}
 	switch {
-	case errFrom == nil && errTo == nil && from <= to && to > 0:
-		return int32(max(from, 1)), int32(to), "", nil
+	case errFrom == nil && errTo == nil && from == 0:
+		return 0, 0, "", fmt.Errorf("port 0 of %q has no counterpart", text)
+	case errFrom == nil && errTo == nil && from <= to:
+		return int32(from), int32(to), "", nil
 	case isRange || p.Type == intstr.Int || errFrom == nil:
 		return 0, 0, "", fmt.Errorf("%q is no port and no range of ports", text)
 	}

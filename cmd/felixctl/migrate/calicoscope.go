@@ -100,14 +100,22 @@ func (s calicoScope) sets(all []calicoSet, selector, not, namespaces string) ([]
 	if err != nil {
 		return nil, err
 	}
-	spaces, err := termsOf(namespaces, "")
+	e, err := parseSelector(namespaces)
+	if err != nil {
+		return nil, err
+	}
+	if strings.TrimSpace(namespaces) != "" {
+		// all() means all namespaces. Another selector is one of labels pcns.LABEL, which a global set has not: "!has(LABEL)" selects it too.
+		e.replaceAll(leaf(calicoNamespace, metav1.LabelSelectorOpExists).leaf)
+	}
+	spaces, err := e.terms(false)
 	if err != nil {
 		return nil, err
 	}
 	var found []calicoSet
 	for _, set := range all {
 		switch {
-		case global && set.namespace != "", namespaces != "" && set.namespace == "":
+		case global && set.namespace != "":
 			continue
 		case !global && namespaces == "" && s.namespace != "" && set.namespace != s.namespace:
 			continue
@@ -117,11 +125,14 @@ func (s calicoScope) sets(all []calicoSet, selector, not, namespaces string) ([]
 			if key := unknownKey(labels, func(k string) bool { return strings.HasPrefix(k, calicoNamespacePrefix) }); key != "" {
 				return nil, fmt.Errorf("whether label %s selects NetworkSet %s/%s is not known", key, set.namespace, set.name)
 			}
-			if key := unknownKey(spaces, func(k string) bool { return k != calicoName && k != kubernetesName }); key != "" {
+			if key := unknownKey(spaces, func(k string) bool { return k != calicoName && k != kubernetesName && k != calicoNamespace }); key != "" {
 				return nil, fmt.Errorf("whether label %s of namespaces selects NetworkSet %s/%s is not known", key, set.namespace, set.name)
 			}
 		}
-		name := map[string]string{calicoName: set.namespace, kubernetesName: set.namespace}
+		name := map[string]string{}
+		if set.namespace != "" {
+			name = map[string]string{calicoName: set.namespace, kubernetesName: set.namespace, calicoNamespace: set.namespace}
+		}
 		if !matches(labels, set.labels) || !matches(spaces, name) {
 			continue
 		}

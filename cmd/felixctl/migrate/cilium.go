@@ -2,6 +2,7 @@ package migrate
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -16,7 +17,11 @@ import (
 // policy has a priority of its own, since felixlike reports equal ones.
 const ciliumAllow = lastPriority / 2
 
-const noteOutside = "Prefixes and the entity world of Cilium do not match pods and nodes of the cluster: the prefixes of --cluster-cidr are left out of them. They must cover all pods and nodes."
+const (
+	noteOutside = "Prefixes and the entity world of Cilium do not match pods and nodes of the cluster: the prefixes of --cluster-cidr are left out of them. " +
+		"They must cover all pods and nodes, and nothing else: a Deny leaves them out too."
+	noteSettings = "The conversion is right for Cilium with policyEnforcementMode default, without policyCIDRMatchMode, and with localhost always allowed (the defaults)."
+)
 
 func isCilium(r Ref) bool {
 	return r.APIVersion == "cilium.io/v2" && (r.Kind == "CiliumNetworkPolicy" || r.Kind == "CiliumClusterwideNetworkPolicy")
@@ -24,6 +29,7 @@ func isCilium(r Ref) bool {
 
 // cilium converts a policy of Cilium.
 func (c *conversion) cilium(at int, d document) {
+	c.note(noteSettings)
 	row := c.row(at)
 	for _, name := range d.others {
 		row.refuse(name, "has no counterpart")
@@ -100,7 +106,7 @@ func (r *ciliumRules) entry(raw json.RawMessage, out *converted) bool {
 		r.refuse("endpointSelector", "required")
 		return false
 	}
-	s, err := r.scope.selection(*spec.EndpointSelector)
+	s, err := r.scope.selection(*spec.EndpointSelector, false)
 	if err == nil && out.namespace != "" && s.namespaces != nil {
 		err = fmt.Errorf("a selector of namespaces inside the namespace of the policy has no counterpart")
 	}
@@ -111,9 +117,6 @@ func (r *ciliumRules) entry(raw json.RawMessage, out *converted) bool {
 	out.subjects = []selection{s}
 	out.ingress = r.direction(spec.Ingress, spec.IngressDeny, spec.EnableDefaultDeny.Ingress, "ingress", out.namespace)
 	out.egress = r.direction(spec.Egress, spec.EgressDeny, spec.EnableDefaultDeny.Egress, "egress", out.namespace)
-	if out.egress.isolates {
-		r.c.note(noteOwnNode)
-	}
 	return !r.refused
 }
 
@@ -148,11 +151,19 @@ func (r *ciliumRules) rules(all []json.RawMessage, name string, action antrea.Ac
 		if deny {
 			field = fmt.Sprintf("%sDeny[%d]", name, i)
 		}
+		if requires(raw) {
+			// Requirements add no peers, and bind the rules of all policies (IngressRule in pkg/policy/api/ingress.go of Cilium).
+			r.refuse(field, "fromRequires and toRequires have no counterpart, and restrict the rules of all policies")
+			continue
+		}
 		one, err := r.rule(raw, name == "egress", deny)
 		switch {
 		case err == nil:
 			one.action = action
 			out = append(out, one)
+			if deny && name == "ingress" && one.matchesNodes() {
+				r.row.loosen(r.field+"."+field, "packets from a pod's own node to the pod always pass; this rule denies them")
+			}
 		case deny:
 			r.refuse(field, "%v, and the rule denies", err)
 		default:
@@ -160,6 +171,17 @@ func (r *ciliumRules) rules(all []json.RawMessage, name string, action antrea.Ac
 		}
 	}
 	return withoutEmpty(out)
+}
+
+// requires reports whether a rule has requirements.
+func requires(raw json.RawMessage) bool {
+	var members map[string]json.RawMessage
+	if json.Unmarshal(raw, &members) != nil {
+		return false
+	}
+	_, from := members["fromRequires"]
+	_, to := members["toRequires"]
+	return from || to
 }
 
 // ciliumScope is where selectors of a policy select: in its namespace, or in all for a clusterwide policy.
@@ -170,10 +192,16 @@ const (
 	ciliumNamespacePrefix = "io.cilium.k8s.namespace.labels."
 )
 
+// needsLabel reports whether a requirement holds only where the label is.
+func needsLabel(r metav1.LabelSelectorRequirement) bool {
+	return r.Operator == metav1.LabelSelectorOpIn || r.Operator == metav1.LabelSelectorOpExists
+}
+
 // selection returns the pods that a selector of Cilium selects. A selector that names no namespace selects in the
 // namespace of the policy.
-func (s ciliumScope) selection(in metav1.LabelSelector) (selection, error) {
+func (s ciliumScope) selection(in metav1.LabelSelector, peer bool) (selection, error) {
 	var all, pods, namespaces term
+	hasNamespace := false
 	for key, value := range in.MatchLabels {
 		all = append(all, metav1.LabelSelectorRequirement{Key: key, Operator: metav1.LabelSelectorOpIn, Values: []string{value}})
 	}
@@ -188,6 +216,7 @@ func (s ciliumScope) selection(in metav1.LabelSelector) (selection, error) {
 		name, ofNamespace := strings.CutPrefix(r.Key, ciliumNamespacePrefix)
 		switch {
 		case r.Key == ciliumNamespace:
+			hasNamespace = true
 			r.Key = kubernetesName
 			namespaces = append(namespaces, r)
 		case ofNamespace:
@@ -198,6 +227,10 @@ func (s ciliumScope) selection(in metav1.LabelSelector) (selection, error) {
 		default:
 			pods = append(pods, r)
 		}
+	}
+	// Cilium then adds no label that only pods have: https://github.com/cilium/cilium/blob/main/pkg/k8s/apis/cilium.io/utils/utils.go.
+	if unbound := hasNamespace || s.namespace != "" && len(namespaces) > 0; peer && unbound && !slices.ContainsFunc(slices.Concat(pods, namespaces), needsLabel) {
+		return selection{}, errors.New("a selector of namespaces that only excludes has no counterpart: it also matches nodes and addresses outside the cluster")
 	}
 	out := selection{pods: pods.selector()}
 	if s.namespace == "" || len(namespaces) > 0 {

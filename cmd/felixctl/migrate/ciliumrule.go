@@ -30,7 +30,7 @@ func (r *ciliumRules) rule(raw json.RawMessage, egress, deny bool) (rule, error)
 		in = i.peers()
 	}
 	if len(faults) > 0 {
-		return rule{}, fmt.Errorf("%s %s", faults[0].Field, reasonOf(faults[0]))
+		return rule{}, errors.New(strings.TrimSpace(faults[0].Field + " " + reasonOf(faults[0])))
 	}
 	var out rule
 	var err error
@@ -50,9 +50,11 @@ func (r *ciliumRules) rule(raw json.RawMessage, egress, deny bool) (rule, error)
 		// A rule without any peer matches nothing, and one with ports alone matches all peers.
 		out.any = len(in.Ports) > 0
 		return out, nil
+	case deny && in.selectNothing():
+		return rule{}, errors.New("an empty list of peers has no counterpart: in some versions of Cilium it matches all")
 	case in.Endpoints != nil:
 		for _, s := range *in.Endpoints {
-			found, err := r.scope.selection(s)
+			found, err := r.scope.selection(s, true)
 			if err != nil {
 				return rule{}, err
 			}
@@ -178,6 +180,8 @@ func ciliumPortsOf(all []ciliumPorts) ([]networkingv1.NetworkPolicyPort, error) 
 func ciliumPort(protocol corev1.Protocol, text string, end int32) (networkingv1.NetworkPolicyPort, error) {
 	number, err := strconv.ParseUint(text, 10, 16)
 	switch {
+	case err == nil && len(text) > 1 && text[0] == '0':
+		return networkingv1.NetworkPolicyPort{}, fmt.Errorf("port %q is an octal number for Cilium: write it without the 0", text)
 	case text == "" || err == nil && number == 0 && end == 0:
 		return protocolPort(protocol), nil
 	case err == nil && number > 0 && end == 0:

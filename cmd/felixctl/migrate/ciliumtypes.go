@@ -34,6 +34,12 @@ type ciliumPeers struct {
 	Ports     []ciliumPorts
 }
 
+// selectNothing reports whether all lists of peers are empty.
+func (p ciliumPeers) selectNothing() bool {
+	return (p.Endpoints == nil || len(*p.Endpoints) == 0) && (p.CIDRs == nil || len(*p.CIDRs) == 0) &&
+		(p.CIDRSets == nil || len(*p.CIDRSets) == 0) && (p.Entities == nil || len(*p.Entities) == 0)
+}
+
 type ciliumIngress struct {
 	FromEndpoints *[]metav1.LabelSelector `json:"fromEndpoints,omitempty"`
 	FromCIDR      *[]string               `json:"fromCIDR,omitempty"`

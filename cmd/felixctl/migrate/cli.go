@@ -25,12 +25,12 @@ func Command() *cobra.Command {
   Antrea   its kinds of crd.antrea.io/v1beta1 are taken as they are
 
 A rule that allows and has no counterpart is left out. An object with a rule that denies and has no counterpart
-is left out as a whole. Both are named.
+is left out as a whole. Both are named. Lines with ALLOWS MORE name what may be allowed although an original denies it.
 
-Exit codes: 0 everything was converted; 1 something was not; 2 the command failed.`,
+Exit codes: 0 everything was converted, and nothing more is allowed; 1 otherwise; 2 the command failed.`,
 		Example: `  felixctl migrate check -f policies/
   felixctl migrate convert -f policies/ > converted.yaml && felixctl preview -f converted.yaml
-  kubectl get -A -o yaml networkpolicies.crd.projectcalico.org,globalnetworkpolicies.crd.projectcalico.org,networksets.crd.projectcalico.org,globalnetworksets.crd.projectcalico.org,networkpolicies.networking.k8s.io | felixctl migrate check -f -`,
+  kubectl get -A -o yaml networkpolicies.crd.projectcalico.org,globalnetworkpolicies.crd.projectcalico.org,networksets.crd.projectcalico.org,globalnetworksets.crd.projectcalico.org,hostendpoints.crd.projectcalico.org,networkpolicies.networking.k8s.io | felixctl migrate check -f -`,
 	}
 	c.AddCommand(checkCommand(), convertCommand())
 	return c
@@ -164,7 +164,11 @@ func printLosses(w io.Writer, r *Result) error {
 	var out strings.Builder
 	for _, o := range r.Objects {
 		for _, l := range o.Losses {
-			fmt.Fprintf(&out, "lost: %s: %s\n", o.Object, l)
+			begin := "lost: "
+			if l.AllowsMore {
+				begin, l.AllowsMore = allowsMore, false
+			}
+			fmt.Fprintf(&out, "%s%s: %s\n", begin, o.Object, l)
 		}
 	}
 	if _, err := io.WriteString(w, out.String()); err != nil {
@@ -173,11 +177,15 @@ func printLosses(w io.Writer, r *Result) error {
 	return printNotes(w, r)
 }
 
+// printNotes prints the differences of many objects. What may be allowed more comes last, so that it stays on the screen.
 func printNotes(w io.Writer, r *Result) error {
+	var out strings.Builder
 	for _, n := range r.Notes {
-		if _, err := fmt.Fprintln(w, "note:", n); err != nil {
-			return err
-		}
+		fmt.Fprintln(&out, "note:", n)
 	}
-	return nil
+	for _, text := range r.AllowsMore {
+		fmt.Fprintln(&out, allowsMore+text)
+	}
+	_, err := io.WriteString(w, out.String())
+	return err
 }

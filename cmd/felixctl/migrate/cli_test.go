@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/util/validation"
+
 	"github.com/felixlike/felixlike/felixlike/report"
 )
 
@@ -47,6 +49,73 @@ func TestCommands(t *testing.T) {
 	}
 }
 
+// TestAllowsMore: if a packet may be allowed that an original denies, the commands say so last and end with exit code 1,
+// though every object was converted.
+func TestAllowsMore(t *testing.T) {
+	const np = "{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {name: k, namespace: shop}, spec: {podSelector: {}, "
+	for name, test := range map[string]struct{ text, want string }{
+		"own node, Calico":     {strings.Replace(calicoText, "ingress: [%]", "types: [Egress]", 1), "reaches its own node, on every port"},
+		"own node, Cilium":     {strings.Replace(ciliumText, "ingress", "egress", 1), "The policies: default/cilium-a"},
+		"own node, Kubernetes": {np + "egress: [{to: [{podSelector: {}}]}]}}", "The policies: shop/k"},
+		"block":                {ciliumText + "---\n" + np + "ingress: [{from: [{ipBlock: {cidr: 10.0.0.0/8}}]}]}}", "under Cilium, a block matches no pods"},
+		"node of the pod":      {strings.Replace(ciliumText, "ingress: [{}]", "ingressDeny: [{fromEntities: [all]}]", 1), "own node to the pod always pass"},
+		"pass":                 {strings.Replace(calicoText, "%", "{action: Pass}", 1), "a Pass is converted to an Allow"},
+		"order": {
+			strings.Replace(calicoText, "%", "{action: Deny, source: {nets: [10.0.0.1]}}, {action: Allow}", 1) +
+				"---\n{apiVersion: projectcalico.org/v3, kind: GlobalNetworkPolicy, metadata: {name: g}, spec: {types: [Ingress]}}", "have the same order",
+		},
+	} {
+		_, problems, err := run(test.text, "convert", "-f", "-")
+		if !errors.Is(err, report.ErrNotInOrder) || !strings.Contains(problems, allowsMore) || !strings.Contains(problems, test.want) {
+			t.Errorf("%s: convert: %v\n%s", name, err, problems)
+		}
+		out, _, err := run(test.text, "check", "-f", "-", "-o", "json")
+		if !errors.Is(err, report.ErrNotInOrder) || !strings.Contains(out, `"allowsMore": `) {
+			t.Errorf("%s: check: %v\n%s", name, err, out)
+		}
+	}
+	for spec, want := range map[string]string{
+		"":                                   "spec: required",
+		", spec: x":                          "spec: wrong type",
+		", spec: {ingress: [x]}":             "spec.ingress[0]: wrong type",
+		", Spec: {ingress: []}":              "Spec: has no counterpart",
+		", spec: {selector: \"a == 'b c'\"}": "If the API server refuses it too, it denies nothing",
+	} {
+		text := strings.Replace(calicoText, ", spec: {ingress: [%]}", spec, 1)
+		if _, problems, err := run(text, "convert", "-f", "-"); !errors.Is(err, report.ErrNotInOrder) || !strings.Contains(problems, allowsMore) || !strings.Contains(problems, want) {
+			t.Errorf("%q: %v\n%s", spec, err, problems)
+		}
+	}
+	if _, problems, err := run(np+"ingress: []}}", "convert", "-f", "-"); err != nil || problems != "" {
+		t.Errorf("nothing is allowed more: %v\n%s", err, problems)
+	}
+}
+
+// TestLongNames: names that become too long are shortened, and stay different.
+func TestLongNames(t *testing.T) {
+	long := strings.Repeat("a", 243) + ".bbb"
+	var all []string
+	for _, end := range []string{"c", "d"} {
+		all = append(all, strings.Replace(strings.Replace(calicoText, "%", "", 1), "name: a", "name: "+long+end, 1))
+	}
+	out, _, err := run(strings.Join(all, "---\n"), "convert", "-f", "-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := map[string]bool{}
+	for line := range strings.Lines(out) {
+		if name, is := strings.CutPrefix(strings.TrimSpace(line), "name: "); is {
+			names[name] = true
+			if faults := validation.IsDNS1123Subdomain(name); len(faults) > 0 {
+				t.Error(name, faults)
+			}
+		}
+	}
+	if len(names) != 2 {
+		t.Errorf("%d names", len(names))
+	}
+}
+
 // TestWrongInput: input that cannot be read as a whole is an error, and nothing of it is converted.
 func TestWrongInput(t *testing.T) {
 	allow := strings.Replace(calicoText, "%", "", 1)
@@ -54,6 +123,9 @@ func TestWrongInput(t *testing.T) {
 		"":                      "no policy",
 		"{kind: NetworkPolicy}": "kind and apiVersion are required",
 		"a: [":                  "document 1",
+		"hello":                 "a document must not be string",
+		"[1]":                   "a document must not be array",
+		"{apiVersion: v1, kind: Pod, metadata: x}":                "metadata must not be string",
 		"{apiVersion: v1, kind: List, items: [{apiVersion: v1}]}": "items[0]",
 		allow + "---\n" + allow:                                   "twice in the input",
 		allow + "---\n" + ciliumText:                              "of Calico and of Cilium",

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
@@ -34,6 +35,10 @@ func convert(documents []document, options Options) (*Result, error) {
 			c.note(noteCopies)
 			continue
 		}
+		if isCalico(d.ref, "StagedNetworkPolicy", "StagedGlobalNetworkPolicy", "StagedKubernetesNetworkPolicy") {
+			c.note(noteStaged)
+			continue
+		}
 		if seen[d.ref] {
 			return nil, fmt.Errorf("%s is twice in the input", d.ref)
 		}
@@ -44,8 +49,9 @@ func convert(documents []document, options Options) (*Result, error) {
 	if len(all) == 0 {
 		return nil, errors.New("the input has no policy of Calico, Cilium, Antrea or Kubernetes")
 	}
+	c.fromCilium = slices.ContainsFunc(all, func(d document) bool { return isCilium(d.ref) })
 	if slices.ContainsFunc(all, func(d document) bool { return isCalico(d.ref, "NetworkPolicy", "GlobalNetworkPolicy") }) {
-		if slices.ContainsFunc(all, func(d document) bool { return isCilium(d.ref) }) {
+		if c.fromCilium {
 			return nil, errors.New("the input has policies of Calico and of Cilium: convert them one after the other")
 		}
 		c.calico(all)
@@ -59,8 +65,14 @@ func convert(documents []document, options Options) (*Result, error) {
 			if err := c.keep(i, d.raw); err != nil {
 				return nil, err
 			}
-		default:
+			if c.fromCilium && d.ref.APIVersion == networkingv1.SchemeGroupVersion.String() {
+				c.foreignBlocks(i, d.raw)
+			}
+		case isPolicy(d.ref) || isCalico(d.ref, "HostEndpoint", "Profile"):
 			c.row(i).refuse("kind", "%s of %s has no counterpart", d.ref.Kind, d.ref.APIVersion)
+		default:
+			// A tier or a group has no verdicts of its own. The policies that use it are named.
+			c.row(i).lose("kind", "%s of %s has no counterpart", d.ref.Kind, d.ref.APIVersion)
 		}
 	}
 	owners := map[Ref]int{}
@@ -77,19 +89,22 @@ func convert(documents []document, options Options) (*Result, error) {
 
 // concerns reports whether an object of the input is about policy.
 func concerns(r Ref) bool {
+	if isPolicy(r) {
+		return true
+	}
 	switch groupOf(r.APIVersion) {
 	case "projectcalico.org", "crd.projectcalico.org":
-		return slices.Contains([]string{"NetworkPolicy", "GlobalNetworkPolicy", "NetworkSet", "GlobalNetworkSet", "HostEndpoint", "Profile"}, r.Kind) ||
-			r.Kind == "Tier" && r.Name != "default"
+		return slices.Contains([]string{"NetworkSet", "GlobalNetworkSet", "HostEndpoint", "Profile"}, r.Kind) || r.Kind == "Tier" && r.Name != "default"
 	case "cilium.io":
-		return strings.HasSuffix(r.Kind, "NetworkPolicy") || r.Kind == "CiliumCIDRGroup"
+		return r.Kind == "CiliumCIDRGroup"
 	case antrea.GroupName:
-		return strings.HasSuffix(r.Kind, "NetworkPolicy") || strings.HasSuffix(r.Kind, "Group") || r.Kind == "Tier"
-	case "networking.k8s.io", "policy.networking.k8s.io":
-		return strings.HasSuffix(r.Kind, "NetworkPolicy")
+		return strings.HasSuffix(r.Kind, "Group") || r.Kind == "Tier"
 	}
 	return false
 }
+
+// isPolicy reports whether a kind is one of policies, whatever its API group, and also if its case is wrong.
+func isPolicy(r Ref) bool { return strings.HasSuffix(strings.ToLower(r.Kind), "networkpolicy") }
 
 // isTaken reports whether felixlike reads the kind.
 func isTaken(r Ref) bool {

@@ -3,6 +3,7 @@ package migrate
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -134,7 +135,10 @@ func objects(raw json.RawMessage) ([]document, error) {
 		Spec  json.RawMessage   `json:"spec"`
 		Specs json.RawMessage   `json:"specs"`
 	}
-	if err := json.Unmarshal(raw, &head); err != nil {
+	var mismatch *json.UnmarshalTypeError
+	if err := json.Unmarshal(raw, &head); errors.As(err, &mismatch) {
+		return nil, fmt.Errorf("no object of Kubernetes: %s must not be %s", cmp.Or(mismatch.Field, "a document"), mismatch.Value)
+	} else if err != nil {
 		return nil, err
 	}
 	if head.Kind == "" || head.APIVersion == "" {

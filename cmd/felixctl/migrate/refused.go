@@ -1,8 +1,13 @@
 package migrate
 
 import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
 	"slices"
+	"strings"
 
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/felixlike/felixlike/felixlike/antrea"
@@ -35,9 +40,71 @@ func (c *conversion) refused(owners map[Ref]int) error {
 		if !found {
 			return p
 		}
-		c.row(at).lose(p.Field, "felixlike refuses it: %s", p.Reason)
+		if row := c.row(at); slices.Contains(row.Becomes, row.Object) {
+			row.lose(p.Field, "felixlike refuses it: %s", p.Reason)
+		} else {
+			row.loosen(p.Field, "felixlike refuses what it converts to: %s. If the API server refuses it too, it denies nothing", p.Reason)
+		}
 	}
+	c.ownNode(events)
 	return nil
+}
+
+// ownNode says which policies leave their pods' own node open: no NetworkPolicy of Kubernetes denies it (docs/SEMANTICS.md).
+func (c *conversion) ownNode(events []datastore.Event) {
+	var names []string
+	for _, e := range events {
+		if set, is := e.(datastore.NetworkPolicySet); is && slices.Contains(set.Policy.Spec.PolicyTypes, networkingv1.PolicyTypeEgress) {
+			names = append(names, set.Policy.Namespace+"/"+set.Policy.Name)
+		}
+	}
+	if len(names) == 0 {
+		return
+	}
+	slices.Sort(names)
+	c.loosen("Each pod whose egress a NetworkPolicy of Kubernetes isolates still reaches its own node, on every port. Calico and Cilium deny that without a rule. " +
+		"A ClusterNetworkPolicy with a Deny of nodes closes it (docs/SEMANTICS.md). The policies: " + strings.Join(names, ", "))
+}
+
+// foreignBlocks names ipBlocks of a NetworkPolicy that match pods and nodes of the cluster here, but not under Cilium:
+// https://docs.cilium.io/en/stable/network/kubernetes/policy/ and issue 9209 of Cilium.
+func (c *conversion) foreignBlocks(at int, raw json.RawMessage) {
+	var policy networkingv1.NetworkPolicy
+	if err := json.Unmarshal(raw, &policy); err != nil {
+		return // named by refused
+	}
+	check := func(field string, peers []networkingv1.NetworkPolicyPeer) {
+		for i, p := range peers {
+			if p.IPBlock != nil && !c.isOutside(p.IPBlock) {
+				c.row(at).loosen(fmt.Sprintf("%s[%d].ipBlock", field, i), "under Cilium, a block matches no pods, and by default no nodes. Here it matches those with an address "+
+					"in it: add the prefixes of pods and nodes to its except. With --cluster-cidr, only blocks with such addresses are named")
+			}
+		}
+	}
+	for i, r := range policy.Spec.Ingress {
+		check(fmt.Sprintf("spec.ingress[%d].from", i), r.From)
+	}
+	for i, r := range policy.Spec.Egress {
+		check(fmt.Sprintf("spec.egress[%d].to", i), r.To)
+	}
+}
+
+// isOutside reports whether a block has no address of the cluster.
+func (c *conversion) isOutside(b *networkingv1.IPBlock) bool {
+	of, err := prefixes([]string{b.CIDR})
+	except, errExcept := prefixes(b.Except)
+	if err != nil || errExcept != nil {
+		return false
+	}
+	known := false
+	for _, p := range c.options.ClusterCIDRs {
+		known = known || p.Addr().Is4() == of[0].Addr().Is4()
+		covers := func(e netip.Prefix) bool { return e.Bits() <= p.Bits() && e.Overlaps(p) }
+		if p.Overlaps(of[0]) && !slices.ContainsFunc(except, covers) {
+			return false
+		}
+	}
+	return known
 }
 
 // ownerOf returns the object of the input that became the object of a problem.

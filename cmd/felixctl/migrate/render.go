@@ -1,10 +1,14 @@
 package migrate
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
+	"strings"
 
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/felixlike/felixlike/felixlike/antrea"
 )
@@ -61,9 +65,19 @@ func (p *converted) render() []metav1.Object {
 
 func (p *converted) meta(suffix string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{
-		Namespace: p.namespace, Name: p.name + suffix,
+		Namespace: p.namespace, Name: shortened(p.name + suffix),
 		Annotations: map[string]string{OriginAnnotation: p.origin.String()},
 	}
+}
+
+// shortened returns a name that the API server takes: a longer one ends in a hash of the whole.
+func shortened(name string) string {
+	if len(name) <= validation.DNS1123SubdomainMaxLength {
+		return name
+	}
+	sum := sha256.Sum256([]byte(name))
+	end := "-" + hex.EncodeToString(sum[:4])
+	return strings.TrimRight(name[:validation.DNS1123SubdomainMaxLength-len(end)], ".-") + end
 }
 
 // kubernetes returns a NetworkPolicy for each subject.

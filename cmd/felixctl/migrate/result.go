@@ -3,6 +3,7 @@ package migrate
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -13,7 +14,10 @@ import (
 type Result struct {
 	// Objects are the objects of the input, in its order.
 	Objects []Object `json:"objects"`
-	// Notes are differences that no single object shows.
+	// AllowsMore are packets that may be allowed although the originals deny them, for reasons that concern many objects. Those that
+	// concern one object are among its losses.
+	AllowsMore []string `json:"allowsMore,omitempty"`
+	// Notes are differences that no single object shows, and what the conversion takes for granted.
 	Notes []string `json:"notes,omitempty"`
 	// output are the objects for felixlike: those that were converted, and those that it takes as they are.
 	output []any
@@ -32,15 +36,24 @@ type Loss struct {
 	Field string `json:"field,omitempty"`
 	// Reason says why, and the effect.
 	Reason string `json:"reason"`
+	// AllowsMore: packets may be allowed although the original denies them.
+	AllowsMore bool `json:"allowsMore,omitempty"`
 }
 
 // String returns the loss as one line.
 func (l Loss) String() string {
-	if l.Field == "" {
-		return l.Reason
+	text := l.Reason
+	if l.Field != "" {
+		text = l.Field + ": " + text
 	}
-	return l.Field + ": " + l.Reason
+	if l.AllowsMore {
+		return allowsMore + text
+	}
+	return text
 }
+
+// allowsMore begins each line about packets that may be allowed although the originals deny them.
+const allowsMore = "ALLOWS MORE: "
 
 // Ref names an object.
 type Ref struct {
@@ -63,8 +76,11 @@ func (r Ref) String() string {
 	return r.Kind + "." + group + " " + name
 }
 
-// Complete reports whether nothing is lost.
+// Complete reports whether nothing is lost, and no packet may be allowed that an original denies.
 func (r *Result) Complete() bool {
+	if len(r.AllowsMore) > 0 {
+		return false
+	}
 	for _, o := range r.Objects {
 		if len(o.Losses) > 0 {
 			return false
@@ -77,7 +93,9 @@ func (r *Result) Complete() bool {
 type conversion struct {
 	options Options
 	result  Result
-	notes   map[string]bool
+	// fromCilium: the input has policies of Cilium.
+	fromCilium bool
+	notes      map[string]bool
 	// policies is the number of converted policies of Cilium.
 	policies int
 }
@@ -90,6 +108,13 @@ func (c *conversion) note(text string) {
 	}
 }
 
+// loosen says once that packets may be allowed although the originals deny them.
+func (c *conversion) loosen(text string) {
+	if !slices.Contains(c.result.AllowsMore, text) {
+		c.result.AllowsMore = append(c.result.AllowsMore, text)
+	}
+}
+
 // row returns the outcome of an object of the input.
 func (c *conversion) row(at int) *Object { return &c.result.Objects[at] }
 
@@ -97,9 +122,14 @@ func (o *Object) lose(field, format string, args ...any) {
 	o.Losses = append(o.Losses, Loss{Field: field, Reason: fmt.Sprintf(format, args...)})
 }
 
-// refuse notes that the object is not converted at all.
+// loosen notes that packets may be allowed although the object denies them.
+func (o *Object) loosen(field, format string, args ...any) {
+	o.Losses = append(o.Losses, Loss{Field: field, Reason: fmt.Sprintf(format, args...), AllowsMore: true})
+}
+
+// refuse notes that the object is not converted at all: it denies nothing any more.
 func (o *Object) refuse(field, format string, args ...any) {
-	o.lose(field, "%s; the object is not converted", fmt.Sprintf(format, args...))
+	o.loosen(field, "%s; the object is not converted", fmt.Sprintf(format, args...))
 }
 
 // reasonOf returns the reason of a fault. A field that no type here has may have any meaning.

@@ -63,12 +63,15 @@ type selection struct{ namespaces, pods *metav1.LabelSelector }
 // empty reports whether the rule matches nothing.
 func (r rule) empty() bool { return !r.any && len(r.peers) == 0 }
 
+// matchesNodes reports whether the rule is for nodes too.
+func (r rule) matchesNodes() bool {
+	return r.any || slices.ContainsFunc(r.peers, func(p peer) bool { return p.nodes })
+}
+
 func withoutEmpty(rules []rule) []rule { return slices.DeleteFunc(rules, rule.empty) }
 
 // needsAntrea reports whether a NetworkPolicy of Kubernetes cannot say the rule.
-func (r rule) needsAntrea() bool {
-	return r.action != antrea.Allow || slices.ContainsFunc(r.peers, func(p peer) bool { return p.nodes })
-}
+func (r rule) needsAntrea() bool { return r.action != antrea.Allow || !r.any && r.matchesNodes() }
 
 // block returns a prefix without exceptions, as a peer. Exceptions outside the prefix are left out. It returns nil if
 // nothing of the prefix is left.

@@ -97,6 +97,16 @@ func (e *expression) terms(negate bool) ([]term, error) {
 	return all, nil
 }
 
+// replaceAll replaces each all() in the expression by a requirement.
+func (e *expression) replaceAll(by metav1.LabelSelectorRequirement) {
+	if e.kind == "all" {
+		e.kind, e.leaf = "label", by
+	}
+	for _, kid := range e.kids {
+		kid.replaceAll(by)
+	}
+}
+
 func bounded(all []term) ([]term, error) {
 	if len(all) > maxTerms {
 		return nil, fmt.Errorf("more than %d alternatives", maxTerms)

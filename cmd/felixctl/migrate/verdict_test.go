@@ -171,3 +171,34 @@ func clusterOf(t *testing.T, output []byte) *oracle.Cluster {
 	}
 	return c
 }
+
+// TestNetPeers: as in Calico, a rule is for the IP versions alone of which all its lists have a prefix.
+func TestNetPeers(t *testing.T) {
+	for _, test := range []struct {
+		nets, not string
+		version   int
+		want      string
+	}{
+		{"", "", 4, "0.0.0.0/0"},
+		{"", "", 6, "::/0"},
+		{"", "198.51.100.0/24", 0, "0.0.0.0/0-198.51.100.0/24"},
+		{"", "2001:db8::/32", 0, "::/0-2001:db8::/32"},
+		{"", "198.51.100.0/24 2001:db8::/32", 0, "0.0.0.0/0-198.51.100.0/24 ::/0-2001:db8::/32"},
+		{"", "0.0.0.0/0", 0, ""},
+		{"10.0.0.0/8 2001:db8::/32", "10.1.0.0/16", 0, "10.0.0.0/8-10.1.0.0/16"},
+		{"10.0.0.0/8", "2001:db8::/32", 0, ""},
+		{"10.0.0.0/8", "192.0.2.0/24", 0, "10.0.0.0/8"},
+	} {
+		peers, err := netPeers(strings.Fields(test.nets), strings.Fields(test.not), test.version)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var all []string
+		for _, p := range peers {
+			all = append(all, strings.Join(append([]string{p.block.CIDR}, p.block.Except...), "-"))
+		}
+		if got := strings.Join(all, " "); got != test.want {
+			t.Errorf("%q without %q, version %d: %q, want %q", test.nets, test.not, test.version, got, test.want)
+		}
+	}
+}
