@@ -566,17 +566,18 @@ func must(t *testing.T, errs ...error) {
 	}
 }
 
-// A document without any field of an object, such as the values of a chart, is named. It is not taken for a policy that cannot be
+// TestStrangers: a document without any field of an object, such as the values of a chart, and one without a kind that is of an API
+// group that we do not read, or Chart.yaml, is named. It is not taken for a policy that cannot be
 // read, unless the file had objects: these stay.
 func TestStrangers(t *testing.T) {
-	const values, half = "image: x\nreplicas: 2\n", "apiVersion: v1\nimage: x\n"
+	const values, half = "image: x\nreplicas: 2\n---\napiVersion: v2\nname: chart\n---\napiVersion: kustomize.config.k8s.io/v1beta1\nresources: [x]\n", "apiVersion: v1\nimage: x\n"
 	a := &agent{harness: &harness{t: t, dir: t.TempDir()}, state: filepath.Join(t.TempDir(), "state")}
 	writeFile(t, a.dir, "a.yaml", podYAML("x", "a"))
 	writeFile(t, a.dir, "values.yaml", values)
 	a.age("values.yaml")
 	a.restart()
-	const named = "document 1 (line 1): not an object of Kubernetes"
-	a.wantProblems(named)
+	const named, noKind = "document 1 (line 1): not an object of Kubernetes", ": kind: required, and must be a string"
+	a.wantProblems(named, noKind, noKind)
 	a.wantNames(ns, pod)
 	if last := a.last(); len(last.Unknown) > 0 {
 		t.Errorf("unknown %q", last.Unknown)
@@ -599,5 +600,5 @@ func TestStrangers(t *testing.T) {
 	a.age("a.yaml")
 	a.sync()
 	a.wantNames(ns, pod)
-	a.wantProblems("a.yaml: Pod x/a: not found in the file", named)
+	a.wantProblems("a.yaml: Pod x/a: not found in the file", named, noKind, noKind)
 }

@@ -56,7 +56,8 @@ type content struct {
 	problems []model.Problem
 	// unidentified are those of documents that may be any object that the file held before.
 	unidentified []model.Problem
-	// strangers is how many of them have no field of an object of Kubernetes.
+	// strangers is how many of them are no policy: they have no field of an object of Kubernetes, or they have no kind and are of an API
+	// group that we do not read.
 	strangers int
 }
 
@@ -129,6 +130,9 @@ func (p *parser) document(at place, d document) {
 		return
 	}
 	if !ok || name == "" {
+		if _, given := fields["kind"]; !given && d.err == nil && (isForeign(fields) || isChart(fields)) {
+			p.content.strangers++
+		}
 		p.unidentified(at.ref(), "kind", "required, and must be a string")
 		return
 	}
@@ -160,6 +164,17 @@ func isStranger(fields map[string]json.RawMessage) bool {
 		}
 	}
 	return true
+}
+
+// isChart reports whether a document is the Chart.yaml of a Helm chart, which has an apiVersion and no kind.
+func isChart(fields map[string]json.RawMessage) bool {
+	for _, name := range []string{"metadata", "spec", "items"} {
+		if _, given := fields[name]; given {
+			return false
+		}
+	}
+	version, _ := stringField(fields, "apiVersion")
+	return version == "v2"
 }
 
 // list reads the items of a List.
