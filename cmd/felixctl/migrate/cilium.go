@@ -20,7 +20,7 @@ const ciliumAllow = lastPriority / 2
 const (
 	noteOutside = "Prefixes and the entity world of Cilium do not match pods and nodes of the cluster: the prefixes of --cluster-cidr are left out of them. " +
 		"They must cover all pods and nodes, and nothing else: a Deny leaves them out too."
-	noteSettings = "The conversion is right for Cilium with policyEnforcementMode default, without policyCIDRMatchMode, and with localhost always allowed (the defaults)."
+	noteSettings = "The conversion is right for Cilium with policyEnforcementMode default, without policyCIDRMatchMode, with localhost always allowed, and with the default labels of identities (the defaults)."
 )
 
 func isCilium(r Ref) bool {
@@ -192,6 +192,16 @@ const (
 	ciliumNamespacePrefix = "io.cilium.k8s.namespace.labels."
 )
 
+// isNoIdentity reports whether Cilium by default ignores a label of pods:
+// https://docs.cilium.io/en/stable/operations/performance/scalability/identity-relevant-labels/.
+func isNoIdentity(key string) bool {
+	return strings.Contains(key, "beta.kubernetes.io") || slices.ContainsFunc([]string{
+		"io.kubernetes", "kubernetes.io", "k8s.io", "statefulset.kubernetes.io/pod-name", "apps.kubernetes.io/pod-index",
+		"batch.kubernetes.io/job-completion-index", "batch.kubernetes.io/controller-uid", "pod-template-generation", "pod-template-hash",
+		"controller-revision-hash", "annotation", "controller-uid", "etcd_node",
+	}, func(ignored string) bool { return strings.HasPrefix(key, ignored) })
+}
+
 // needsLabel reports whether a requirement holds only where the label is.
 func needsLabel(r metav1.LabelSelectorRequirement) bool {
 	return r.Operator == metav1.LabelSelectorOpIn || r.Operator == metav1.LabelSelectorOpExists
@@ -224,6 +234,8 @@ func (s ciliumScope) selection(in metav1.LabelSelector, peer bool) (selection, e
 			namespaces = append(namespaces, r)
 		case strings.HasPrefix(r.Key, "io.cilium."):
 			return selection{}, fmt.Errorf("label %s has no counterpart", r.Key)
+		case isNoIdentity(r.Key):
+			return selection{}, fmt.Errorf("label %s has no counterpart: Cilium leaves it out of identities by default, so no pod has it there", r.Key)
 		default:
 			pods = append(pods, r)
 		}

@@ -29,7 +29,8 @@ is left out as a whole. Both are named. Lines with ALLOWS MORE name what may be 
 
 Exit codes: 0 everything was converted, and nothing more is allowed; 1 otherwise; 2 the command failed.`,
 		Example: `  felixctl migrate check -f policies/
-  felixctl migrate convert -f policies/ > converted.yaml && felixctl preview -f converted.yaml
+  felixctl migrate convert -f policies/ > converted.yaml
+  felixctl preview -f converted.yaml
   kubectl get -A -o yaml networkpolicies.crd.projectcalico.org,globalnetworkpolicies.crd.projectcalico.org,networksets.crd.projectcalico.org,globalnetworksets.crd.projectcalico.org,hostendpoints.crd.projectcalico.org,networkpolicies.networking.k8s.io | felixctl migrate check -f -`,
 	}
 	c.AddCommand(checkCommand(), convertCommand())
