@@ -36,10 +36,10 @@ func (c *Connection) MasqueradedBy(address netip.Addr) bool {
 
 // Rebind replaces entries from Dump by equal ones, without the interface that masquerading has bound them to:
 // the kernel ends a masqueraded connection when its packets leave by another interface, or when its interface
-// loses the address (nf_nat_oif_changed, masq_inet_event). The kernel learns the numbers of TCP segments from
-// the next ones. For that Rebind keeps the scale of windows: without it most segments would be out of the
-// window, and not be translated. No message comes between the end of an entry and its new beginning. It
-// returns the number of new entries, and leaves echo requests and the like alone.
+// loses the address (nf_nat_oif_changed, masq_inet_event). A new entry does not know the windows of TCP. The
+// kernel would guess them from the next segments. A server that then sends more than the guess would lose its
+// connection, so the new entry accepts any sequence number. No message comes between the end of an entry and
+// its new beginning. Rebind returns the number of new entries, and leaves echo requests and the like alone.
 func (k *Kernel) Rebind(all []Connection) (int, error) {
 	var steps []rebinding
 	for i := range all {
@@ -71,6 +71,7 @@ func (k *Kernel) rebind(r *rebinding) {
 		return
 	}
 	p := &Put{Connection: *r.Connection, New: true, MarkMask: math.MaxUint32}
+	p.Liberal = p.Original.Protocol == unix.IPPROTO_TCP
 	p.Reply = p.Original.Reverse()
 	k.begin(p)
 	if to := r.Reply; to != p.Reply {
