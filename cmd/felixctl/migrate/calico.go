@@ -164,6 +164,11 @@ func (c *conversion) calicoPolicy(at int, d document, sets []calicoSet) *calicoP
 		return nil
 	}
 	rules := calicoRules{c: c, row: row, scope: s, sets: sets}
+	if len(spec.Types) == 0 && groupOf(d.ref.APIVersion) == "crd.projectcalico.org" {
+		// Calico's API server sets types. An object without was written past it, and is for both directions (ExtractPolicyMetadata in
+		// felix/calc/policy_sorter.go).
+		spec.Types = []string{"Ingress", "Egress"}
+	}
 	if slices.Contains(spec.Types, "Ingress") || len(spec.Types) == 0 && (len(spec.Ingress) > 0 || len(spec.Egress) == 0) {
 		p.ingress = rules.direction(spec.Ingress, "ingress")
 	}
