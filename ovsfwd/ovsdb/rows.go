@@ -1,6 +1,8 @@
 package ovsdb
 
 import (
+	"maps"
+
 	"github.com/ovn-kubernetes/libovsdb/client"
 	"github.com/ovn-kubernetes/libovsdb/model"
 )
@@ -63,6 +65,34 @@ type interfaceRow struct {
 	Error         *string           `ovsdb:"error"`
 	Options       map[string]string `ovsdb:"options"`
 	ExternalIDs   map[string]string `ovsdb:"external_ids"`
+}
+
+// CloneModel implements model.CloneableModel. Each list of interfaces copies all rows, and the agent lists
+// them twice a second. Without this method, libovsdb copies each row by way of JSON.
+func (r *interfaceRow) CloneModel() model.Model {
+	c := &interfaceRow{}
+	r.CloneModelInto(c)
+	return c
+}
+
+// CloneModelInto implements model.CloneableModel.
+func (r *interfaceRow) CloneModelInto(to model.Model) {
+	c, is := to.(*interfaceRow)
+	if !is {
+		return
+	}
+	*c = *r
+	c.MAC, c.Error = cloned(r.MAC), cloned(r.Error)
+	c.MTURequest, c.OFPortRequest, c.OFPort = cloned(r.MTURequest), cloned(r.OFPortRequest), cloned(r.OFPort)
+	c.Options, c.ExternalIDs = maps.Clone(r.Options), maps.Clone(r.ExternalIDs)
+}
+
+func cloned[T any](p *T) *T {
+	if p == nil {
+		return nil
+	}
+	c := *p
+	return &c
 }
 
 func databaseModel() (model.ClientDBModel, error) {
