@@ -54,6 +54,32 @@ func TestEqualPrioritiesAreNamed(t *testing.T) {
 	}
 }
 
+// TestManyEqualPriorities: a policy that follows others of its priority, for each pod another one, becomes one notice,
+// which stays the same. Clusters may have hundreds of policies with one priority. Status has all.
+func TestManyEqualPriorities(t *testing.T) {
+	f := start(t)
+	f.attachmentsSynced()
+	events := []datastore.Event{node("node1", "10.10.0.0/24"), denies("z", v1alpha2.AdminTier, 7, "all")}
+	for _, name := range []string{"e", "d", "c", "b", "a"} {
+		events = append(events, denies(name, v1alpha2.AdminTier, 7, name),
+			datastore.NamespaceSet{Namespace: &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"all": "yes", name: "yes"}}}},
+			datastore.PodSet{Pod: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: name, Name: "web"}, Spec: corev1.PodSpec{NodeName: "node1"}}})
+	}
+	f.source.send(true, events...)
+	if err := programmed(t, f); err != nil {
+		t.Fatal(err)
+	}
+	if problems := f.Status().Problems; len(problems) != 5 {
+		t.Errorf("problems %v", problems)
+	}
+	for range 20 {
+		all, err := f.Notices(t.Context())
+		if err != nil || len(all) != 1 || all[0].Object.Name != "z" || !strings.Contains(all[0].Reason, "priority of ClusterNetworkPolicy a in") {
+			t.Fatalf("notices %v, %v", all, err)
+		}
+	}
+}
+
 // TestEqualInvalidPriorities: a priority that is not valid counts as 0, as for the engine.
 func TestEqualInvalidPriorities(t *testing.T) {
 	f := start(t)
