@@ -601,4 +601,11 @@ func TestStrangers(t *testing.T) {
 	a.sync()
 	a.wantNames(ns, pod)
 	a.wantProblems("a.yaml: Pod x/a: not found in the file", named, noKind, noKind)
+	writeFile(t, a.dir, "list.yaml", "apiVersion: v1\nkind: List\nitems: [{podSelector: {}}]\n")
+	a.age("list.yaml")
+	a.restart()
+	a.wantNames(ns, pod)
+	if last := a.last(); !reflect.DeepEqual(last.Unknown, []string{"list.yaml"}) {
+		t.Errorf("unknown %q: each item of a List is an object", last.Unknown)
+	}
 }

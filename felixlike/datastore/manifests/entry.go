@@ -124,7 +124,7 @@ func (p *parser) document(at place, d document) {
 		return
 	}
 	name, ok := stringField(fields, "kind")
-	if isStranger(fields) {
+	if at.item == "" && isStranger(fields) {
 		p.content.strangers++
 		p.unidentified(at.ref(), "", "not an object of Kubernetes: it has no apiVersion, kind, metadata, spec or items")
 		return
