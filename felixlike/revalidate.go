@@ -357,12 +357,13 @@ func (r *revalidator) due(s *site) (due map[any]uint64, affected map[netip.Addr]
 	return due, affected
 }
 
-// ends returns the two addresses and the destination port by which policy judges a connection: after DNAT, and
-// before the source is replaced.
+// ends returns the two addresses and the destination port (of ICMP the model.ICMPMessage) by which policy judges a
+// connection: after DNAT, and before the source is replaced.
 func (s *site) ends(k *conntrack.Connection) (from, to netip.Addr, port uint16) {
 	from, to = k.Original.Src, k.Reply.Src
-	if !k.Original.IsICMP() {
-		port = k.Reply.SrcPort
+	port = k.Reply.SrcPort
+	if k.Original.IsICMP() {
+		port = model.ICMPMessage(k.Original.ICMPType, k.Original.ICMPCode)
 	}
 	if s.inSwitch && from == pipeline.Hairpin(model.FamilyOf(from)) {
 		from = to // a pod that reaches itself through a Service

@@ -271,6 +271,24 @@ func TestWalkOfPartialPolicies(t *testing.T) {
 	}
 }
 
+// TestWalkOfMessages: a rule about a type of ICMP ends the connections that a message of the type has begun.
+func TestWalkOfMessages(t *testing.T) {
+	timestamps := model.Rule{AnyPeer: true, Action: model.Deny, Ports: []model.PortRange{{Protocol: model.ICMP, First: model.ICMPMessage(13, 0), Last: model.ICMPMessage(13, 255)}}}
+	admin := &model.Policy{ID: model.PolicyID{Tier: model.TierAdmin, Name: "no"}, Ingress: []model.Rule{timestamps}}
+	r := newResting(model.Applied{Admin: []model.PolicyID{admin.ID}})
+	r.update(model.PolicyUpdate{Policy: admin})
+	r.flushed(nil, r.noted)
+	for kind, denied := range map[uint8]bool{8: false, 13: true} {
+		k := toPod(1)
+		k.Original.Protocol, k.Original.SrcPort, k.Original.DstPort = uint8(model.ICMP), 0, 0
+		k.Original.ICMPType, k.Original.ICMPID = kind, 1
+		k.Reply = k.Original.Reverse()
+		if got := len(r.denied(r.site, []conntrack.Connection{k})) == 1; got != denied {
+			t.Errorf("type %d: denied %t, want %t", kind, got, denied)
+		}
+	}
+}
+
 // TestPartialTurns: in these states the engine does not have a policy as written.
 func TestPartialTurns(t *testing.T) {
 	p, older := ingressPolicy("a", true).Policy, ingressPolicy("a", false).Policy

@@ -256,8 +256,9 @@ func (p *Policy) Rules(d Direction) []Rule {
 // in one of the Peers (groups of kind Addresses or Networks).
 //
 // Ports: AnyPort matches every protocol, ICMP included; otherwise protocol
-// and destination port must be in one of the Ports, or destination address,
-// protocol and port in one of the NamedPorts (groups of kind AddressPorts).
+// and destination port (of ICMP type and code, see PortRange) must be in one of
+// the Ports, or destination address, protocol and port in one of the NamedPorts
+// (groups of kind AddressPorts).
 //
 // A dimension that is neither "any" nor has members matches nothing.
 type Rule struct {
@@ -311,6 +312,10 @@ func (p *Policy) Logs() bool {
 
 // PortRange is an inclusive range of destination ports of one protocol.
 // First 0 and Last 65535 stand for the whole protocol.
+//
+// ICMP and ICMPv6 have no ports. In their place stands the type of the message times 256, plus
+// its code (ICMPMessage). A range of them is the whole protocol, or all codes of one type, or
+// one code of one type (ICMPRange).
 type PortRange struct {
 	Protocol Protocol `json:"protocol"`
 	First    uint16   `json:"first"`
@@ -320,8 +325,52 @@ type PortRange struct {
 // AllPorts reports whether the range covers its whole protocol.
 func (r PortRange) AllPorts() bool { return r.First == 0 && r.Last == 65535 }
 
-// String returns "tcp", "tcp/80" or "tcp/80-90".
+// ICMPMessage returns what a message of ICMP or ICMPv6 has in the place of a port.
+func ICMPMessage(kind, code uint8) uint16 { return uint16(kind)<<8 | uint16(code) }
+
+// ICMPTypeAndCode returns the type and the code of an ICMPMessage.
+func ICMPTypeAndCode(message uint16) (kind, code uint8) { return uint8(message >> 8), uint8(message) }
+
+// EchoRequest returns the protocol of ICMP in a family, and the ICMPMessage of its echo request.
+func EchoRequest(f Family) (Protocol, uint16) {
+	if f == IPv6 {
+		return ICMPv6, ICMPMessage(128, 0)
+	}
+	return ICMP, ICMPMessage(8, 0)
+}
+
+// IsICMP reports whether the protocol is ICMP or ICMPv6.
+func (p Protocol) IsICMP() bool { return p == ICMP || p == ICMPv6 }
+
+// ICMPFamily returns the family of which ICMP or ICMPv6 is a protocol, and zero for other protocols.
+func (p Protocol) ICMPFamily() Family {
+	switch p {
+	case ICMP:
+		return IPv4
+	case ICMPv6:
+		return IPv6
+	}
+	return 0
+}
+
+// ICMPRange returns the type and the code that a range of ICMP or ICMPv6 matches; anyCode says
+// that it matches all codes of the type. It is not ok if the range is none of one type.
+func (r PortRange) ICMPRange() (kind, code uint8, anyCode, ok bool) {
+	kind, code = ICMPTypeAndCode(r.First)
+	_, last := ICMPTypeAndCode(r.Last)
+	anyCode = code == 0 && last == 255
+	ok = r.Protocol.IsICMP() && r.Last>>8 == r.First>>8 && (anyCode || code == last)
+	return kind, code, anyCode, ok
+}
+
+// String returns "tcp", "tcp/80", "tcp/80-90", or of ICMP "icmp type 8", "icmp type 8 code 0".
 func (r PortRange) String() string {
+	if kind, code, anyCode, ok := r.ICMPRange(); ok {
+		if anyCode {
+			return fmt.Sprintf("%s type %d", r.Protocol, kind)
+		}
+		return fmt.Sprintf("%s type %d code %d", r.Protocol, kind, code)
+	}
 	switch {
 	case r.AllPorts():
 		return r.Protocol.String()

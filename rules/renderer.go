@@ -1,6 +1,8 @@
 package rules
 
 import (
+	"slices"
+
 	"github.com/felixlike/felixlike/ipsets"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/tables"
@@ -122,7 +124,11 @@ func alternatives(rule *model.Rule, d model.Direction, families []model.Family) 
 	}
 	var all [][]tables.Match
 	if rule.AnyPeer {
-		all = append(all, portMatches(rule)...)
+		for _, ports := range portMatches(rule) {
+			if of := icmpFamily(ports); of == 0 || slices.Contains(families, of) {
+				all = append(all, ports)
+			}
+		}
 	}
 	for _, f := range families {
 		var peers [][]tables.Match
@@ -135,7 +141,9 @@ func alternatives(rule *model.Rule, d model.Direction, families []model.Family) 
 		for _, peer := range peers {
 			if !rule.AnyPeer {
 				for _, ports := range portMatches(rule) {
-					all = append(all, join(peer, ports))
+					if of := icmpFamily(ports); of == 0 || of == f {
+						all = append(all, join(peer, ports))
+					}
 				}
 			}
 			for _, g := range rule.NamedPorts {
@@ -146,21 +154,35 @@ func alternatives(rule *model.Rule, d model.Direction, families []model.Family) 
 	return all
 }
 
-// portMatches returns the alternatives of the port dimension that are the
-// same for both families.
+// icmpFamily returns the family that a match on ICMP binds the alternative to, or zero.
+func icmpFamily(ports []tables.Match) model.Family { return tables.Rule{Matches: ports}.Family() }
+
+// portMatches returns the alternatives of the port dimension. Those of ICMP are for one family, the others
+// for both.
 func portMatches(rule *model.Rule) [][]tables.Match {
 	if rule.AnyPort {
 		return [][]tables.Match{nil}
 	}
 	var all [][]tables.Match
 	for _, p := range rule.Ports {
-		m := []tables.Match{tables.MatchProtocol{Protocol: p.Protocol}}
-		if !p.AllPorts() {
-			m = append(m, tables.MatchDestinationPorts{First: p.First, Last: p.Last})
-		}
-		all = append(all, m)
+		all = append(all, portMatch(p))
 	}
 	return all
+}
+
+func portMatch(p model.PortRange) []tables.Match {
+	m := []tables.Match{tables.MatchProtocol{Protocol: p.Protocol}}
+	kind, code, anyCode, icmp := p.ICMPRange()
+	switch {
+	case p.AllPorts():
+	case icmp && anyCode:
+		m = append(m, tables.MatchICMP{Type: kind, AnyCode: true})
+	case icmp:
+		m = append(m, tables.MatchICMP{Type: kind, Code: code})
+	default:
+		m = append(m, tables.MatchDestinationPorts{First: p.First, Last: p.Last})
+	}
+	return m
 }
 
 func join(a, b []tables.Match) []tables.Match {

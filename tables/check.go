@@ -57,6 +57,10 @@ func (r Rule) Check() error {
 func (r Rule) Family() model.Family {
 	for _, m := range r.Matches {
 		switch m := m.(type) {
+		case MatchProtocol:
+			if f := m.family(); f != 0 {
+				return f
+			}
 		case MatchSet:
 			return m.Family
 		case MatchPortSet:
@@ -97,6 +101,9 @@ func (c *checker) match(m Match) error {
 		if !m.Negated {
 			c.protocol = m.Protocol
 		}
+		if f := m.family(); f != 0 {
+			return c.bind(f)
+		}
 		return nil
 	case MatchSYN:
 		if c.protocol != model.TCP {
@@ -105,6 +112,8 @@ func (c *checker) match(m Match) error {
 		return nil
 	case MatchDestinationPorts:
 		return c.ports(m)
+	case MatchICMP:
+		return c.icmp(m)
 	case MatchSet:
 		return errors.Join(c.bind(m.Family), checkSide(m.Side))
 	case MatchPortSet:
@@ -155,6 +164,26 @@ func (c *checker) ports(m MatchDestinationPorts) error {
 		return fmt.Errorf("port range %d-%d is empty", m.First, m.Last)
 	}
 	return nil
+}
+
+func (c *checker) icmp(m MatchICMP) error {
+	switch {
+	case !c.protocol.IsICMP():
+		return errors.New("a match on a type of ICMP needs a match on icmp or icmpv6 before it")
+	case c.protocol == model.ICMP && m.Type == 255:
+		return errors.New("iptables takes type 255 of icmp for any type")
+	case m.AnyCode && m.Code != 0:
+		return fmt.Errorf("a match on any code has code %d", m.Code)
+	}
+	return nil
+}
+
+// family returns the family to which the match binds a rule, or zero.
+func (m MatchProtocol) family() model.Family {
+	if m.Negated {
+		return 0
+	}
+	return m.Protocol.ICMPFamily()
 }
 
 // bind refuses a rule with matches of different families: it could never match.

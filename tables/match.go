@@ -48,7 +48,8 @@ func (s Side) String() string {
 	return fmt.Sprintf("side(%d)", uint8(s))
 }
 
-// MatchProtocol matches the transport protocol.
+// MatchProtocol matches the transport protocol. ICMP is one of IPv4 and ICMPv6 one of IPv6: unless the match
+// is negated, it binds the rule to the family.
 type MatchProtocol struct {
 	Protocol model.Protocol
 	Negated  bool
@@ -62,6 +63,13 @@ type MatchSYN struct{ Negated bool }
 // MatchDestinationPorts matches the destination port against an inclusive
 // range. It needs a MatchProtocol of TCP, UDP or SCTP before it.
 type MatchDestinationPorts struct{ First, Last uint16 }
+
+// MatchICMP matches the messages of ICMP or ICMPv6 of one type, and of one code or of any. It needs a
+// MatchProtocol of ICMP or ICMPv6 before it. Type 255 of ICMP is none: iptables takes it for any type.
+type MatchICMP struct {
+	Type, Code uint8
+	AnyCode    bool
+}
 
 // MatchSet matches an address of the packet against a set (see ipsets) of the
 // kind Addresses or Networks, in the given family.
@@ -141,6 +149,7 @@ type MatchConnMark struct{ Value, Mask uint32 }
 func (MatchProtocol) isMatch()         {}
 func (MatchSYN) isMatch()              {}
 func (MatchDestinationPorts) isMatch() {}
+func (MatchICMP) isMatch()             {}
 func (MatchSet) isMatch()              {}
 func (MatchPortSet) isMatch()          {}
 func (MatchPrefix) isMatch()           {}
@@ -153,6 +162,7 @@ func (MatchConnMark) isMatch()         {}
 func (m MatchProtocol) String() string         { return text(m) }
 func (m MatchSYN) String() string              { return text(m) }
 func (m MatchDestinationPorts) String() string { return text(m) }
+func (m MatchICMP) String() string             { return text(m) }
 func (m MatchSet) String() string              { return text(m) }
 func (m MatchPortSet) String() string          { return text(m) }
 func (m MatchPrefix) String() string           { return text(m) }
@@ -175,6 +185,14 @@ func (m MatchDestinationPorts) appendTo(b []byte) []byte {
 	b = strconv.AppendUint(append(b, "dport "...), uint64(m.First), 10)
 	if m.First != m.Last {
 		b = strconv.AppendUint(append(b, '-'), uint64(m.Last), 10)
+	}
+	return b
+}
+
+func (m MatchICMP) appendTo(b []byte) []byte {
+	b = strconv.AppendUint(append(b, "icmp type "...), uint64(m.Type), 10)
+	if !m.AnyCode {
+		b = strconv.AppendUint(append(b, " code "...), uint64(m.Code), 10)
 	}
 	return b
 }

@@ -74,7 +74,7 @@ const (
 )
 
 // Rule is a rule of either direction. Without peers (From for ingress, To for egress) it matches
-// all peers, and without Ports all ports.
+// all peers, and without Ports and Protocols all packets.
 type Rule struct {
 	Action        Action      `json:"action"`
 	Ports         []Port      `json:"ports,omitempty"`
@@ -84,12 +84,29 @@ type Rule struct {
 	EnableLogging bool        `json:"enableLogging,omitempty"`
 	LogLabel      string      `json:"logLabel,omitempty"`
 	AppliedTo     []AppliedTo `json:"appliedTo,omitempty"`
+	// Protocols adds to Ports the protocols that have none.
+	Protocols []Protocol `json:"protocols,omitempty"`
 
 	// Not supported:
 
-	Protocols   []json.RawMessage `json:"protocols,omitempty"`
 	L7Protocols []json.RawMessage `json:"l7Protocols,omitempty"`
 	ToServices  []json.RawMessage `json:"toServices,omitempty"`
+}
+
+// Protocol selects packets of one protocol.
+type Protocol struct {
+	ICMP *ICMP `json:"icmp,omitempty"`
+
+	// Not supported:
+
+	IGMP json.RawMessage `json:"igmp,omitempty"`
+}
+
+// ICMP selects messages of ICMP in IPv4, and of ICMPv6 in IPv6: all, those of a type, or those of a type and a
+// code.
+type ICMP struct {
+	Type *int32 `json:"icmpType,omitempty"`
+	Code *int32 `json:"icmpCode,omitempty"`
 }
 
 // Port selects destination ports of one protocol, TCP if none is given.

@@ -127,6 +127,7 @@ func viewOf(e *model.Endpoint) *View {
 	v.Judge = judge.New()
 	for _, p := range []*model.Policy{
 		{ID: admin("first"), Ingress: web},
+		{ID: admin("no-ping"), Ingress: []model.Rule{{Name: "ingress[0]", Action: model.Deny, AnyPeer: true, Ports: []model.PortRange{{Protocol: model.ICMP, First: 0x0800, Last: 0x08ff}, {Protocol: model.ICMPv6, First: 0x8000, Last: 0x8000}}}}},
 		{ID: admin("second"), Ingress: []model.Rule{{Name: "ingress[0]", Action: model.Allow, AnyPeer: true, Ports: []model.PortRange{{Protocol: model.UDP, Last: 65535}}}}},
 		{ID: admin("excepting"), Ingress: []model.Rule{{Name: "ingress[0]", Action: model.Deny, Peers: []model.GroupID{"all-but-web"}, AnyPort: true}}},
 		{ID: baseline, Egress: []model.Rule{{Name: "egress[0]", Action: model.Deny, AnyPeer: true, AnyPort: true}}, Ingress: []model.Rule{rejects}},
@@ -148,6 +149,7 @@ func viewOf(e *model.Endpoint) *View {
 // TestBlame: the policies that isolate are named, or the first rule that denies.
 func TestBlame(t *testing.T) {
 	admin := []model.PolicyID{{Tier: model.TierAdmin, Name: "first"}, {Tier: model.TierAdmin, Name: "second"}}
+	noPing := []model.PolicyID{{Tier: model.TierAdmin, Name: "no-ping"}}
 	baseline := []model.PolicyID{{Tier: model.TierBaseline, Name: "default"}}
 	isolating := []model.PolicyID{
 		{Tier: model.TierNetworkPolicy, Namespace: "shop", Name: "deny-all"}, {Tier: model.TierNetworkPolicy, Namespace: "shop", Name: "from-web"},
@@ -171,6 +173,10 @@ func TestBlame(t *testing.T) {
 		"beside that address":        {applied: model.Applied{Admin: []model.PolicyID{{Tier: model.TierAdmin, Name: "excepting"}, admin[0]}}, packet: strings.Replace(tcp("0050"), "0a0a0001", "0a0a0003", 1), want: control.Drop{By: control.ByRule, Policy: "admin:excepting", Rule: "ingress[0]"}},
 		"isolated, allowed by now":   {applied: model.Applied{NetworkPolicies: isolating}, packet: strings.Replace(tcp("0050"), "0a0a0001", "0a0a0003", 1), want: control.Drop{By: control.ByChanged}},
 		"isolated, not the baseline": {applied: model.Applied{NetworkPolicies: isolating, Baseline: baseline}, packet: tcp("0050"), want: control.Drop{By: control.ByIsolation, Policies: []string{"shop/deny-all", "shop/from-web"}}},
+		"a type of ICMP":             {applied: model.Applied{Admin: noPing}, packet: v4("01", "0000") + "08010000", want: control.Drop{By: control.ByRule, Policy: "admin:no-ping", Rule: "ingress[0]"}},
+		"another type of ICMP":       {applied: model.Applied{Admin: noPing}, packet: v4("01", "0000") + "0d000000", want: control.Drop{By: control.ByChanged}},
+		"a type and code of ICMPv6":  {applied: model.Applied{Admin: noPing}, packet: v6("3a") + "80000000", want: control.Drop{By: control.ByRule, Policy: "admin:no-ping", Rule: "ingress[0]"}},
+		"another code of ICMPv6":     {applied: model.Applied{Admin: noPing}, packet: v6("3a") + "80010000", want: control.Drop{By: control.ByChanged}},
 		"nothing applies":            {packet: tcp("0050"), want: control.Drop{By: control.ByChanged}},
 		"closed":                     {applied: model.Applied{NetworkPolicies: isolating}, closed: "shop/x is set aside", packet: tcp("0050"), want: control.Drop{By: control.ByClosed, Reason: "shop/x is set aside"}},
 		"of an unknown pod":          {direction: model.Egress, packet: strings.Replace(tcp("0050"), "0a0a0001", "0a0a0007", 1), want: control.Drop{By: control.ByChanged}},

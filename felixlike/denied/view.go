@@ -40,7 +40,7 @@ func (v *View) Drop(r Report) (control.Drop, error) {
 		At: r.At, Direction: r.Direction.String(), Protocol: p.Protocol.String(), SourcePort: p.SourcePort, Port: p.Port,
 		From: v.end(p.Source), To: v.end(p.Destination),
 	}
-	if p.Protocol == model.ICMP || p.Protocol == model.ICMPv6 {
+	if p.Protocol.IsICMP() {
 		d.ICMP = &control.ICMPType{Type: p.Type, Code: p.Code}
 	}
 	if r.NoService {
@@ -79,7 +79,11 @@ func (v *View) deniedBy(d *control.Drop, id model.PodID, direction model.Directi
 		j = judge.New()
 	}
 	applied := e.Applied(direction)
-	decision := j.Decide(applied, direction, judge.Packet{Source: p.Source, Destination: p.Destination, Protocol: p.Protocol, Port: p.Port})
+	port := p.Port
+	if p.Protocol.IsICMP() {
+		port = model.ICMPMessage(p.Type, p.Code)
+	}
+	decision := j.Decide(applied, direction, judge.Packet{Source: p.Source, Destination: p.Destination, Protocol: p.Protocol, Port: port})
 	switch {
 	case decision.Isolated:
 		d.By = control.ByIsolation

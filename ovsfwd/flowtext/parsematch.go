@@ -117,7 +117,7 @@ var transportFields = sync.OnceValue(func() map[model.Protocol]map[string]openfl
 		model.TCP:    {"tp_src": openflow.TCPSrc, "tp_dst": openflow.TCPDst},
 		model.UDP:    {"tp_src": openflow.UDPSrc, "tp_dst": openflow.UDPDst},
 		model.SCTP:   {"tp_src": openflow.SCTPSrc, "tp_dst": openflow.SCTPDst},
-		model.ICMP:   {"icmp_type": openflow.ICMPv4Type},
+		model.ICMP:   {"icmp_type": openflow.ICMPv4Type, "icmp_code": openflow.ICMPv4Code},
 		model.ICMPv6: {"icmp_type": openflow.ICMPv6Type, "icmp_code": openflow.ICMPv6Code},
 	}
 })

@@ -40,6 +40,7 @@ const (
 	SCTPSrc
 	SCTPDst
 	ICMPv4Type
+	ICMPv4Code
 	ARPOp
 	ARPSpa
 	ARPTpa
@@ -205,6 +206,8 @@ func (f Field) neighbourSpec() spec {
 		return spec{openFlow, 25, 6, mac, "arp_tha", "arp_tha", "OXM_OF_ARP_THA"}
 	case ICMPv4Type:
 		return spec{openFlow, 19, 1, decimal, "icmp_type", "icmp_type", "NXM_OF_ICMP_TYPE"}
+	case ICMPv4Code:
+		return spec{openFlow, 20, 1, decimal, "icmp_code", "icmp_code", "NXM_OF_ICMP_CODE"}
 	case ICMPv6Type:
 		return spec{openFlow, 29, 1, decimal, "icmp_type", "icmpv6_type", "OXM_OF_ICMPV6_TYPE"}
 	case ICMPv6Code:

@@ -107,6 +107,19 @@ func (m Match) Port(f Field, value, mask uint16) Match {
 	return m.with(f, uint16Bytes(value), uint16Bytes(mask))
 }
 
+// ICMPMessage adds the type, and perhaps the code, to a match on ICMP or ICMPv6.
+func (m Match) ICMPMessage(kind uint8, code ...uint8) Match {
+	ofKind, ofCode := ICMPv4Type, ICMPv4Code
+	if ethType, _ := m.value(EthType); ethType == etherIPv6 {
+		ofKind, ofCode = ICMPv6Type, ICMPv6Code
+	}
+	m = m.with(ofKind, []byte{kind}, nil)
+	if len(code) > 0 {
+		m = m.with(ofCode, code[:1], nil)
+	}
+	return m
+}
+
 // The flags of a TCP segment that are looked at (RFC 9293, section 3.1).
 const (
 	TCPSYN uint16 = 0x02

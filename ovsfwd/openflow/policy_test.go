@@ -78,6 +78,10 @@ func policyFlows() []openflow.Flow {
 			drop(80, sctp.Port(openflow.SCTPDst, 0, 0x8000)), drop(85, tcp.Port(openflow.TCPDst, 5, 0)),
 		)
 	}
+	for _, m := range []openflow.Match{ip.Protocol(model.ICMP), ip6.Protocol(model.ICMPv6)} {
+		flows = append(flows, drop(80, m), drop(80, m.ICMPMessage(0)), drop(80, m.ICMPMessage(128)), drop(80, m.ICMPMessage(0, 0)), drop(80, m.ICMPMessage(8, 255)),
+			do(80, m.ICMPMessage(8, 1), openflow.Conjunction(1, 3, 3), openflow.Conjunction(7, 2, 2)))
+	}
 	return flows
 }
 

@@ -4,10 +4,12 @@ import (
 	"cmp"
 
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/ovsfwd/openflow"
 )
 
 // portMask is a set of ports of one protocol that one flow matches: those whose
-// bits under the mask are the value's. Mask 0 is the whole protocol.
+// bits under the mask are the value's. Mask 0 is the whole protocol. For ICMP they are
+// messages (model.ICMPMessage): mask 0xff00 is one type, mask 0xffff one type and code.
 type portMask struct {
 	protocol    model.Protocol
 	value, mask uint16
@@ -18,11 +20,30 @@ func (m portMask) String() string {
 	return model.PortRange{Protocol: m.protocol, First: m.value, Last: m.value | ^m.mask}.String()
 }
 
+// match matches the ports over a family.
+func (m portMask) match(f model.Family) openflow.Match {
+	match := ip(f).Protocol(m.protocol)
+	kind, code := model.ICMPTypeAndCode(m.value)
+	switch {
+	case m.mask == 0:
+		return match
+	case !m.protocol.IsICMP():
+		return match.Port(portField(m.protocol), m.value, m.mask)
+	case m.mask == 0xffff:
+		return match.ICMPMessage(kind, code)
+	}
+	return match.ICMPMessage(kind)
+}
+
 // portMasks returns the fewest masks that cover a range, in order. A range that
 // is none, or of a protocol without ports, has none: it matches nothing.
 func portMasks(r model.PortRange) []portMask {
 	switch r.Protocol {
 	case model.TCP, model.UDP, model.SCTP:
+	case model.ICMP, model.ICMPv6:
+		if _, _, _, ok := r.ICMPRange(); !ok && !r.AllPorts() {
+			return nil
+		}
 	default:
 		return nil
 	}

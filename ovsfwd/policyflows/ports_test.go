@@ -44,7 +44,12 @@ func TestPortMasks(t *testing.T) {
 		{model.PortRange{Protocol: model.TCP, First: 80, Last: 80}, 1},
 		{model.PortRange{Protocol: model.TCP, First: 1, Last: 65534}, 30},
 		{model.PortRange{Protocol: model.TCP, First: 81, Last: 80}, 0},
-		{model.PortRange{Protocol: model.ICMP, First: 0, Last: 65535}, 0},
+		{model.PortRange{Protocol: model.ICMP, First: 0, Last: 65535}, 1},
+		{model.PortRange{Protocol: model.ICMPv6, First: 0x8000, Last: 0x80ff}, 1},
+		{model.PortRange{Protocol: model.ICMP, First: 0x0d01, Last: 0x0d01}, 1},
+		{model.PortRange{Protocol: model.ICMP, First: 0x0800, Last: 0x09ff}, 0},
+		{model.PortRange{Protocol: model.ICMP, First: 0x0800, Last: 0x0803}, 0},
+		{model.PortRange{Protocol: 47, First: 0, Last: 65535}, 0},
 	} {
 		if got := portMasks(c.r); len(got) != c.want {
 			t.Errorf("%s: %v, want %d masks", c.r, got, c.want)
@@ -59,6 +64,7 @@ func TestPortMasks(t *testing.T) {
 func TestPortMasksByName(t *testing.T) {
 	for want, m := range map[string]portMask{
 		"tcp": {protocol: model.TCP}, "udp/53": {model.UDP, 53, 0xffff}, "sctp/8080-8095": {model.SCTP, 8080, 0xfff0},
+		"icmp": {protocol: model.ICMP}, "icmp type 0": {model.ICMP, 0, 0xff00}, "icmpv6 type 128 code 1": {model.ICMPv6, 0x8001, 0xffff},
 	} {
 		if m.String() != want {
 			t.Errorf("%s, want %s", m, want)

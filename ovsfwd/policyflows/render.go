@@ -80,11 +80,9 @@ func (re *renderer) portFlows(c portClause) []openflow.Flow {
 	}
 	matches := make([]openflow.Match, 0, len(re.families))
 	for _, f := range re.families {
-		m := ip(f).Protocol(c.ports.protocol)
-		if c.ports.mask != 0 {
-			m = m.Port(portField(c.ports.protocol), c.ports.value, c.ports.mask)
+		if of := c.ports.protocol.ICMPFamily(); of == 0 || of == f {
+			matches = append(matches, c.ports.match(f))
 		}
-		matches = append(matches, m)
 	}
 	return c.layer.clauses(parts, matches...)
 }

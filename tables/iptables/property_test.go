@@ -23,7 +23,7 @@ func anyRule(targets ...string) *rapid.Generator[tables.Rule] {
 		family := rapid.SampledFrom(model.Families()).Draw(t, "family")
 		r := tables.Rule{Comment: anyComment().Draw(t, "comment")}
 		kinds := map[string]bool{}
-		for _, kind := range rapid.SliceOfN(rapid.IntRange(0, 10), 0, 5).Draw(t, "kinds") {
+		for _, kind := range rapid.SliceOfN(rapid.IntRange(0, 11), 0, 5).Draw(t, "kinds") {
 			m, once := anyMatch(t, kind, family)
 			if kinds[once] {
 				continue
@@ -54,6 +54,9 @@ func anyMatch(t *rapid.T, kind int, family model.Family) (matches []tables.Match
 	case 1:
 		p := proto(rapid.SampledFrom([]model.Protocol{model.ICMP, model.TCP, model.UDP, model.ICMPv6, model.SCTP}).Draw(t, "protocol"))
 		p.Negated = negated
+		if of := p.Protocol.ICMPFamily(); of != 0 && of != family {
+			p.Negated = true
+		}
 		return []tables.Match{p}, "protocol"
 	case 2:
 		return []tables.Match{tables.MatchSet{Family: family, Side: side, Set: ipsets.Name(rapid.SampledFrom([]model.GroupID{"aweb", "nblock"}).Draw(t, "set"), family)}}, ""
@@ -70,6 +73,13 @@ func anyMatch(t *rapid.T, kind int, family model.Family) (matches []tables.Match
 		return []tables.Match{tables.MatchConnOriginal{}}, ""
 	case 9:
 		return []tables.Match{proto(model.TCP), tables.MatchSYN{Negated: negated}}, "protocol"
+	case 10:
+		icmp, _ := model.EchoRequest(family)
+		m := tables.MatchICMP{Type: rapid.SampledFrom([]uint8{0, 3, 8, 128, 254}).Draw(t, "type"), AnyCode: rapid.Bool().Draw(t, "any code")}
+		if !m.AnyCode {
+			m.Code = rapid.SampledFrom([]uint8{0, 1, 255}).Draw(t, "code")
+		}
+		return []tables.Match{proto(icmp), m}, "protocol"
 	case 6:
 		return []tables.Match{tables.MatchConnState{States: tables.ConnState(rapid.IntRange(1, 15).Draw(t, "states"))}}, ""
 	}

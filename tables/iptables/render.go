@@ -31,10 +31,10 @@ func checkText(r tables.Rule) error {
 			err = h.take(h.address(m.Side), "prefix of the "+m.Side.String(), m.String())
 		case tables.MatchInterface:
 			err = errors.Join(checkInterface(m.Name), h.take(h.device(m.Side), "interface on one side", m.String()))
-		case tables.MatchDestinationPorts, tables.MatchSYN:
-			// Both are options of the protocol's module.
+		case tables.MatchDestinationPorts, tables.MatchSYN, tables.MatchICMP:
+			// All are options of the protocol's module.
 			if transport++; transport > 1 {
-				err = errors.New("iptables takes one match on destination ports, or on SYN, in a rule")
+				err = errors.New("iptables takes one match on destination ports, on SYN, or on a type of ICMP, in a rule")
 			}
 		case tables.MatchLocal, tables.MatchForwarded, tables.MatchConnSource, tables.MatchConnDNAT, tables.MatchLoop:
 			err = fmt.Errorf("only the nftables driver matches %q", m)
@@ -157,6 +157,8 @@ func (n naming) module(m tables.Match, r tables.Rule) string {
 		return portMatch(m, r)
 	case tables.MatchSYN:
 		return "-m tcp " + not(m.Negated) + "--tcp-flags FIN,SYN,RST,ACK SYN "
+	case tables.MatchICMP:
+		return icmpMatch(m, r.Family())
 	case tables.MatchSet:
 		return fmt.Sprintf("-m set --match-set %s %s ", n.set(m.Set), m.Side)
 	case tables.MatchPortSet:
@@ -206,6 +208,17 @@ func portMatch(m tables.MatchDestinationPorts, r tables.Rule) string {
 		return fmt.Sprintf("-m %s ", name)
 	}
 	return fmt.Sprintf("-m %s --dport %d:%d ", name, m.First, m.Last)
+}
+
+func icmpMatch(m tables.MatchICMP, f model.Family) string {
+	value := fmt.Sprint(m.Type)
+	if !m.AnyCode {
+		value += fmt.Sprintf("/%d", m.Code)
+	}
+	if f == model.IPv6 {
+		return "-m icmp6 --icmpv6-type " + value + " "
+	}
+	return "-m icmp --icmp-type " + value + " "
 }
 
 // comments returns the two comments: the hash, and the purpose of the rule.

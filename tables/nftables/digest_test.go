@@ -63,10 +63,14 @@ func randomMatches(t *rapid.T, f model.Family) []tables.Match {
 	mask := rapid.SampledFrom([]uint32{1, 0x00ff0000, ^uint32(0)}).Draw(t, "mask")
 	first := rapid.SampledFrom([]uint16{0, 1, 80, 65535}).Draw(t, "first")
 	last := max(first, rapid.SampledFrom([]uint16{0, 80, 8080, 65535}).Draw(t, "last"))
+	icmp, _ := model.EchoRequest(f)
 	protocol := proto(rapid.SampledFrom([]model.Protocol{model.TCP, model.UDP, model.SCTP}).Draw(t, "protocol"))
 	return rapid.SampledFrom([][]tables.Match{
 		{protocol},
-		{proto(model.ICMPv6)},
+		{proto(icmp)},
+		{proto(icmp), tables.MatchICMP{Type: 8, AnyCode: true}},
+		{proto(icmp), tables.MatchICMP{Type: 128, Code: uint8(first)}},
+		{tables.MatchProtocol{Protocol: model.ICMPv6, Negated: true}},
 		{tables.MatchProtocol{Protocol: protocol.Protocol, Negated: true}},
 		{proto(model.TCP), tables.MatchSYN{Negated: negated}},
 		{protocol, ports(first, last)},

@@ -194,6 +194,10 @@ func loadExample(table *Table) {
 		rule(tables.Accept{}, "x/base ingress[1]", srcSet(model.IPv6, "nblock-6"), proto(model.ICMPv6)),
 		rule(tables.Accept{}, "x/base ingress[2]", srcSet(model.IPv4, "aweb-4"), tables.MatchPortSet{Family: model.IPv4, Set: "phttp-4"}),
 		rule(tables.Accept{}, "x/base ingress[2]", tables.MatchPortSet{Family: model.IPv6, Set: "phttp-6"}),
+		rule(tables.Accept{}, "ping", srcSet(model.IPv4, "aweb-4"), proto(model.ICMP), tables.MatchICMP{Type: 8, AnyCode: true}),
+		rule(tables.Accept{}, "ping", proto(model.ICMPv6), tables.MatchICMP{Type: 128, Code: 0}),
+		rule(tables.Accept{}, "", proto(model.ICMP), tables.MatchICMP{Type: 3, Code: 4}),
+		rule(tables.Accept{}, "", proto(model.ICMPv6), tables.MatchICMP{Type: 254, Code: 255}),
 	}})
 	table.UpdateChain(tables.Chain{
 		Name: "to-outside", Hook: &tables.Hook{Type: tables.HookNAT, Point: tables.HookPostrouting, Priority: 100},

@@ -131,8 +131,11 @@ func rowOf(ends []end, to end, port compare.Port, judge func(trace.Packet) bool)
 }
 
 func portName(p compare.Port) string {
-	if p.Protocol == model.ICMP {
+	if p.Protocol == model.ICMP && p.Number == 0 {
 		return "icmp"
+	}
+	if p.Protocol == model.ICMP {
+		return model.PortRange{Protocol: p.Protocol, First: p.Number, Last: p.Number}.String()
 	}
 	return fmt.Sprintf("%d/%s", p.Number, p.Protocol)
 }

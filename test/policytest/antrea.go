@@ -124,6 +124,9 @@ func antreaRule(t *rapid.T, own bool) antrea.Rule {
 	for _, p := range ports(t) {
 		r.Ports = append(r.Ports, antrea.Port{Protocol: p.Protocol, Port: p.Port, EndPort: p.EndPort})
 	}
+	if oneIn(t, 3, "protocols") {
+		r.Protocols = times(t, "protocols", 1, 2, func(int) antrea.Protocol { return antrea.Protocol{ICMP: messages(t)} })
+	}
 	if own && !oneIn(t, mistakes, "no appliedTo") {
 		r.AppliedTo = appliedTo(t)
 	}
@@ -133,7 +136,11 @@ func antreaRule(t *rapid.T, own bool) antrea.Rule {
 		case "action":
 			r.Action = "Log"
 		case "protocols":
-			r.Protocols = something
+			r.Protocols = pick(t, "protocols", []antrea.Protocol{{}}, []antrea.Protocol{{IGMP: json.RawMessage("{}")}},
+				[]antrea.Protocol{{ICMP: messages(t)}, {ICMP: messages(t), IGMP: json.RawMessage("{}")}},
+				[]antrea.Protocol{{ICMP: &antrea.ICMP{Type: optional(pick[int32](t, "type", -1, 255, 256, 1<<20))}}},
+				[]antrea.Protocol{{ICMP: &antrea.ICMP{Type: optional(8), Code: optional(pick[int32](t, "code", -1, 256))}}},
+				[]antrea.Protocol{{ICMP: &antrea.ICMP{Code: optional(0)}}})
 		case "l7":
 			r.L7Protocols = something
 		case "services":
@@ -142,6 +149,20 @@ func antreaRule(t *rapid.T, own bool) antrea.Rule {
 	}
 	return r
 }
+
+// messages are those of ICMP that a rule names: all, a type, or a type and a code.
+func messages(t *rapid.T) *antrea.ICMP {
+	var m antrea.ICMP
+	if !oneIn(t, 4, "all messages") {
+		m.Type = optional(pick[int32](t, "type", 8, 128, 13, 3, 254))
+		if oneIn(t, 3, "a code") {
+			m.Code = optional(pick[int32](t, "code", 0, 0, 1, 255))
+		}
+	}
+	return &m
+}
+
+func optional(n int32) *int32 { return &n }
 
 func antreaPeers(t *rapid.T) []antrea.Peer {
 	return times(t, "peers", 0, 2, func(int) antrea.Peer {

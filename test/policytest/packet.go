@@ -25,8 +25,9 @@ func Packets(t *rapid.T, c *oracle.Cluster) []oracle.Packet {
 			Protocol:    pick(t, "packet protocol", model.TCP, model.UDP, model.SCTP, model.ICMP),
 		}
 		if p.Protocol == model.ICMP {
-			if f == model.IPv6 {
-				p.Protocol = model.ICMPv6
+			p.Protocol, p.Port = model.EchoRequest(f)
+			if f == model.IPv4 {
+				p.Port = pick(t, "message", p.Port, p.Port, model.ICMPMessage(13, 0))
 			}
 			return p
 		}

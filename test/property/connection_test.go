@@ -7,6 +7,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/felixlike/felixlike/felixlike/policy/oracle"
+	"github.com/felixlike/felixlike/model"
 )
 
 // connection is a flow on its path past sites.
@@ -137,8 +138,10 @@ func (b *testbed) reversed(all []connection) []connection {
 	var out []connection
 	for _, c := range all {
 		answer := oracle.Packet{Source: c.Destination, Destination: c.Source, Protocol: c.Protocol}
-		if c.Port != 0 {
-			answer.Port = c.id
+		answer.Port = c.id
+		if c.Protocol.IsICMP() {
+			_, code := model.ICMPTypeAndCode(c.Port)
+			answer.Port = model.ICMPMessage(c.reply(), code)
 		}
 		judged := map[string]bool{}
 		for _, h := range b.path(answer) {

@@ -33,13 +33,23 @@ const (
 	tcpACK = 0x10
 )
 
-// Types of ICMP and ICMPv6 messages.
+// Types of ICMP messages.
 const (
-	echoRequest   = 8
-	echoReply     = 0
-	echoRequestV6 = 128
-	echoReplyV6   = 129
+	echoRequest = 8
+	timestamp   = 13
+
+	routerSolicitation = 10
 )
+
+// reply is the type of the message that answers a flow of ICMP. All but that of the echo are the request's
+// and one.
+func (f flow) reply() byte {
+	kind, _ := model.ICMPTypeAndCode(f.Port)
+	if f.Protocol == model.ICMP && kind == echoRequest {
+		return 0
+	}
+	return kind + 1
+}
 
 // tags are the initiate tags, and with TCP the first sequence numbers, of the
 // two ends.
@@ -69,11 +79,12 @@ func (f flow) more() []byte {
 }
 
 func (f flow) forth(tcp segment, assoc sctp.Packet) []byte {
-	return f.packet(f.Source, f.Destination, f.id, f.Port, tcp, assoc, echoRequest, echoRequestV6)
+	kind, _ := model.ICMPTypeAndCode(f.Port)
+	return f.packet(f.Source, f.Destination, f.id, f.Port, tcp, assoc, kind)
 }
 
 func (f flow) back(tcp segment, assoc sctp.Packet) []byte {
-	return f.packet(f.Destination, f.Source, f.Port, f.id, tcp, assoc, echoReply, echoReplyV6)
+	return f.packet(f.Destination, f.Source, f.Port, f.id, tcp, assoc, f.reply())
 }
 
 // segment has the differences between TCP packets of a flow.
@@ -82,7 +93,8 @@ type segment struct {
 	sequence, acknowledged uint32
 }
 
-func (f flow) packet(src, dst netip.Addr, sport, dport uint16, tcp segment, assoc sctp.Packet, icmp, icmp6 byte) []byte {
+func (f flow) packet(src, dst netip.Addr, sport, dport uint16, tcp segment, assoc sctp.Packet, icmp byte) []byte {
+	_, code := model.ICMPTypeAndCode(f.Port)
 	var l4 []byte
 	switch f.Protocol {
 	case model.TCP:
@@ -102,10 +114,13 @@ func (f flow) packet(src, dst netip.Addr, sport, dport uint16, tcp segment, asso
 		assoc.SourcePort, assoc.DestinationPort = sport, dport
 		l4 = assoc.Marshal()
 	case model.ICMP:
-		l4 = []byte{icmp, 0, 0, 0, byte(f.id >> 8), byte(f.id), 0, 0}
+		l4 = []byte{icmp, code, 0, 0, byte(f.id >> 8), byte(f.id), 0, 0}
+		if icmp == timestamp || icmp == timestamp+1 {
+			l4 = append(l4, make([]byte, 12)...)
+		}
 		binary.BigEndian.PutUint16(l4[2:], checksum(l4))
 	case model.ICMPv6:
-		l4 = []byte{icmp6, 0, 0, 0, byte(f.id >> 8), byte(f.id), 0, 0}
+		l4 = []byte{icmp, code, 0, 0, byte(f.id >> 8), byte(f.id), 0, 0}
 		binary.BigEndian.PutUint16(l4[2:], checksum(pseudo(src, dst, f.Protocol, l4), l4))
 	}
 	return append(ipHeader(src, dst, f.Protocol, f.id, len(l4)), l4...)

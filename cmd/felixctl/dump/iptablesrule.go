@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/felixlike/felixlike/model"
@@ -132,6 +133,8 @@ func (p *savedText) option(negated bool) error {
 		return p.ports(value)
 	case "--tcp-flags":
 		return p.tcpFlags(value, negated)
+	case "--icmp-type", "--icmpv6-type":
+		return p.icmp(name, value)
 	case "--match-set":
 		return p.set(value)
 	case "--ctstate":
@@ -209,6 +212,26 @@ func (p *savedText) tcpFlags(mask string, negated bool) error {
 	return p.add(tables.MatchSYN{Negated: negated})
 }
 
+// icmp reads "8" or "8/0".
+func (p *savedText) icmp(option, value string) error {
+	if p.module != either(option == "--icmp-type", "icmp", "icmp6") {
+		return errForeign
+	}
+	kind, code, hasCode := strings.Cut(value, "/")
+	m := tables.MatchICMP{AnyCode: !hasCode}
+	var err1, err2 error
+	m.Type, err1 = number8(kind)
+	if hasCode {
+		m.Code, err2 = number8(code)
+	}
+	return cmp.Or(foreignUnless(err1 == nil && err2 == nil), p.add(m))
+}
+
+func number8(s string) (uint8, error) {
+	n, err := strconv.ParseUint(s, 10, 8)
+	return uint8(n), err
+}
+
 // load takes the module of the options behind it. That of a protocol matches by
 // itself: only packets that have ports.
 func (p *savedText) load(name string) error {
@@ -220,7 +243,7 @@ func (p *savedText) load(name string) error {
 			return nil
 		}
 		return p.add(tables.MatchDestinationPorts{First: 0, Last: 65535})
-	case "set", "conntrack", "mark", "connmark", "limit":
+	case "set", "conntrack", "mark", "connmark", "limit", "icmp", "icmp6":
 		return foreignUnless(len(p.words) > 0)
 	}
 	return errForeign

@@ -166,6 +166,8 @@ func (p *nftRule) one() error {
 		return p.address()
 	case "tcp", "udp", "sctp", "th":
 		return p.port()
+	case "icmp", "icmpv6":
+		return p.icmp()
 	case "meta":
 		return p.meta()
 	case "iifname", "oifname":
@@ -325,6 +327,27 @@ func (p *nftRule) port() error {
 		}
 	}
 	return p.add(m)
+}
+
+// icmp reads "icmp type 8", and "icmp code 0" behind it.
+func (p *nftRule) icmp() error {
+	word := p.next(1)[0]
+	words := icmpWords(word)
+	if !p.accept("type") {
+		return errForeign
+	}
+	m := tables.MatchICMP{AnyCode: true}
+	var ok bool
+	if m.Type, ok = words.types.read(p.next(1)); !ok {
+		return errForeign
+	}
+	if p.accept(word, "code") {
+		m.AnyCode = false
+		if m.Code, ok = words.codes.read(p.next(1)); !ok {
+			return errForeign
+		}
+	}
+	return cmp.Or(p.protocol(word, false), p.add(m))
 }
 
 // tcpFlags reads "!= syn / fin,syn,rst,ack", or as older tools print it,

@@ -59,12 +59,16 @@ func (w *nftWriter) match(m tables.Match, later []tables.Match) {
 		name := nftProtocol(m.Protocol)
 		for _, l := range later {
 			switch l.(type) {
-			case tables.MatchDestinationPorts, tables.MatchSYN:
+			case tables.MatchDestinationPorts, tables.MatchSYN, tables.MatchICMP:
 				if !m.Negated {
+					w.bindSilently(m.Protocol)
 					w.protocol = name
 					return
 				}
 			}
+		}
+		if !m.Negated {
+			w.bindSilently(m.Protocol)
 		}
 		w.add("meta l4proto %s%s", nftNot(m.Negated), name)
 	case tables.MatchSYN:
@@ -75,6 +79,8 @@ func (w *nftWriter) match(m tables.Match, later []tables.Match) {
 			ports = fmt.Sprintf("%d-%d", m.First, m.Last)
 		}
 		w.add("%s dport %s", w.protocol, ports)
+	case tables.MatchICMP:
+		w.icmp(m)
 	case tables.MatchSet:
 		w.bound = m.Family
 		w.add("%s %s @%s", nftIP(m.Family), nftSide(m.Side), m.Set)
@@ -93,6 +99,22 @@ func (w *nftWriter) match(m tables.Match, later []tables.Match) {
 		w.add("ct original %s saddr %s", nftIP(f), nftPrefix(m.Prefix))
 	default:
 		w.metaMatch(m)
+	}
+}
+
+// bindSilently notes the family that ICMP implies: nft does not write it.
+func (w *nftWriter) bindSilently(p model.Protocol) {
+	if f := p.ICMPFamily(); f != 0 {
+		w.bound = f
+	}
+}
+
+func (w *nftWriter) icmp(m tables.MatchICMP) {
+	word := either(w.bound == model.IPv6, "icmpv6", "icmp")
+	words := icmpWords(word)
+	w.add("%s type %s", word, words.types.write(m.Type))
+	if !m.AnyCode {
+		w.add("%s code %s", word, words.codes.write(m.Code))
 	}
 }
 

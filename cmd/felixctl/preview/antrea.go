@@ -172,3 +172,22 @@ func (p anyPolicy) antreaPorts() []networkingv1.NetworkPolicyPort {
 	}
 	return all
 }
+
+// cutMessages cuts at the messages of ICMP that rules name, of both families.
+func (p anyPolicy) cutMessages(cut cutter) {
+	for _, r := range p.antreaRules() {
+		for _, one := range r.Protocols {
+			if one.ICMP == nil || one.ICMP.Type == nil || *one.ICMP.Type < 0 || *one.ICMP.Type > 255 {
+				continue
+			}
+			first := *one.ICMP.Type << 8
+			last := first | 255
+			if code := one.ICMP.Code; code != nil && *code >= 0 && *code <= 255 {
+				first |= *code
+				last = first
+			}
+			cut(model.ICMP, first, last)
+			cut(model.ICMPv6, first, last)
+		}
+	}
+}

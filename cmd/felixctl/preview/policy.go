@@ -249,6 +249,7 @@ func (p anyPolicy) cutPorts(to *corev1.Pod, cut cutter) {
 		for _, port := range ports {
 			cutPort(port, to, cut)
 		}
+		p.cutMessages(cut)
 		return
 	}
 	for _, protocol := range protocolsOf(p.cluster) {

@@ -1,6 +1,7 @@
 package preview
 
 import (
+	"fmt"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -18,12 +19,12 @@ const maxPort = 65535
 func protocols() []model.Protocol { return []model.Protocol{model.TCP, model.UDP, model.SCTP} }
 
 // spans divides all traffic to a pod into ranges of ports that the
-// policies cannot distinguish; the last one is ICMP, which stands for
-// every protocol without ports.
+// policies cannot distinguish. The last ones are of ICMP, with the messages in the
+// place of ports; they stand for every protocol without ports.
 func spans(policies []anyPolicy, to *corev1.Pod, f model.Family) []model.PortRange {
 	starts := map[model.Protocol][]uint16{}
 	cut := func(p model.Protocol, first, last int32) {
-		if first >= 1 && last >= first && last <= maxPort {
+		if first >= int32(firstPort(p)) && last >= first && last <= maxPort {
 			starts[p] = append(starts[p], uint16(first))
 			if last < maxPort {
 				starts[p] = append(starts[p], uint16(last)+1)
@@ -33,9 +34,10 @@ func spans(policies []anyPolicy, to *corev1.Pod, f model.Family) []model.PortRan
 	for _, policy := range policies {
 		policy.cutPorts(to, cut)
 	}
+	icmp, _ := model.EchoRequest(f)
 	var all []model.PortRange
-	for _, p := range protocols() {
-		at := append(starts[p], 1)
+	for _, p := range append(protocols(), icmp) {
+		at := append(starts[p], firstPort(p))
 		slices.Sort(at)
 		at = slices.Compact(at)
 		for i, first := range at {
@@ -46,11 +48,15 @@ func spans(policies []anyPolicy, to *corev1.Pod, f model.Family) []model.PortRan
 			all = append(all, model.PortRange{Protocol: p, First: first, Last: last})
 		}
 	}
-	icmp := model.ICMP
-	if f == model.IPv6 {
-		icmp = model.ICMPv6
+	return all
+}
+
+// firstPort is the first port, or message, that packets have.
+func firstPort(p model.Protocol) uint16 {
+	if p.IsICMP() {
+		return 0
 	}
-	return append(all, model.PortRange{Protocol: icmp})
+	return 1
 }
 
 // cutter records that a rule separates the ports from first to last.
@@ -160,7 +166,7 @@ func portsText(ranges []model.PortRange) []string {
 func describe(ranges []model.PortRange) []string {
 	var merged []model.PortRange
 	for _, r := range ranges {
-		if n := len(merged) - 1; n >= 0 && r.First > 0 && merged[n].Protocol == r.Protocol && int(merged[n].Last)+1 == int(r.First) {
+		if n := len(merged) - 1; n >= 0 && r.First > firstPort(r.Protocol) && merged[n].Protocol == r.Protocol && int(merged[n].Last)+1 == int(r.First) {
 			merged[n].Last = r.Last
 			continue
 		}
@@ -169,8 +175,10 @@ func describe(ranges []model.PortRange) []string {
 	var all []string
 	for _, r := range merged {
 		switch {
-		case r.First == 0:
+		case r.Protocol.IsICMP() && r.AllPorts():
 			all = append(all, "icmp")
+		case r.Protocol.IsICMP():
+			all = append(all, messagesText(r))
 		case r.First == 1 && r.Last == maxPort:
 			all = append(all, r.Protocol.String())
 		default:
@@ -180,11 +188,28 @@ func describe(ranges []model.PortRange) []string {
 	return all
 }
 
+// messagesText names a range of messages of ICMP.
+func messagesText(r model.PortRange) string {
+	if _, _, _, one := r.ICMPRange(); one {
+		return r.String()
+	}
+	kind, code := model.ICMPTypeAndCode(r.First)
+	lastKind, lastCode := model.ICMPTypeAndCode(r.Last)
+	if code == 0 && lastCode == 255 {
+		return fmt.Sprintf("%s types %d-%d", r.Protocol, kind, lastKind)
+	}
+	return fmt.Sprintf("%s type %d code %d to type %d code %d", r.Protocol, kind, code, lastKind, lastCode)
+}
+
 // complement returns the gaps between the ranges, which are in order.
 func complement(ranges []model.PortRange) []model.PortRange {
 	var out []model.PortRange
-	for _, p := range protocols() {
-		next := 1
+	icmp := model.ICMP
+	if slices.ContainsFunc(ranges, func(r model.PortRange) bool { return r.Protocol == model.ICMPv6 }) {
+		icmp = model.ICMPv6
+	}
+	for _, p := range append(protocols(), icmp) {
+		next := int(firstPort(p))
 		for _, r := range ranges {
 			if r.Protocol == p {
 				if int(r.First) > next {
@@ -196,9 +221,6 @@ func complement(ranges []model.PortRange) []model.PortRange {
 		if next <= maxPort {
 			out = append(out, model.PortRange{Protocol: p, First: uint16(next), Last: maxPort})
 		}
-	}
-	if !slices.ContainsFunc(ranges, func(r model.PortRange) bool { return r.First == 0 }) {
-		out = append(out, model.PortRange{Protocol: model.ICMP})
 	}
 	return out
 }

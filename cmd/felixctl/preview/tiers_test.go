@@ -94,7 +94,7 @@ func (d Difference) about(c *oracle.Cluster, p oracle.Packet) bool {
 	}
 	return slices.Contains(d.Families, "IPv"+model.FamilyOf(p.Source).String()) && d.from.has(c, source, p.Source) && d.to.has(c, destination, p.Destination) &&
 		slices.ContainsFunc(d.ranges, func(r model.PortRange) bool {
-			return r.First == 0 && p.Port == 0 || r.Protocol == p.Protocol && r.First <= p.Port && p.Port <= r.Last
+			return r.Protocol == p.Protocol && r.First <= p.Port && p.Port <= r.Last
 		})
 }
 

@@ -29,7 +29,7 @@ type Difference struct {
 	To   []string `json:"to"`
 	// Families are "IPv4", "IPv6".
 	Families []string `json:"families"`
-	// Ports are as in "tcp/80", "udp/1-99", "sctp", "icmp", or "all".
+	// Ports are as in "tcp/80", "udp/1-99", "sctp", "icmp", "icmp type 8", or "all".
 	Ports []string `json:"ports"`
 	// Becomes is Allowed or Denied.
 	Becomes string `json:"becomes"`
@@ -137,6 +137,7 @@ func (v *verdicts) pair(from, to *end) []Difference {
 			})
 			if same >= 0 {
 				all[same].Families = append(all[same].Families, d.Families...)
+				all[same].ranges = append(all[same].ranges, d.ranges...) // ICMP is another protocol in each family
 				continue
 			}
 			all = append(all, d)

@@ -63,20 +63,17 @@ func newFields(p Packet, port uint32, ethSrc, ethDst []byte) fields {
 	case p.Protocol == model.TCP:
 		number(openflow.TCPFlags, uint64(openflow.TCPACK))
 	}
+	kind, code := model.ICMPTypeAndCode(p.Port)
 	switch p.Protocol {
 	case model.ICMP:
-		number(openflow.ICMPv4Type, echoRequest)
+		number(openflow.ICMPv4Type, uint64(kind))
+		number(openflow.ICMPv4Code, uint64(code))
 	case model.ICMPv6:
-		number(openflow.ICMPv6Type, echoRequestIPv6)
+		number(openflow.ICMPv6Type, uint64(kind))
+		number(openflow.ICMPv6Code, uint64(code))
 	}
 	return f
 }
-
-// The types of the ICMP messages that are traced.
-const (
-	echoRequest     = 8
-	echoRequestIPv6 = 128
-)
 
 // addr reads an address out of the fields.
 func (f *fields) addr(v4, v6 openflow.Field) netip.Addr {

@@ -60,6 +60,9 @@ func newTracker(p Packet, begunByGateway bool) *tracker {
 		k.mark = flowtext.Word{Lo: uint64(pipeline.GatewayMark)}
 	}
 	of := tuple{p.Source, p.Destination, uint64(p.Protocol), uint64(p.SourcePort), uint64(p.Port)}
+	if p.Protocol.IsICMP() {
+		of.to = 0 // no port, but the type and the code
+	}
 	switch p.Conn {
 	case Allowed, Reopened:
 		t.connections[of] = k

@@ -274,6 +274,9 @@ func (w *netfilter) match(m tables.Match) (sets []Membership, because string, er
 		ok = p.asks() != m.Negated
 	case tables.MatchDestinationPorts:
 		ok = hasPorts(p.Protocol) && m.First <= p.Port && p.Port <= m.Last
+	case tables.MatchICMP:
+		kind, code := model.ICMPTypeAndCode(p.Port)
+		ok = p.Protocol.IsICMP() && p.Conn != Related && m.Type == kind && (m.AnyCode || m.Code == code)
 	case tables.MatchPrefix:
 		ok = m.Prefix.Contains(w.address(m.Side)) != m.Negated
 	case tables.MatchInterface:
@@ -319,6 +322,11 @@ func (w *netfilter) fails(m tables.Match) string {
 		return fmt.Sprintf("the protocol is %s, not %s", w.packet.transport(), m.Protocol)
 	case tables.MatchDestinationPorts:
 		return fmt.Sprintf("the port is %d, not %s", w.packet.Port, model.PortRange{First: m.First, Last: m.Last, Protocol: w.packet.Protocol})
+	case tables.MatchICMP:
+		if w.packet.Conn != Related {
+			kind, code := model.ICMPTypeAndCode(w.packet.Port)
+			return fmt.Sprintf("the message is of type %d, code %d", kind, code)
+		}
 	}
 	return m.String() + " does not hold"
 }

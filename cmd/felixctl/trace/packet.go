@@ -1,6 +1,8 @@
 package trace
 
 import (
+	"cmp"
+	"encoding/json"
 	"fmt"
 	"net/netip"
 
@@ -8,7 +10,8 @@ import (
 )
 
 // Packet is the packet to follow: one of a connection, after the address of a
-// Service has been translated.
+// Service has been translated. Port is the destination port, of ICMP the model.ICMPMessage: without
+// one it is the echo request.
 type Packet struct {
 	Source      netip.Addr     `json:"source"`
 	Destination netip.Addr     `json:"destination"`
@@ -18,11 +21,33 @@ type Packet struct {
 	Conn        Conn           `json:"connection"`
 }
 
+// MarshalJSON writes the message of ICMP as its type and code.
+func (p Packet) MarshalJSON() ([]byte, error) {
+	type fields Packet
+	type message struct {
+		Type uint8 `json:"type"`
+		Code uint8 `json:"code"`
+	}
+	all := struct {
+		fields
+		ICMP *message `json:"icmp,omitempty"`
+	}{fields: fields(p)}
+	if p.Protocol.IsICMP() && p.Port != 0 {
+		all.ICMP = &message{}
+		all.ICMP.Type, all.ICMP.Code = model.ICMPTypeAndCode(p.Port)
+		all.Port = 0
+	}
+	return json.Marshal(all)
+}
+
 // DefaultSourcePort is that of packets which name none.
 const DefaultSourcePort = 40000
 
 // String returns the packet as "tcp 10.0.0.1 -> 10.0.0.2:80".
 func (p Packet) String() string {
+	if p.Protocol.IsICMP() && p.Port != 0 {
+		return fmt.Sprintf("%s %s -> %s", model.PortRange{Protocol: p.Protocol, First: p.Port, Last: p.Port}, p.Source, p.Destination)
+	}
 	if p.Port == 0 {
 		return fmt.Sprintf("%s %s -> %s", p.Protocol, p.Source, p.Destination)
 	}
@@ -85,11 +110,8 @@ func (p Packet) check() (Packet, error) {
 			p.SourcePort = DefaultSourcePort
 		}
 	case model.ICMP, model.ICMPv6:
-		want := model.ICMP
-		if p.Family() == model.IPv6 {
-			want = model.ICMPv6
-		}
-		p.Protocol, p.Port, p.SourcePort = want, 0, 0
+		protocol, echo := model.EchoRequest(p.Family())
+		p.Protocol, p.Port, p.SourcePort = protocol, cmp.Or(p.Port, echo), 0
 	default:
 		return p, fmt.Errorf("packet %s: only tcp, udp, sctp and icmp are traced", p)
 	}

@@ -1,6 +1,7 @@
 package trace
 
 import (
+	"encoding/json"
 	"errors"
 	"net/netip"
 	"slices"
@@ -198,6 +199,25 @@ func TestConnections(t *testing.T) {
 		back.Conn, back.Source, back.Destination, back.SourcePort, back.Port = Answer, p.Destination, p.Source, p.Port, DefaultSourcePort
 		if path, err := Follow(back, sites, nil); err != nil || !path.Fate.Through() {
 			t.Errorf("%s: the answer: %v, %v", backend, err, path)
+		}
+		for _, conn := range []Conn{Allowed, Answer, Related} {
+			ping := Packet{Source: p.Source, Destination: p.Destination, Protocol: model.ICMP, Conn: conn}
+			if path, err := Follow(ping, sites, nil); err != nil || !path.Fate.Through() {
+				t.Errorf("%s: %s message of ICMP: %v, %v", backend, conn, err, path)
+			}
+		}
+	}
+}
+
+// TestPacketAsJSON: a message of ICMP has its type and code by name, and no port.
+func TestPacketAsJSON(t *testing.T) {
+	a, b := netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("10.0.0.2")
+	for want, p := range map[string]Packet{
+		`{"source":"10.0.0.1","destination":"10.0.0.2","protocol":"icmp","connection":"new","icmp":{"type":13,"code":1}}`: {Source: a, Destination: b, Protocol: model.ICMP, Port: model.ICMPMessage(13, 1), Conn: New},
+		`{"source":"10.0.0.1","destination":"10.0.0.2","protocol":"tcp","port":80,"connection":"new"}`:                    {Source: a, Destination: b, Protocol: model.TCP, Port: 80, Conn: New},
+	} {
+		if got, err := json.Marshal(p); err != nil || string(got) != want {
+			t.Errorf("%s, %v, want %s", got, err, want)
 		}
 	}
 }

@@ -169,7 +169,7 @@ func TestAntreaRefusesByName(t *testing.T) {
 		"spec.egress[0].to[0].externalEntitySelector": "to: [{externalEntitySelector: {}}]",
 		"spec.egress[0].to[0].scope":                  "to: [{podSelector: {}, scope: ClusterSet}]",
 		"spec.egress[0].to[0].namespaces.sameLabels":  "to: [{namespaces: {sameLabels: [a]}}]",
-		"spec.egress[0].protocols":                    "protocols: [{icmp: {icmpType: 8}}]",
+		"spec.egress[0].protocols[1].igmp":            "protocols: [{icmp: {icmpType: 8}}, {igmp: {igmpType: 17}}]",
 		"spec.egress[0].toServices":                   "toServices: [{name: s}]",
 		"spec.egress[0].ports[0].sourcePort":          "ports: [{sourcePort: 7}]",
 	} {
@@ -269,5 +269,52 @@ func TestRuleTitles(t *testing.T) {
 	compiled, _ := ClusterNetworkPolicy(p, GroupIDHash)
 	if r := compiled.Model.Egress[0]; r.Name != "egress[0]" || r.Title != "no-out" {
 		t.Errorf("rule %+v", r)
+	}
+}
+
+// TestAntreaICMP: a rule about ICMP has the same numbers of ICMP and ICMPv6, beside its ports.
+func TestAntreaICMP(t *testing.T) {
+	for rule, want := range map[string]string{
+		"protocols: [{icmp: {}}]":                                                                       "icmp, icmpv6",
+		"protocols: [{icmp: {icmpType: 8}}]":                                                            "icmp type 8, icmpv6 type 8",
+		"protocols: [{icmp: {icmpType: 8, icmpCode: 0}}]":                                               "icmp type 8 code 0, icmpv6 type 8 code 0",
+		"protocols: [{icmp: {icmpType: 0, icmpCode: 255}}]":                                             "icmp type 0 code 255, icmpv6 type 0 code 255",
+		"protocols: [{icmp: {icmpType: 8}}, {icmp: {icmpType: 9}}, {icmp: {icmpType: 8, icmpCode: 3}}]": "icmp type 8, icmp type 9, icmpv6 type 8, icmpv6 type 9",
+		"protocols: [{icmp: {icmpType: 8}}, {icmp: {}}]":                                                "icmp, icmpv6",
+		"protocols: [{icmp: {icmpType: 3}}], ports: [{port: 80}]":                                       "icmp type 3, tcp/80, icmpv6 type 3",
+		"ports: [{port: 80}], protocols: []":                                                            "tcp/80",
+	} {
+		spec := "{priority: 1, appliedTo: [{podSelector: {}}], ingress: [{action: Drop, " + rule + "}]}"
+		policies, problems, _ := AntreaPolicy(antreaPolicyOf(t, antrea.KindClusterNetworkPolicy, spec), antreaObjects(t), AntreaNamespace{}, GroupIDHash)
+		if len(problems) > 0 || len(policies) != 1 || len(policies[0].Model.Ingress) != 1 {
+			t.Errorf("%s: %v, problems %v", spec, described(policies), problems)
+			continue
+		}
+		var got []string
+		for _, r := range policies[0].Model.Ingress[0].Ports {
+			got = append(got, r.String())
+		}
+		if strings.Join(got, ", ") != want {
+			t.Errorf("%s: %v, want %s", spec, got, want)
+		}
+	}
+	for field, rule := range map[string]string{
+		"spec.ingress[0].protocols[0].icmp.icmpType: 256 is not between 0 and 254":   "{icmp: {icmpType: 256}}",
+		"spec.ingress[0].protocols[0].icmp.icmpType: 255 is not between 0 and 254":   "{icmp: {icmpType: 255}}",
+		"spec.ingress[0].protocols[0].icmp.icmpType: -1 is not between 0 and 254":    "{icmp: {icmpType: -1}}",
+		"spec.ingress[0].protocols[0].icmp.icmpCode: 256 is not between 0 and 255":   "{icmp: {icmpType: 8, icmpCode: 256}}",
+		"spec.ingress[0].protocols[0].icmp.icmpCode: not supported without icmpType": "{icmp: {icmpCode: 0}}",
+		"spec.ingress[0].protocols[0]: no protocol is set":                           "{}",
+	} {
+		for action, want := range map[string]string{"Allow": "", "Drop": "ingress[0] deny all", "Pass": "ingress[0] deny all"} {
+			spec := "{priority: 1, appliedTo: [{podSelector: {}}], ingress: [{action: " + action + ", protocols: [" + rule + "]}]}"
+			policies, problems, _ := AntreaPolicy(antreaPolicyOf(t, antrea.KindClusterNetworkPolicy, spec), antreaObjects(t), AntreaNamespace{}, GroupIDHash)
+			if got := described(policies); !strings.HasSuffix(got, want) || (got == "") != (want == "") {
+				t.Errorf("%s: %s", spec, got)
+			}
+			if len(problems) != 1 || !strings.Contains(problems[0].Error(), field+"; the rule ") {
+				t.Errorf("%s: %v, want %s", spec, problems, field)
+			}
+		}
 	}
 }

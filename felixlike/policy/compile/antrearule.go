@@ -25,6 +25,7 @@ func (c *antreaCompiler) compileRule(d model.Direction, name string, r *antrea.R
 	}
 	peers := c.antreaPeers(of, path+field)
 	ports := c.antreaPorts(r.Ports, path+".ports")
+	c.antreaProtocols(&ports, r.Protocols, path+".protocols")
 	if len(c.Problems) > before {
 		// For Antrea, an Allow with l7Protocols decides each packet that it matches: none may go
 		// on to later rules.
@@ -64,9 +65,6 @@ func antreaAction(a antrea.Action) (model.Action, bool) {
 
 // refuse reports the fields of a rule that are not supported.
 func (c *antreaCompiler) refuse(d model.Direction, r *antrea.Rule, path string) {
-	if len(r.Protocols) > 0 {
-		c.Add(path+".protocols", "not supported")
-	}
 	if len(r.L7Protocols) > 0 {
 		c.Add(path+".l7Protocols", "not supported")
 	}

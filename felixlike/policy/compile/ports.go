@@ -89,14 +89,19 @@ func (c *compiler) portRange(p networkingv1.NetworkPolicyPort, path string) (mod
 	return model.PortRange{}, false
 }
 
-// mergeRanges sorts ranges and joins those that overlap or touch.
+// mergeRanges sorts ranges and joins those that overlap or touch. Ranges of ICMP that touch stay apart
+// (model.PortRange).
 func mergeRanges(ranges []model.PortRange) []model.PortRange {
 	slices.SortFunc(ranges, func(a, b model.PortRange) int {
 		return cmp.Or(cmp.Compare(a.Protocol, b.Protocol), cmp.Compare(a.First, b.First), cmp.Compare(a.Last, b.Last))
 	})
 	var out []model.PortRange
 	for _, r := range ranges {
-		if n := len(out); n > 0 && out[n-1].Protocol == r.Protocol && int(r.First) <= int(out[n-1].Last)+1 {
+		touch := 1
+		if r.Protocol.IsICMP() {
+			touch = 0
+		}
+		if n := len(out); n > 0 && out[n-1].Protocol == r.Protocol && int(r.First) <= int(out[n-1].Last)+touch {
 			out[n-1].Last = max(out[n-1].Last, r.Last)
 			continue
 		}

@@ -25,8 +25,8 @@ func New() *Judge {
 	return &Judge{policies: map[model.PolicyID]*model.Policy{}, groups: map[model.GroupID]*group{}}
 }
 
-// Packet is the first packet of a connection, after DNAT. Port is the destination port, 0 where the protocol
-// has none.
+// Packet is the first packet of a connection, after DNAT. Port is the destination port, of ICMP the
+// model.ICMPMessage, and 0 where the protocol has neither.
 type Packet struct {
 	Source, Destination netip.Addr
 	Protocol            model.Protocol

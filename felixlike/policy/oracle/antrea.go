@@ -134,15 +134,19 @@ func (c *Cluster) antreaAction(p antreaPolicy, placed bool, r antrea.Rule, q que
 	if q.direction == model.Egress {
 		peers, wrong = r.To, r.From
 	}
-	valid := len(r.Protocols) == 0 && len(r.ToServices) == 0 && len(wrong) == 0
+	valid := len(r.ToServices) == 0 && len(wrong) == 0
 	isPeer := len(peers) == 0
 	for _, peer := range peers {
 		is, known := c.isAntreaPeer(p, peer, q)
 		isPeer, valid = isPeer || is, valid && known
 	}
-	isPort := len(r.Ports) == 0
+	isPort := len(r.Ports) == 0 && len(r.Protocols) == 0
 	for _, port := range r.Ports {
 		is, known := isAntreaPort(port, q)
+		isPort, valid = isPort || is, valid && known
+	}
+	for _, protocol := range r.Protocols {
+		is, known := isAntreaProtocol(protocol, q.packet)
 		isPort, valid = isPort || is, valid && known
 	}
 	switch {
@@ -359,6 +363,24 @@ func isAntreaPort(port antrea.Port, q question) (is, understood bool) {
 	}
 	one := networkingv1.NetworkPolicyPort{Protocol: port.Protocol, Port: port.Port, EndPort: port.EndPort}
 	return anyPort([]networkingv1.NetworkPolicyPort{one}, q.destination, q.packet), validPort(one)
+}
+
+// isAntreaProtocol reports whether the packet is a message that the protocol names, and whether the
+// protocol is understood. The numbers are those of ICMP in IPv4, and those of ICMPv6 in IPv6.
+func isAntreaProtocol(p antrea.Protocol, packet Packet) (is, understood bool) {
+	if p.ICMP == nil || p.IGMP != nil {
+		return false, false
+	}
+	kind, code := p.ICMP.Type, p.ICMP.Code
+	switch {
+	case kind != nil && (*kind < 0 || *kind > 254), code != nil && (kind == nil || *code < 0 || *code > 255):
+		return false, false
+	case packet.Protocol != model.ICMP && packet.Protocol != model.ICMPv6:
+		return false, true
+	}
+	sameType := kind == nil || *kind == int32(packet.Port/256)
+	sameCode := code == nil || *code == int32(packet.Port%256)
+	return sameType && sameCode, true
 }
 
 // validPort reports whether a port is valid: a protocol, and a number, a range or a name.

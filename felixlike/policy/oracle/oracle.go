@@ -28,16 +28,19 @@ type Cluster struct {
 }
 
 // Packet is the first packet of a connection, after DNAT. Its addresses may
-// be those of pods, of nodes, or external. Port is the destination port, 0
-// where the protocol has none.
+// be those of pods, of nodes, or external. Port is the destination port, for ICMP
+// 256 times the type plus the code, 0 where the protocol has neither.
 type Packet struct {
 	Source, Destination netip.Addr
 	Protocol            model.Protocol
 	Port                uint16
 }
 
-// String returns the packet as "tcp 10.0.0.1 -> 10.0.0.2:80".
+// String returns the packet as "tcp 10.0.0.1 -> 10.0.0.2:80", or "icmp type 8 code 0 10.0.0.1 -> 10.0.0.2".
 func (p Packet) String() string {
+	if p.Protocol.IsICMP() {
+		return fmt.Sprintf("%s type %d code %d %s -> %s", p.Protocol, p.Port/256, p.Port%256, p.Source, p.Destination)
+	}
 	return fmt.Sprintf("%s %s -> %s", p.Protocol, p.Source, netip.AddrPortFrom(p.Destination, p.Port))
 }
 

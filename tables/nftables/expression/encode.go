@@ -51,6 +51,9 @@ func WriteComment(m *Message, r tables.Rule, hash string) {
 func (e *encoder) match(m tables.Match) error {
 	switch m := m.(type) {
 	case tables.MatchProtocol:
+		if f := m.Protocol.ICMPFamily(); f != 0 && !m.Negated {
+			e.bind(f)
+		}
 		e.meta(unix.NFT_META_L4PROTO, reg1)
 		e.compare(equality(m.Negated), byte(m.Protocol))
 	case tables.MatchSYN:
@@ -59,6 +62,8 @@ func (e *encoder) match(m tables.Match) error {
 		e.compare(equality(m.Negated), tcpSYN)
 	case tables.MatchDestinationPorts:
 		e.ports(m)
+	case tables.MatchICMP:
+		e.icmp(m)
 	case tables.MatchSet:
 		e.bind(m.Family)
 		e.address(m.Family, m.Side)
@@ -131,6 +136,16 @@ func (e *encoder) ports(m tables.MatchDestinationPorts) {
 	}
 	e.compare(unix.NFT_CMP_GTE, byte(m.First>>8), byte(m.First))
 	e.compare(unix.NFT_CMP_LTE, byte(m.Last>>8), byte(m.Last))
+}
+
+// icmp compares the first two bytes of the message at once, as nft does.
+func (e *encoder) icmp(m tables.MatchICMP) {
+	value := []byte{m.Type, m.Code}
+	if m.AnyCode {
+		value = value[:1]
+	}
+	e.payload(unix.NFT_PAYLOAD_TRANSPORT_HEADER, 0, uint32(len(value)), reg1)
+	e.compare(unix.NFT_CMP_EQ, value...)
 }
 
 func (e *encoder) portSet(m tables.MatchPortSet) {

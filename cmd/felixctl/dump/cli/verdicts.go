@@ -61,6 +61,10 @@ func through(o compare.Opinion) string {
 }
 
 func portOf(v compare.Verdict) string {
+	if v.ICMP != nil {
+		message := model.ICMPMessage(v.ICMP.Type, v.ICMP.Code)
+		return model.PortRange{Protocol: v.Protocol, First: message, Last: message}.String()
+	}
 	if v.Port == 0 {
 		return v.Protocol.String()
 	}

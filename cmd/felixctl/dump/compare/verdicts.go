@@ -35,8 +35,10 @@ type Verdict struct {
 	Address  netip.Addr     `json:"destination"`
 	Protocol model.Protocol `json:"protocol"`
 	Port     uint16         `json:"port"`
-	Before   Opinion        `json:"before"`
-	After    Opinion        `json:"after"`
+	// ICMP is the message, in the place of a port. Without it, ICMP is an echo request.
+	ICMP   *control.ICMPType `json:"icmp,omitempty"`
+	Before Opinion           `json:"before"`
+	After  Opinion           `json:"after"`
 }
 
 // Opinion is the verdict of one side on a packet.
@@ -100,6 +102,10 @@ func (t *Trials) try(before, after Judge, from, to End, port Port) {
 	v := Verdict{
 		From: from.Name, To: to.Name, Source: p.Source, Address: p.Destination, Protocol: p.Protocol, Port: p.Port, Before: a, After: b,
 	}
+	if p.Protocol.IsICMP() && p.Port != 0 {
+		kind, code := model.ICMPTypeAndCode(p.Port)
+		v.Port, v.ICMP = 0, &control.ICMPType{Type: kind, Code: code}
+	}
 	switch {
 	case a.Unknown != "" || b.Unknown != "":
 		t.Unknown = append(t.Unknown, v)
@@ -116,7 +122,8 @@ func opinion(j Judge, p Packet) Opinion {
 	return Opinion{Through: through, Why: why}
 }
 
-// Port is a protocol with a destination port, zero where the protocol has none.
+// Port is a protocol with a destination port. ICMP stands for ICMPv6 too, and has a model.ICMPMessage: zero is
+// the echo request.
 type Port struct {
 	Protocol model.Protocol
 	Number   uint16
@@ -148,6 +155,9 @@ func PortsOf(models ...*control.Model) []Port {
 			}
 		}
 	}
+	if len(found) > 1 && slices.ContainsFunc(slices.Collect(maps.Keys(found)), func(p Port) bool { return p.Protocol == model.ICMP && p.Number != 0 }) {
+		found[otherMessage(found)] = true
+	}
 	for _, p := range []model.Protocol{model.TCP, model.UDP, model.SCTP} {
 		other := Port{p, 4242}
 		for found[other] {
@@ -160,8 +170,24 @@ func PortsOf(models ...*control.Model) []Port {
 	})
 }
 
+// otherMessage returns a query of ICMP of a type that no rule mentions.
+func otherMessage(found map[Port]bool) Port {
+	for kind := uint8(13); ; kind++ { // timestamp, information, address mask, and those behind
+		if p := (Port{model.ICMP, model.ICMPMessage(kind, 0)}); !found[p] {
+			return p
+		}
+	}
+}
+
 // addRange adds the ends of a range and the ports next to it.
 func addRange(found map[Port]bool, r model.PortRange) {
+	if _, code, anyCode, ok := r.ICMPRange(); ok {
+		found[Port{model.ICMP, r.First}] = true
+		if !anyCode && code < 255 {
+			found[Port{model.ICMP, r.First + 1}] = true
+		}
+		return
+	}
 	if r.AllPorts() {
 		return
 	}

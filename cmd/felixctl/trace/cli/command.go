@@ -80,7 +80,7 @@ the command failed.`,
 	f := c.Flags()
 	f.StringVar(&o.from, "from", "", "source: namespace/pod, node:NAME or an address")
 	f.StringVar(&o.to, "to", "", "destination: namespace/pod, node:NAME, service:namespace/name or an address")
-	f.StringVar(&o.port, "port", "", "PORT/PROTOCOL of the destination, or icmp")
+	f.StringVar(&o.port, "port", "", "PORT/PROTOCOL of the destination, or icmp, icmp/TYPE, icmp/TYPE/CODE")
 	f.StringVar(&o.family, "family", "", "address family: 4 or 6 (default: that of the addresses, 4 if both will do)")
 	f.StringVar(&o.state, "state", string(trace.New), fmt.Sprintf("state of the packet's connection: one of %v", trace.Conns()))
 	f.StringVar(&o.services, "services", "", "YAML file with Services, for tracing to them; - is standard input")

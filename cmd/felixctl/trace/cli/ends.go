@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"strconv"
@@ -114,20 +115,30 @@ func (e end) address(f model.Family) (netip.Addr, error) {
 	return netip.Addr{}, fmt.Errorf("%s has no IPv%s address", e.text, f)
 }
 
-// port is the value of --port: a number or a name, of a protocol.
+// port is the value of --port: a number or a name, of a protocol. The number of ICMP is the model.ICMPMessage, and 0
+// the echo request.
 type port struct {
 	number   uint16
 	name     string
 	protocol model.Protocol
 }
 
-// parsePort parses "80/tcp", "tcp/80", "http/tcp" or "icmp".
+// parsePort parses "80/tcp", "tcp/80", "http/tcp", "icmp", "icmp/13" or "icmp/13/0".
 func parsePort(text string) (port, error) {
 	fail := func() (port, error) {
-		return port{}, fmt.Errorf("--port %q: want PORT/PROTOCOL (as in 80/tcp), or icmp; the protocols are tcp, udp and sctp", text)
+		return port{}, fmt.Errorf("--port %q: want PORT/PROTOCOL (as in 80/tcp), or icmp, icmp/TYPE, icmp/TYPE/CODE; the protocols are tcp, udp and sctp", text)
 	}
 	if text == "icmp" {
 		return port{protocol: model.ICMP}, nil
+	}
+	if message, found := strings.CutPrefix(text, "icmp/"); found {
+		kind, code, _ := strings.Cut(message, "/")
+		k, err1 := strconv.ParseUint(kind, 10, 8)
+		c, err2 := strconv.ParseUint(cmp.Or(code, "0"), 10, 8)
+		if err1 != nil || err2 != nil || k == 0 {
+			return fail() // type 0 only answers
+		}
+		return port{protocol: model.ICMP, number: model.ICMPMessage(uint8(k), uint8(c))}, nil
 	}
 	number, protocol, found := strings.Cut(text, "/")
 	if !found {

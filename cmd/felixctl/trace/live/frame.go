@@ -1,6 +1,7 @@
 package live
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"net"
@@ -23,10 +24,9 @@ func frame(p trace.Packet, src, dst net.HardwareAddr) ([]byte, error) {
 	t := conntrack.Tuple{Src: p.Source, Dst: p.Destination, Protocol: uint8(p.Protocol), SrcPort: p.SourcePort, DstPort: p.Port}
 	switch p.Protocol {
 	case model.TCP, model.UDP:
-	case model.ICMP:
-		t.ICMPType, t.ICMPID = echo4, p.SourcePort
-	case model.ICMPv6:
-		t.ICMPType, t.ICMPID = echo6, p.SourcePort
+	case model.ICMP, model.ICMPv6:
+		t.ICMPType, t.ICMPCode = message(p)
+		t.ICMPID = p.SourcePort
 	case model.SCTP:
 		t.SrcPort, t.DstPort = 0, 0
 	default:
@@ -41,11 +41,11 @@ func frame(p trace.Packet, src, dst net.HardwareAddr) ([]byte, error) {
 	return b, nil
 }
 
-// Types of ICMP messages that are answered.
-const (
-	echo4 = 8
-	echo6 = 128
-)
+// message returns the type and the code of an ICMP packet.
+func message(p trace.Packet) (kind, code uint8) {
+	_, echo := model.EchoRequest(p.Family())
+	return model.ICMPTypeAndCode(cmp.Or(p.Port, echo))
+}
 
 // withPayload adds a payload behind the headers of a frame without one.
 func withPayload(b, payload []byte) []byte {
@@ -99,7 +99,7 @@ func isOurs(b []byte, p trace.Packet) bool {
 	if src != p.Source || dst != p.Destination || proto != uint8(p.Protocol) {
 		return false
 	}
-	if p.Protocol == model.ICMP || p.Protocol == model.ICMPv6 {
+	if p.Protocol.IsICMP() {
 		return binary.BigEndian.Uint16(l4[4:]) == p.SourcePort
 	}
 	return binary.BigEndian.Uint16(l4) == p.SourcePort && binary.BigEndian.Uint16(l4[2:]) == p.Port

@@ -74,11 +74,9 @@ func startLegacy(ctx context.Context, n Node, p trace.Packet) (_ *legacyTrace, e
 // legacyMatch matches the packet and no other one.
 func legacyMatch(p trace.Packet) string {
 	match := fmt.Sprintf("-s %s -d %s ", p.Source, p.Destination)
-	switch p.Protocol {
-	case model.ICMP:
-		return match + "-p icmp --icmp-type echo-request"
-	case model.ICMPv6:
-		return match + "-p icmpv6 --icmpv6-type echo-request"
+	if p.Protocol.IsICMP() {
+		kind, code := message(p)
+		return match + fmt.Sprintf("-p %[1]s --%[1]s-type %[2]d/%[3]d", p.Protocol, kind, code)
 	}
 	return match + fmt.Sprintf("-p %s --sport %d --dport %d", p.Protocol, p.SourcePort, p.Port)
 }

@@ -66,11 +66,10 @@ func nftMatch(p trace.Packet) string {
 		ip = "ip6"
 	}
 	match := fmt.Sprintf("%s saddr %s %s daddr %s ", ip, p.Source, ip, p.Destination)
-	switch p.Protocol {
-	case model.ICMP:
-		return match + fmt.Sprintf("icmp id %d", p.SourcePort)
-	case model.ICMPv6:
-		return match + fmt.Sprintf("icmpv6 id %d", p.SourcePort)
+	if p.Protocol.IsICMP() {
+		kind, code := message(p)
+		// The id by its place: for nft, only messages of echo have one.
+		return match + fmt.Sprintf("%[1]s type %[2]d %[1]s code %[3]d @th,32,16 %[4]d", proto, kind, code, p.SourcePort)
 	}
 	return match + fmt.Sprintf("%s sport %d %s dport %d", proto, p.SourcePort, proto, p.Port)
 }

@@ -31,11 +31,10 @@ func switchFlow(p trace.Packet, port uint32, src, dst net.HardwareAddr, outer ne
 	}
 	words = append([]string{protocol}, words...)
 	words = append(words, fmt.Sprintf("%s_src=%s,%s_dst=%s,nw_ttl=64", network, p.Source, network, p.Destination))
+	kind, code := message(p)
 	switch p.Protocol {
-	case model.ICMP:
-		words = append(words, "icmp_type=8")
-	case model.ICMPv6:
-		words = append(words, "icmpv6_type=128")
+	case model.ICMP, model.ICMPv6:
+		words = append(words, fmt.Sprintf("%[1]s_type=%[2]d,%[1]s_code=%[3]d", p.Protocol, kind, code))
 	default:
 		words = append(words, fmt.Sprintf("%[1]s_src=%[2]d,%[1]s_dst=%[3]d", p.Protocol, p.SourcePort, p.Port))
 	}
