@@ -164,7 +164,7 @@ func TestReferencesMoveInOneTransaction(t *testing.T) {
 	table.SetVerdict("to-pods-4", addr("10.0.0.4"), tables.Drop{})
 	table.RemoveVerdict("to-pods-4", addr("10.0.0.3"))
 	r := apply(t, table)
-	if r.ElementsAdded != 2 || r.ElementsDeleted != 2 || r.RulesAdded != 2 || r.RulesDeleted != 13 {
+	if r.ElementsAdded != 2 || r.ElementsDeleted != 2 || r.RulesAdded != 2 || r.RulesDeleted != 17 {
 		t.Errorf("%+v", r)
 	}
 	listing := ns.list(t)

@@ -142,7 +142,7 @@ func prefix(side tables.Side, p string, negated bool) tables.MatchPrefix {
 var forwardHook = &tables.Hook{Type: tables.HookFilter, Point: tables.HookForward}
 
 // exampleRules is the number of rules that loadExample wants.
-const exampleRules = 25
+const exampleRules = 29
 
 // loadExample wants every kind of object, match and action.
 func loadExample(table *Table) {

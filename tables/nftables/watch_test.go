@@ -198,10 +198,10 @@ func setDrifts() []foreignChanges {
 		{"odd set added", "add set inet felixlike stray { type ether_addr; timeout 1h; }", []string{"set stray: foreign set"}},
 		{"map added", "add map inet felixlike stray { type ipv4_addr : verdict; elements = { 1.1.1.1 : goto to-pods }; }", []string{"map stray: foreign map"}},
 		{"set deleted", `flush chain inet felixlike pin-x/base-1
-			delete set inet felixlike nblock-6`, []string{"chain pin-x/base-1: 6 rules missing", "set nblock-6: deleted"}},
+			delete set inet felixlike nblock-6`, []string{"chain pin-x/base-1: 10 rules missing", "set nblock-6: deleted"}},
 		{"set of another type", `flush chain inet felixlike pin-x/base-1
 			delete set inet felixlike aweb-4
-			add set inet felixlike aweb-4 { type ipv4_addr; flags interval; }`, []string{"chain pin-x/base-1: 6 rules missing", "set aweb-4: type changed"}},
+			add set inet felixlike aweb-4 { type ipv4_addr; flags interval; }`, []string{"chain pin-x/base-1: 10 rules missing", "set aweb-4: type changed"}},
 	}
 }
 
@@ -219,7 +219,7 @@ func tableDrifts() []foreignChanges {
 			[]string{"object c: foreign object", "set stray: foreign set"},
 		},
 		{"table flushed", "flush table inet felixlike", []string{
-			"chain forward: 3 rules missing", "chain pin-x/base-1: 6 rules missing", "chain pods-in-x/base-1: 7 rules missing",
+			"chain forward: 3 rules missing", "chain pin-x/base-1: 10 rules missing", "chain pods-in-x/base-1: 7 rules missing",
 			"chain to-outside: 1 rule missing", "chain to-pods: 8 rules missing",
 		}},
 		{"table deleted", "delete table inet felixlike", []string{"table felixlike: deleted"}},
