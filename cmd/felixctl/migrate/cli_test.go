@@ -139,7 +139,7 @@ func TestWrongInput(t *testing.T) {
 		t.Error("no input is no error")
 	}
 	if _, _, err := run(ciliumText, "check", "-f", "-", "--cluster-cidr", "10.0.0.0/99"); err == nil {
-		t.Error("a prefix that is none is no error")
+		t.Error("an invalid prefix is accepted")
 	}
 }
 

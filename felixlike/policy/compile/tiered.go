@@ -8,7 +8,7 @@ import (
 )
 
 // tieredCompiler compiles one policy of a tier whose rules have actions. Such a policy fails closed:
-// what is not valid allows nothing, and its Deny and Pass rules deny.
+// with an invalid field its Allow rules match nothing, and its Deny and Pass rules deny.
 type tieredCompiler struct {
 	compiler
 	// allow is the API's name of model.Allow.
