@@ -35,15 +35,6 @@ func (s secret) digest(sum [sha256.Size]byte) [sha256.Size]byte {
 	return sha256.Sum256(b[:])
 }
 
-// A cookie is owner (16 bits), pipeline version (8 bits) and content hash (40
-// bits): identity and instructions.
-const (
-	ownerShift   = 48
-	versionShift = 40
-	hashMask     = 1<<versionShift - 1
-	ownerBits    = uint64(math.MaxUint16) << ownerShift
-)
-
 // matchSum is a digest of table, priority and match without the secret.
 type matchSum [sha256.Size]byte
 
@@ -155,4 +146,12 @@ func splitPair(field []byte) ([][]byte, error) {
 		}
 	}
 	return out, nil
+}
+
+// entry is the digest of one flow; the flow itself is not kept.
+type entry struct {
+	id     identity
+	cookie uint64
+	// rest is 64 bits of the content's keyed hash (see secret.content).
+	rest uint64
 }

@@ -11,12 +11,6 @@ import (
 	"github.com/felixlike/felixlike/tables"
 )
 
-// reportedChange is the last reported change of one identity.
-type reportedChange struct {
-	FlowChange
-	at time.Time
-}
-
 // Watch calls changed after each foreign change to flows of the table's owner, also
 // if other flows replaced them, until ctx ends. The next Apply repairs the flows.
 // Watch returns an error if the switch does not report changes.
@@ -112,12 +106,6 @@ func (t *FlowTable) takeUp() {
 	clear(t.reported)
 	t.synced = t.synced && !t.lost
 	t.lost = false
-}
-
-// damage counts the foreign changes to a group.
-type damage struct {
-	tables.Drift
-	noticed time.Time
 }
 
 // differs counts a reported flow as a foreign change, unless the report agrees with

@@ -251,3 +251,15 @@ func (f Field) LongName() string {
 	}
 	return f.spec().oxm
 }
+
+// Flags are the names of the field's bits, from the lowest, as far as we match them;
+// none if it is a number or an address.
+func (f Field) Flags() []string {
+	switch f {
+	case CTState:
+		return []string{"new", "est", "rel", "rpl", "inv", "trk"}
+	case TCPFlags:
+		return []string{"fin", "syn", "rst", "psh", "ack", "urg", "ece", "cwr", "ns"}
+	}
+	return nil
+}

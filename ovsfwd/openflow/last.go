@@ -2,15 +2,6 @@ package openflow
 
 import "context"
 
-// last is the group that is added after all others.
-type last struct {
-	key    string
-	settle func(ctx context.Context) error
-	// unsettled is true if flows of other groups were sent, or may have been, since
-	// the last call of settle.
-	unsettled bool
-}
-
 // Last delays the additions of one group: they are sent after the flows of all other
 // groups, once settle returns because these are in force for packets. So the group
 // opens nothing before the denials of the others hold. Last is called before the first

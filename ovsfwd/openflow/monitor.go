@@ -10,12 +10,6 @@ import (
 	"antrea.io/libOpenflow/openflow15"
 )
 
-// FlowChange is a flow that was added, changed or removed over another connection.
-type FlowChange struct {
-	Installed
-	Removed bool
-}
-
 // ErrNoMonitor means that the switch does not report changes.
 var ErrNoMonitor = errors.New("the switch does not report changed flows (Open vSwitch does from 2.16 on)")
 

@@ -28,18 +28,6 @@ func (f Field) Names() []string {
 	return slices.Compact(names)
 }
 
-// Flags are the names of the field's bits, from the lowest, as far as we match them;
-// none if it is a number or an address.
-func (f Field) Flags() []string {
-	switch f {
-	case CTState:
-		return []string{"new", "est", "rel", "rpl", "inv", "trk"}
-	case TCPFlags:
-		return []string{"fin", "syn", "rst", "psh", "ack", "urg", "ece", "cwr", "ns"}
-	}
-	return nil
-}
-
 // Bits is the width of the field.
 func (f Field) Bits() int { return f.spec().width * 8 }
 

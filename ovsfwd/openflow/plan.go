@@ -123,20 +123,6 @@ func (t *FlowTable) commit(changes []change) {
 	t.dirty = nil
 }
 
-// observe records the switch's flow of an identity: its cookie and the rest of its
-// content hash. A zero cookie means no flow.
-func (t *FlowTable) observe(id identity, table uint8, cookie, rest uint64, tampered bool) {
-	s := t.states[id]
-	if s.installed != 0 {
-		t.cookies.remove(s.installed)
-	}
-	if cookie != 0 {
-		t.cookies.add(cookie)
-	}
-	s.table, s.installed, s.has, s.tampered = table, cookie, rest, tampered
-	t.states[id] = s
-}
-
 // resync reads all flows of the owner. It does not hold the lock meanwhile: changes
 // reported during the read wait for the next Apply.
 func (t *FlowTable) resync(ctx context.Context) error {
@@ -187,30 +173,3 @@ func (r *Result) count(changes []change) {
 	}
 	r.Messages = r.Added + r.Deleted
 }
-
-// multiset counts cookies; nearly all of them occur once.
-type multiset struct {
-	once map[uint64]struct{}
-	more map[uint64]int
-}
-
-func (m multiset) add(n uint64) {
-	if _, found := m.once[n]; found {
-		m.more[n]++
-		return
-	}
-	m.once[n] = struct{}{}
-}
-
-func (m multiset) remove(n uint64) {
-	switch m.more[n] {
-	case 0:
-		delete(m.once, n)
-	case 1:
-		delete(m.more, n)
-	default:
-		m.more[n]--
-	}
-}
-
-func (m multiset) repeated(n uint64) bool { return m.more[n] > 0 }

@@ -2,11 +2,8 @@ package openflow
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"iter"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -37,18 +34,6 @@ type Result struct {
 	FullRead bool
 	// Repaired are the foreign changes that were undone, sorted.
 	Repaired []tables.Repair
-}
-
-// ConflictError says that two desired flows have equal table, priority and
-// match, but different actions: only one could be in force.
-type ConflictError struct {
-	Keys  [2]string
-	Flows [2]Flow
-}
-
-// Error names both flows and the groups they belong to.
-func (e *ConflictError) Error() string {
-	return fmt.Sprintf("conflicting flows: %s: %s; %s: %s", e.Keys[0], e.Flows[0], e.Keys[1], e.Flows[1])
 }
 
 // FlowTable holds the desired flows of one owner, in groups, beside those known
@@ -90,60 +75,6 @@ type FlowTable struct {
 	// It may have duplicates.
 	dirty []identity
 	last  last
-}
-
-// group is the flows of one SetFlows call.
-type group struct {
-	key     string
-	render  func() []Flow
-	entries []entry
-}
-
-// entry is the digest of one flow; the flow itself is not kept.
-type entry struct {
-	id     identity
-	cookie uint64
-	// rest is 64 bits of the content's keyed hash (see secret.content).
-	rest uint64
-}
-
-// claim is one group's desired flow for an identity.
-type claim struct {
-	group *group
-	index int32
-}
-
-func (c claim) cookie() uint64 { return c.group.entries[c.index].cookie }
-
-func (c claim) rest() uint64 { return c.group.entries[c.index].rest }
-
-func (c claim) flow() (Flow, error) {
-	flows, err := c.group.flows()
-	if err != nil {
-		return Flow{}, err
-	}
-	return flows[c.index], nil
-}
-
-// state is the desired and the observed flow of an identity.
-type state struct {
-	// claim has no group if no flow is desired.
-	claim
-	table uint8
-	// tampered: the installed flow's content does not have the hash in its cookie.
-	tampered bool
-	// installed is the cookie of the installed flow, zero if there is none.
-	installed uint64
-	// has is the rest of the hash of the installed flow's content (see entry.rest).
-	has uint64
-}
-
-// right reports whether the switch has the desired flow.
-func (s state) right() bool {
-	if s.group == nil {
-		return s.installed == 0
-	}
-	return s.installed == s.cookie() && s.has == s.rest() && !s.tampered
 }
 
 // NewFlowTable returns an empty table for flows with the owner in the upper 16 bits
@@ -254,64 +185,6 @@ func (t *FlowTable) release(id identity, c claim) {
 	}
 }
 
-// flows renders the group.
-func (g *group) flows() ([]Flow, error) {
-	flows := g.render()
-	if len(flows) != len(g.entries) {
-		return nil, fmt.Errorf("flows of %s: %d were set and %d are rendered", g.key, len(g.entries), len(flows))
-	}
-	return flows, nil
-}
-
-// Apply brings the switch to the desired flows in one bundle. The first time, and
-// after Connect, it reads the installed flows back. It does not send installed flows
-// again, deletes our flows that are not desired, and leaves flows with foreign cookies
-// alone. Later it sends only differences, and no bundle if there are none.
-//
-// A *ConflictError or *BundleError leaves the switch as it was. The flows stay
-// desired, so the owner removes the named group and applies again.
-func (t *FlowTable) Apply(ctx context.Context) (Result, error) {
-	if t.sw == nil {
-		return Result{}, errors.New("openflow: not connected")
-	}
-	if err := t.sw.Err(); err != nil {
-		return Result{}, fmt.Errorf("openflow connection lost: %w", err)
-	}
-	if !t.monitored {
-		if err := t.monitor(ctx); err != nil {
-			return Result{}, err
-		}
-	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.takeUp()
-	var result Result
-	if !t.synced {
-		if err := t.resync(ctx); err != nil {
-			return result, err
-		}
-		result.FullRead = true
-	}
-	if err := t.conflict(); err != nil {
-		return result, err
-	}
-	changes, last := t.split(t.changes())
-	if err := t.send(ctx, changes); err != nil {
-		return result, err
-	}
-	t.commit(changes)
-	result.count(changes)
-	if err := t.sendLast(ctx, changes, last, &result); err != nil {
-		return result, err
-	}
-	result.Repaired = t.repaired()
-	return result, nil
-}
-
-// silence is the time without a reply after which Apply sends a barrier: a hung
-// switch reports no changes either.
-const silence = time.Second
-
 // unlocked calls f without the lock, and holds it again afterwards, also after a
 // panic: Apply's callers recover from that.
 func (t *FlowTable) unlocked(f func() error) error {
@@ -320,60 +193,37 @@ func (t *FlowTable) unlocked(f func() error) error {
 	return f()
 }
 
-// send makes the changes. The lock is not held meanwhile.
-func (t *FlowTable) send(ctx context.Context, changes []change) (err error) {
-	if len(changes) == 0 && time.Since(t.alive) < silence {
-		return nil
-	}
-	err = t.unlocked(func() error {
-		if len(changes) == 0 {
-			return t.sw.Barrier(ctx)
-		}
-		return t.sw.Bundle(ctx, t.mods(changes))
-	})
-	if err == nil {
-		t.alive = time.Now()
-	}
-	// After an error the switch's flows are known only if it refused the bundle.
-	if refused := new(BundleError); err != nil && !errors.As(err, &refused) {
-		t.synced, t.trusted = false, false
-	}
-	return err
+// reportedChange is the last reported change of one identity.
+type reportedChange struct {
+	FlowChange
+	at time.Time
 }
 
-// conflict returns an error if two groups disagree about an identity.
-func (t *FlowTable) conflict() error {
-	var found []claim
-	for id, further := range t.further {
-		first := t.states[id].claim
-		for _, r := range further {
-			if r.cookie() == first.cookie() && r.rest() == first.rest() {
-				continue
-			}
-			pair := []claim{first, r}
-			slices.SortStableFunc(pair, claim.compare)
-			if found == nil || slices.CompareFunc(pair, found, claim.compare) < 0 {
-				found = pair
-			}
-		}
-	}
-	if found == nil {
-		return nil
-	}
-	e := &ConflictError{}
-	for i, c := range found {
-		flow, err := c.flow()
-		if err != nil {
-			return err
-		}
-		e.Keys[i], e.Flows[i] = c.group.key, flow
-	}
-	return e
+// damage counts the foreign changes to a group.
+type damage struct {
+	tables.Drift
+	noticed time.Time
 }
 
-func (c claim) compare(d claim) int {
-	if order := strings.Compare(c.group.key, d.group.key); order != 0 {
-		return order
+// last is the group that is added after all others.
+type last struct {
+	key    string
+	settle func(ctx context.Context) error
+	// unsettled is true if flows of other groups were sent, or may have been, since
+	// the last call of settle.
+	unsettled bool
+}
+
+// observe records the switch's flow of an identity: its cookie and the rest of its
+// content hash. A zero cookie means no flow.
+func (t *FlowTable) observe(id identity, table uint8, cookie, rest uint64, tampered bool) {
+	s := t.states[id]
+	if s.installed != 0 {
+		t.cookies.remove(s.installed)
 	}
-	return int(c.index) - int(d.index)
+	if cookie != 0 {
+		t.cookies.add(cookie)
+	}
+	s.table, s.installed, s.has, s.tampered = table, cookie, rest, tampered
+	t.states[id] = s
 }
