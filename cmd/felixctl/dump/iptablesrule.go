@@ -5,7 +5,6 @@ import (
 	"net"
 	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/felixlike/felixlike/model"
@@ -225,11 +224,6 @@ func (p *savedText) icmp(option, value string) error {
 		m.Code, err2 = number8(code)
 	}
 	return cmp.Or(foreignUnless(err1 == nil && err2 == nil), p.add(m))
-}
-
-func number8(s string) (uint8, error) {
-	n, err := strconv.ParseUint(s, 10, 8)
-	return uint8(n), err
 }
 
 // load takes the module of the options behind it. That of a protocol matches by

@@ -155,15 +155,6 @@ func (o *jsonObject) chain() *Chain {
 	return c
 }
 
-// textOf returns a string as it is, and any other value as JSON.
-func textOf(raw json.RawMessage) string {
-	var s string
-	if json.Unmarshal(raw, &s) == nil {
-		return s
-	}
-	return string(raw)
-}
-
 // rule parses a rule through nft's language. A rule that does not fit there is Foreign.
 func (o *jsonObject) rule() Rule {
 	var words []string

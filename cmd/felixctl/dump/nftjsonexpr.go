@@ -244,3 +244,12 @@ func joinedExpressions(raw json.RawMessage, separator string) (string, bool) {
 	}
 	return strings.Join(texts, separator), all
 }
+
+// textOf returns a string as it is, and any other value as JSON.
+func textOf(raw json.RawMessage) string {
+	var s string
+	if json.Unmarshal(raw, &s) == nil {
+		return s
+	}
+	return string(raw)
+}

@@ -3,7 +3,6 @@ package dump
 import (
 	"math"
 	"net/netip"
-	"slices"
 	"strings"
 
 	"github.com/felixlike/felixlike/model"
@@ -155,20 +154,6 @@ func (p *nftRule) states() error {
 	return p.add(tables.MatchConnState{States: states})
 }
 
-// parseStates reads states joined by commas, in letters of either case.
-func parseStates(text string) (tables.ConnState, error) {
-	var all tables.ConnState
-	for name := range strings.SplitSeq(strings.ToLower(text), ",") {
-		i := slices.IndexFunc([]tables.ConnState{tables.StateNew, tables.StateEstablished, tables.StateRelated, tables.StateInvalid, tables.StateUntracked},
-			func(s tables.ConnState) bool { return s.String() == name })
-		if i < 0 {
-			return 0, errForeign
-		}
-		all |= 1 << i
-	}
-	return all, nil
-}
-
 // local reads "fib saddr type local".
 func (p *nftRule) local() error {
 	m := tables.MatchLocal{Side: tables.Source}
@@ -257,31 +242,6 @@ func (p *nftRule) reject(perSecond uint32) error {
 	}
 	p.rule.Action = a
 	return nil
-}
-
-// parseVerdict reads the verdict at the start of the words, and the number of its words.
-func parseVerdict(words []string) (tables.Action, int) {
-	if len(words) == 0 {
-		return nil, 0
-	}
-	switch words[0] {
-	case "accept":
-		return tables.Accept{}, 1
-	case "drop":
-		return tables.Drop{}, 1
-	case "return":
-		return tables.Return{}, 1
-	}
-	if len(words) < 2 {
-		return nil, 0
-	}
-	switch words[0] {
-	case "jump":
-		return tables.Jump{Chain: words[1]}, 2
-	case "goto":
-		return tables.Goto{Chain: words[1]}, 2
-	}
-	return nil, 0
 }
 
 func (p *nftRule) sourceNAT() error {

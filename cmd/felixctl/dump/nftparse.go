@@ -276,3 +276,39 @@ func priorities(family, point string) map[string]int32 {
 	}
 	return all
 }
+
+// setLine reads a line of a set.
+func (p *nftListing) setLine(number int, line string) error {
+	s := p.set
+	if s.within {
+		if s.element(line); s.elements.Len() > files.MaxLine {
+			return fmt.Errorf("line %d: an element of set %s does not end", number, s.Name)
+		}
+		return nil
+	}
+	if line == "}" {
+		s.finish()
+		p.table.Sets = append(p.table.Sets, &s.Set)
+		p.set = nil
+		return nil
+	}
+	words := nftWords(line)
+	switch words[0] {
+	case "type":
+		s.Type = strings.Join(words[1:], " ")
+	case "flags":
+		s.flags = strings.TrimSuffix(strings.Join(words[1:], ","), ";")
+	case "comment", "#":
+	case "elements":
+		rest, ok := strings.CutPrefix(line, "elements = {")
+		if !ok {
+			return fmt.Errorf("line %d: set %s: unknown list of elements", number, s.Name)
+		}
+		s.within = true
+		s.element(rest)
+	default:
+		s.odd = true
+		s.flags += " " + line
+	}
+	return nil
+}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strconv"
 	"strings"
 
 	"github.com/felixlike/felixlike/internal/files"
@@ -172,19 +171,4 @@ func (p *mixedListing) ended() error {
 		return p.saved.ended()
 	}
 	return nil
-}
-
-// errForeign marks a rule with a part that felixlike does not write.
-var errForeign = errors.New("not of a form that felixlike writes")
-
-func either[T any](first bool, a, b T) T {
-	if first {
-		return a
-	}
-	return b
-}
-
-func number32(s string) (uint32, error) {
-	n, err := strconv.ParseUint(s, 0, 32)
-	return uint32(n), err
 }

@@ -2,6 +2,7 @@ package dump
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/tables"
@@ -110,3 +111,11 @@ type Rule struct {
 
 // Ours reports whether the rule has felixlike's mark.
 func (r *Rule) Ours() bool { return r.Hash != "" }
+
+// setComment splits our comment.
+func (r *Rule) setComment(text string) {
+	if r.Hash = tables.HashInComment(text); r.Hash != "" {
+		text = strings.TrimPrefix(text[len(tables.CommentPrefix)+len(r.Hash):], " ")
+	}
+	r.Comment = text
+}
