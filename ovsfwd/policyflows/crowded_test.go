@@ -15,7 +15,7 @@ func TestCrowdedTierClosesPods(t *testing.T) {
 	rules := func(n int) []model.Rule {
 		var all []model.Rule
 		for i := range n {
-			all = append(all, model.Rule{Action: model.Allow + model.Action(i%2), AnyPeer: true, Ports: []model.PortRange{tcp(uint16(i), uint16(i))}})
+			all = append(all, model.Rule{Action: model.Allow + model.Action(i%2), AnyPeer: true, Ports: []model.PortRange{tcp(uint16(i), 800)}})
 		}
 		return all
 	}

@@ -47,8 +47,8 @@
 // NetworkPolicies are spread over lanes of priorities, by a hash of the rule. All
 // rules of the admin tier on this node are in one order, and so are those of the baseline
 // tier. Each rule has a priority of its own: the one that the reference pipeline would
-// give it, if that is free. Beyond 250 rules a direction (baseline: 180), consecutive
-// rules with the same action share one.
+// give it, if that is free. Beyond 250 rules a direction (baseline: 180), rules share
+// priorities where their order makes no difference (sharing.go).
 //
 // # Rules that hold
 //

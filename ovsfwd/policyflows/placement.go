@@ -63,7 +63,7 @@ func (pl *placer) settleLayer(l layer) {
 	}
 }
 
-func (l *layerState) laneOf(r *rule) uint16 { return firstLane - lane(r.RuleID, l.lanes) }
+func (l *layerState) laneOf(r *rule) uint16 { return lanePriority(lane(r.RuleID, l.lanes)) }
 
 // wait has settle find the priority of a rule.
 func (pl *placer) wait(r *rule) {
@@ -95,7 +95,7 @@ func (pl *placer) settleOrdered(l layer) {
 	})
 	wishes := make([]ordered, len(rules))
 	for i, r := range rules {
-		wishes[i] = ordered{r.policy.precedence, r.Index, r.spec.Action}
+		wishes[i] = r.ordered()
 	}
 	priorities := l.order().assign(wishes)
 	for i, r := range rules {

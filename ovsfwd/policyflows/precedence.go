@@ -12,7 +12,10 @@ import (
 // because one in between would hide it.
 const (
 	firstLane = 200
-	maxLanes  = 10
+	maxLanes  = 18
+	// lanesBelow is how many lanes are at firstLane and below it. The other ones are above
+	// firstLane, and below closed pods.
+	lanesBelow = 10
 	// laneSize is what a lane may have; lanes are added so that each has some
 	// laneFill, since hashing does not fill them equally.
 	laneSize = 3900
@@ -25,6 +28,14 @@ func lanes(rules int) int {
 		return 1
 	}
 	return min((rules+laneFill-1)/laneFill, maxLanes)
+}
+
+// lanePriority returns the priority of a lane.
+func lanePriority(lane uint16) uint16 {
+	if lane < lanesBelow {
+		return firstLane - lane
+	}
+	return firstLane + lane - lanesBelow + 1
 }
 
 // lane returns the lane of a rule. It follows from the rule and the number of
@@ -45,6 +56,10 @@ type ordered struct {
 	precedence model.Precedence
 	index      int
 	action     model.Action
+	// within is the namespace of all pods that the rule applies to, or "" if they may be in any.
+	within string
+	// ports are all packets that the rule can match; nil if there is no such bound.
+	ports []portMask
 }
 
 // orderedTier is how the priorities of such a tier are found: the wished one is
@@ -61,43 +76,27 @@ type orderedTier struct {
 // of policy 10 in tier 250, and 80 for rule 0 of baseline policy 10. Above them
 // are established connections and closed pods, and for the baseline isolation.
 //
-// Each priority costs a flow for each pod and each member. So with more than 250 rules,
-// those with the same action in a row share one.
+// Each priority costs a flow for each pod and each member. So with more than 250 rules
+// they share priorities (sharing.go).
 func adminPriorities() orderedTier    { return orderedTier{65000, 200, 100, 64899, 250, 14} }
 func baselinePriorities() orderedTier { return orderedTier{180, 0, 10, 180, 180, 0} }
 
-// assign returns the priorities of rules that are given in their order: the
-// wished ones as far as they fall strictly. Where there are more rules than may
-// be alone, rules with the same action in a row share one: which of them
-// decides makes no difference. Zero is for those that there is no room for.
+// assign returns the priorities of rules that are given in their order. Up to alone
+// rules have the wished ones as far as they fall strictly; more rules share. Zero is for
+// those that there is no room for.
 func (t orderedTier) assign(rules []ordered) []uint16 {
-	run := t.runs(rules)
-	count := 0
-	if len(run) > 0 {
-		count = run[len(run)-1] + 1
+	if len(rules) > t.alone {
+		return t.share(rules)
 	}
-	levels := make([]int, min(count, t.highest))
-	for i := len(rules) - 1; i >= 0; i-- {
-		if run[i] < len(levels) {
-			r := rules[i]
-			levels[run[i]] = t.wish(r)
-		}
-	}
-	above := t.highest + 1
-	for i := range levels {
-		levels[i] = min(levels[i], above-1)
+	levels, above, below := make([]int, len(rules)), t.highest+1, 0
+	for i, r := range rules {
+		levels[i] = min(t.wish(r), above-1)
 		above = levels[i]
 	}
-	below := 0
-	for i := len(levels) - 1; i >= 0; i-- {
-		levels[i] = max(levels[i], below+1)
-		below = levels[i]
-	}
 	priorities := make([]uint16, len(rules))
-	for i := range rules {
-		if run[i] < len(levels) {
-			priorities[i] = uint16(levels[run[i]])
-		}
+	for i := len(rules) - 1; i >= 0; i-- {
+		below = max(levels[i], below+1)
+		priorities[i] = uint16(below)
 	}
 	return priorities
 }
@@ -109,21 +108,4 @@ func (t orderedTier) wish(r ordered) int {
 		perPolicy = t.perAdmin
 	}
 	return t.base - int(r.precedence.Tier)*t.perTier - int(math.Round(r.precedence.Priority*float64(perPolicy))) - r.index
-}
-
-// runs numbers the rules: each by itself, or if these are too many, in runs of
-// rules with the same action.
-func (t orderedTier) runs(rules []ordered) []int {
-	run, began := make([]int, len(rules)), 0
-	for i := range rules {
-		switch {
-		case i == 0:
-		case len(rules) <= t.alone, rules[i].action != rules[i-1].action, i-began == laneSize:
-			run[i] = run[i-1] + 1
-			began = i
-		default:
-			run[i] = run[i-1]
-		}
-	}
-	return run
 }
