@@ -129,18 +129,25 @@ func (c *cluster) hostNetworkProblems() []model.Problem {
 
 // portProblems reports the named ports of policies that no pod declares.
 func (c *cluster) portProblems() []model.Problem {
+	const matchNothing = "they match nothing by it, also if they deny"
 	var found []model.Problem
-	for r, source := range c.policies {
-		ports, effect := c.engine.UnresolvedPorts(r.Namespace, r.Name), "they allow nothing to it"
-		if r.Kind == "ClusterNetworkPolicy" {
-			ports, effect = c.engine.UnresolvedClusterPorts(r.Name), "they match nothing by it, also if they deny"
-		}
+	report := func(r model.ObjectRef, source string, ports []string, effect string) {
 		for _, port := range ports {
 			found = append(found, model.Problem{
 				Source: source, Object: r, Field: "spec",
 				Reason: "no pod that the rules with the named port " + port + " are about declares it: " + effect,
 			})
 		}
+	}
+	for r, source := range c.policies {
+		if r.Kind == "ClusterNetworkPolicy" {
+			report(r, source, c.engine.UnresolvedClusterPorts(r.Name), matchNothing)
+		} else {
+			report(r, source, c.engine.UnresolvedPorts(r.Namespace, r.Name), "they allow nothing to it")
+		}
+	}
+	for id := range c.objects.antrea {
+		report(id.Ref(), c.antreaSources[id.Ref()], c.engine.UnresolvedAntreaPorts(id), matchNothing)
 	}
 	return found
 }

@@ -61,7 +61,7 @@ func (rep *reporter) notices() []datastore.Notice {
 	add(noticeSetAside, datastore.KnownToSome, rep.cluster.engine.Collisions()...)
 	add(noticeHostNetwork, datastore.KnownToAll, firstOfEach(rep.cluster.hostNetworkProblems())...)
 	add(noticeUnresolvedPort, datastore.KnownToSome, rep.cluster.portProblems()...)
-	add(noticeEqualPriority, datastore.KnownToSome, firstOfEach(rep.cluster.priorityProblems())...)
+	add(noticeEqualPriority, datastore.KnownToSome, rep.cluster.priorityProblems()...)
 	add(noticeEqualPriority, datastore.KnownToAll, rep.cluster.tierProblems()...)
 	add(noticeUnreachable, datastore.KnownToAll, rep.cluster.peerProblems()...)
 	for _, q := range view.quarantined {

@@ -13,7 +13,8 @@ import (
 
 // priorityProblems returns a problem for each policy of an ordered tier that shares its place with
 // another one, if both apply to a pod of this node in one direction. The APIs leave their order open.
-// The problem names the policy that is evaluated later.
+// The problem names the policy that is evaluated later. There is one for each such policy: hundreds with one
+// priority would have thousands of pairs.
 func (c *cluster) priorityProblems() []model.Problem {
 	type pair struct{ first, second model.ObjectRef }
 	seen := map[pair]bool{}
@@ -47,7 +48,7 @@ func (c *cluster) priorityProblems() []model.Problem {
 			}
 		}
 	}
-	return found
+	return firstOfEach(found)
 }
 
 // equalPriority returns the problem of the second policy, which is evaluated later.

@@ -6,6 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
 
 	"github.com/felixlike/felixlike/felixlike/antrea"
@@ -54,8 +55,8 @@ func TestEqualPrioritiesAreNamed(t *testing.T) {
 	}
 }
 
-// TestManyEqualPriorities: a policy that follows others of its priority, for each pod another one, becomes one notice,
-// which stays the same. Clusters may have hundreds of policies with one priority. Status has all.
+// TestManyEqualPriorities: a policy that follows others of its priority, for each pod another one, becomes one problem and one
+// notice, which stay the same. Clusters may have hundreds of policies with one priority.
 func TestManyEqualPriorities(t *testing.T) {
 	f := start(t)
 	f.attachmentsSynced()
@@ -69,10 +70,10 @@ func TestManyEqualPriorities(t *testing.T) {
 	if err := programmed(t, f); err != nil {
 		t.Fatal(err)
 	}
-	if problems := f.Status().Problems; len(problems) != 5 {
-		t.Errorf("problems %v", problems)
-	}
 	for range 20 {
+		if problems := f.Status().Problems; len(problems) != 1 || !strings.Contains(problems[0].Reason, "priority of ClusterNetworkPolicy a in") {
+			t.Fatalf("problems %v", problems)
+		}
 		all, err := f.Notices(t.Context())
 		if err != nil || len(all) != 1 || all[0].Object.Name != "z" || !strings.Contains(all[0].Reason, "priority of ClusterNetworkPolicy a in") {
 			t.Fatalf("notices %v, %v", all, err)
@@ -198,5 +199,46 @@ func TestUnresolvedClusterPortIsNamed(t *testing.T) {
 	}
 	if got, want := told(t, f), "ClusterNetworkPolicy a NamedPortUnresolved some spec"; got != want {
 		t.Errorf("told: %s", got)
+	}
+}
+
+// TestUnresolvedAntreaPortIsNamed: so does the author of a policy of Antrea's API. A policy with peers in the subject's
+// own namespace is named once, and not if a pod of one namespace declares the port.
+func TestUnresolvedAntreaPortIsNamed(t *testing.T) {
+	f := start(t)
+	f.attachmentsSynced()
+	port := intstr.FromString("web")
+	p := &antrea.ClusterNetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: antrea.PolicySpec{
+		Priority: 5, AppliedTo: []antrea.AppliedTo{{NamespaceSelector: &metav1.LabelSelector{}}},
+		Ingress: []antrea.Rule{{
+			Action: antrea.Drop, Ports: []antrea.Port{{Port: &port}},
+			From: []antrea.Peer{{Namespaces: &antrea.PeerNamespaces{Match: antrea.MatchSelf}}},
+		}},
+	}}
+	events := []datastore.Event{node("node1", "10.10.0.0/24"), datastore.AntreaSet{Object: p, Source: "a.yaml"}}
+	pods := map[string]*corev1.Pod{}
+	for _, name := range []string{"x", "y"} {
+		pods[name] = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: name, Name: "a"}, Spec: corev1.PodSpec{NodeName: "node1"}}
+		pods[name].Status.PodIPs = []corev1.PodIP{{IP: map[string]string{"x": "10.10.0.5", "y": "10.10.0.6"}[name]}}
+		events = append(events, datastore.NamespaceSet{Namespace: &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}}, datastore.PodSet{Pod: pods[name]})
+	}
+	f.source.send(true, events...)
+	if err := programmed(t, f); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := told(t, f), "ClusterNetworkPolicy.crd.antrea.io a NamedPortUnresolved some spec"; got != want {
+		t.Errorf("told: %s", got)
+	}
+	if problems := f.Status().Problems; len(problems) != 1 || problems[0].Source != "a.yaml" || !strings.Contains(problems[0].Reason, "port tcp/web are about") {
+		t.Errorf("problems %v", problems)
+	}
+	declares := pods["y"].DeepCopy()
+	declares.Spec.Containers = []corev1.Container{{Ports: []corev1.ContainerPort{{Name: "web", ContainerPort: 80}}}}
+	f.source.send(true, datastore.PodSet{Pod: declares})
+	if err := programmed(t, f); err != nil {
+		t.Fatal(err)
+	}
+	if got := told(t, f); got != "" {
+		t.Errorf("told although a pod declares it: %s", got)
 	}
 }

@@ -207,14 +207,22 @@ func (d *drops) named(ctx context.Context, names *dropNames, all []denied.Report
 	if len(all) == 0 {
 		return nil, nil
 	}
+	var ordered []model.Update
 	err := d.queue.ask(ctx, func() {
 		if names.view == nil || names.noted != d.cluster.tracker.noted {
-			names.view, names.noted = d.view(), d.cluster.tracker.noted
+			names.view, ordered = d.view()
+			names.noted = d.cluster.tracker.noted
 		}
 		names.view.Closed = d.closed()
 	})
 	if err != nil {
 		return nil, err
+	}
+	if ordered != nil {
+		names.view.Judge = judge.New() // beside the loop: 90,000 members take 17 ms
+		for _, u := range ordered {
+			names.view.Judge.OnUpdate(u)
+		}
 	}
 	out := make([]control.Drop, 0, len(all))
 	for _, r := range all {
@@ -228,9 +236,10 @@ func (d *drops) named(ctx context.Context, names *dropNames, all []denied.Report
 	return out, nil
 }
 
-// view returns a view of the current model. It runs in the loop.
-func (d *drops) view() *denied.View {
-	v := denied.NewView(d.cluster.engine.PodAddresses(), d.cluster.tracker.attachments, d.cluster.tracker.nodes, d.cluster.node, d.cluster.tracker.host.Addresses)
+// view returns a view of the current model, without its Judge, and the updates for it if it needs one. It runs in
+// the loop.
+func (d *drops) view() (v *denied.View, ordered []model.Update) {
+	v = denied.NewView(d.cluster.engine.PodAddresses(), d.cluster.tracker.attachments, d.cluster.tracker.nodes, d.cluster.node, d.cluster.tracker.host.Addresses)
 	v.Endpoints = maps.Clone(d.cluster.tracker.endpoints)
 	for _, e := range v.Endpoints {
 		if len(e.Ingress.Admin)+len(e.Ingress.Baseline)+len(e.Egress.Admin)+len(e.Egress.Baseline) == 0 {
@@ -238,13 +247,9 @@ func (d *drops) view() *denied.View {
 		}
 		// Only these tiers have rules that deny; to find such a rule, the view needs all
 		// policies and groups.
-		v.Judge = judge.New()
-		for _, u := range d.cluster.engine.Snapshot() {
-			v.Judge.OnUpdate(u)
-		}
-		break
+		return v, d.cluster.engine.Snapshot()
 	}
-	return v
+	return v, nil
 }
 
 // closed returns the reasons why attached pods are closed in a direction, for closed pods

@@ -217,18 +217,20 @@ func (x *policyStore) hostTargets(id model.PolicyID) []model.PodID {
 	return ids
 }
 
-// unresolvedPorts returns the named ports of a policy that no pod declares, sorted. Ports
-// with one text are one.
-func (x *policyStore) unresolvedPorts(id model.PolicyID, text func(compile.PortName) string) []string {
-	p, ok := x.byID[id]
-	if !ok || p.source == nil {
-		return nil
-	}
+// unresolvedPorts returns the named ports of an object's policies that no pod declares,
+// sorted. Ports with one text are one.
+func (x *policyStore) unresolvedPorts(ids []model.PolicyID, text func(compile.PortName) string) []string {
 	resolved := map[string]bool{}
-	for i := range p.source.Groups {
-		if spec := &p.source.Groups[i]; spec.Kind == model.AddressPorts {
-			name := text(spec.Port)
-			resolved[name] = resolved[name] || x.groups.byID[spec.ID].counts.Len() > 0
+	for _, id := range ids {
+		p, ok := x.byID[id]
+		if !ok || p.source == nil {
+			continue
+		}
+		for i := range p.source.Groups {
+			if spec := &p.source.Groups[i]; spec.Kind == model.AddressPorts {
+				name := text(spec.Port)
+				resolved[name] = resolved[name] || x.groups.byID[spec.ID].counts.Len() > 0
+			}
 		}
 	}
 	maps.DeleteFunc(resolved, func(_ string, found bool) bool { return found })

@@ -63,17 +63,26 @@ func (e *Engine) HostNetworkTargets(namespace, name string) []model.PodID {
 // declares, if the policy applies to endpoints of this node. The rules allow nothing to these
 // ports, and their authors may not expect this.
 func (e *Engine) UnresolvedPorts(namespace, name string) []string {
-	return e.policies.unresolvedPorts(networkPolicyID(namespace, name), compile.PortName.String)
+	return e.policies.unresolvedPorts([]model.PolicyID{networkPolicyID(namespace, name)}, compile.PortName.String)
 }
 
 // UnresolvedClusterPorts returns the same of a ClusterNetworkPolicy. A name there is for
 // every protocol: it is unresolved if no pod declares it for any.
 func (e *Engine) UnresolvedClusterPorts(name string) []string {
-	var all []string
-	for _, tier := range clusterTiers() { // a name is in one of them
-		all = append(all, e.policies.unresolvedPorts(model.PolicyID{Tier: tier, Name: name}, func(p compile.PortName) string { return p.Name })...)
+	var all []model.PolicyID
+	for _, tier := range clusterTiers() {
+		all = append(all, model.PolicyID{Tier: tier, Name: name})
 	}
-	return all
+	return e.policies.unresolvedPorts(all, func(p compile.PortName) string { return p.Name })
+}
+
+// UnresolvedAntreaPorts returns the same of a policy of Antrea's API, as of the last Flush.
+func (e *Engine) UnresolvedAntreaPorts(id antrea.ID) []string {
+	var all []model.PolicyID
+	for _, ids := range e.antrea.compiled[id] {
+		all = append(all, ids...)
+	}
+	return e.policies.unresolvedPorts(all, compile.PortName.String)
 }
 
 // AntreaProblems returns the invalid parts of the objects of Antrea's API, in order.

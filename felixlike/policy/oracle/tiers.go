@@ -45,7 +45,7 @@ type question struct {
 // if no rule matches.
 func (c *Cluster) askTier(tier model.Tier, q question) (RuleID, v1alpha2.ClusterNetworkPolicyRuleAction) {
 	policies := slices.DeleteFunc(slices.Clone(c.ClusterPolicies), func(p *v1alpha2.ClusterNetworkPolicy) bool {
-		return tierOf(p) != tier || !c.clusterTargets(p, q.subject)
+		return tierOf(p) != tier || !c.IsSubject(p, q.subject)
 	})
 	slices.SortFunc(policies, func(a, b *v1alpha2.ClusterNetworkPolicy) int {
 		return cmp.Or(cmp.Compare(priorityOf(a), priorityOf(b)), cmp.Compare(a.Name, b.Name))
@@ -84,15 +84,9 @@ func headUnderstood(p *v1alpha2.ClusterNetworkPolicy) bool {
 	return known && p.Spec.Priority >= 0 && p.Spec.Priority <= 1000 && peerUnderstood(v1alpha2.ClusterNetworkPolicyEgressPeer{Namespaces: s.Namespaces, Pods: s.Pods})
 }
 
-// IsSubject reports whether a ClusterNetworkPolicy applies to a pod. Pods on a host's
-// network are for the caller to leave out.
+// IsSubject reports whether a ClusterNetworkPolicy applies to a pod. An invalid subject is every
+// pod. Pods on a host's network are for the caller to leave out.
 func (c *Cluster) IsSubject(p *v1alpha2.ClusterNetworkPolicy, pod *corev1.Pod) bool {
-	return c.clusterTargets(p, pod)
-}
-
-// clusterTargets reports whether the policy applies to the pod. An invalid subject is every
-// pod.
-func (c *Cluster) clusterTargets(p *v1alpha2.ClusterNetworkPolicy, pod *corev1.Pod) bool {
 	s := p.Spec.Subject
 	peer := v1alpha2.ClusterNetworkPolicyEgressPeer{Namespaces: s.Namespaces, Pods: s.Pods}
 	if !peerUnderstood(peer) {
