@@ -57,7 +57,6 @@ func (p *nftRule) masked() (value, mask uint32, negated bool, err error) {
 }
 
 func (p *nftRule) and() bool { return p.accept("&") || p.accept("and") }
-func (p *nftRule) or() bool  { return p.accept("|") || p.accept("or") }
 
 func (p *nftRule) number() (uint32, error) {
 	word := p.next(1)
@@ -83,7 +82,7 @@ func (p *nftRule) assignment(itself ...string) (value, mask uint32, err error) {
 			return 0, 0, err
 		}
 	}
-	if p.or() {
+	if p.accept("|") || p.accept("or") {
 		some = true
 		if value, err = p.number(); err != nil {
 			return 0, 0, err
