@@ -80,7 +80,7 @@ func (s *scheduler) start(ctx context.Context, r *runner, inPass bool) {
 	if r.Timeout > 0 {
 		r.limit = r.Timeout
 		if r == s.stages.decides() {
-			r.limit = s.turns.trials.limit(r)
+			r.limit = s.turns.trials.limit(r, s.turns.cluster.tracker.rules())
 		}
 		r.mustEnd.Store(int64(time.Since(s.stages.started) + r.limit))
 	}

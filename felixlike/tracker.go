@@ -45,6 +45,15 @@ func newTracker(node string) *tracker {
 	}
 }
 
+// rules counts the rules of all policies that apply on this node.
+func (t *tracker) rules() int {
+	n := 0
+	for _, p := range t.policies {
+		n += len(p.Ingress) + len(p.Egress)
+	}
+	return n
+}
+
 // OnUpdate notes an update.
 func (t *tracker) OnUpdate(u model.Update) {
 	t.noted++

@@ -183,11 +183,11 @@ func TestTouchedPolicyIsNotTriedEarly(t *testing.T) {
 		one := &turn{trial: trial{Retry: isolate.Retry{Attempts: 2}}}
 		trials.running = []*turn{one}
 		r := &runner{Stage: backend.Stage{Timeout: time.Minute}, applied: true}
-		if got := trials.limit(r); got != 40*time.Second {
+		if got := trials.limit(r, 0); got != 40*time.Second {
 			t.Errorf("a trial has %s", got)
 		}
 		one.touched = true
-		if got := trials.limit(r); got != changeTimeout {
+		if got := trials.limit(r, 0); got != changeTimeout {
 			t.Errorf("an early trial has %s", got)
 		}
 	}); err != nil {
@@ -280,4 +280,29 @@ func TestShortDeadlineIsForChanges(t *testing.T) {
 	want("a foreign change", changed, time.Minute)
 	want("a change after it", change, changeTimeout)
 	want("a lost connection", func() { lost <- errors.New("gone") }, time.Minute)
+}
+
+// TestDeadlinesGrowWithTheRules: a node with many rules needs longer, and more rules than a node can have get no more time.
+func TestDeadlinesGrowWithTheRules(t *testing.T) {
+	s, r := newTrials(), newRunner(backend.Stage{Timeout: time.Minute}, &wants{})
+	for _, c := range []struct {
+		rules        int
+		full, change time.Duration
+	}{
+		{0, time.Minute, 10 * time.Second},
+		{10_000, time.Minute, 10 * time.Second},
+		{25_000, 2 * time.Minute, 25 * time.Second},
+		{50_000, 220 * time.Second, 50 * time.Second},
+		{1_000_000, 5 * time.Minute, 70 * time.Second},
+	} {
+		tracked := newTracker("node1")
+		half := make([]model.Rule, c.rules/2)
+		tracked.OnUpdate(model.PolicyUpdate{Policy: &model.Policy{Ingress: half, Egress: half}})
+		r.applied = false
+		full := s.limit(r, tracked.rules())
+		r.applied = true
+		if change := s.limit(r, tracked.rules()); full != c.full || change != c.change {
+			t.Errorf("%d rules: %s for all, %s for a change; want %s and %s", c.rules, full, change, c.full, c.change)
+		}
+	}
 }
