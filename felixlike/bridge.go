@@ -45,6 +45,8 @@ type bridge struct {
 	// narrow is set after receive buffers could not be enlarged, so that this is logged once.
 	narrow bool
 
+	// uplink moves the node's addresses and routes.
+	uplink  uplink.In
 	node    string
 	localIP netip.Addr
 	client  *ovsdb.Client
@@ -71,7 +73,7 @@ type bridgeOptions struct {
 }
 
 func newBridge(o bridgeOptions) *bridge {
-	b := &bridge{cfg: o.db, network: o.network, gatewayMTU: o.gatewayMTU, connected: o.connected, readdressed: o.readdressed, log: o.log, lost: make(chan error, 1), node: o.db.NodeName}
+	b := &bridge{cfg: o.db, network: o.network, gatewayMTU: o.gatewayMTU, connected: o.connected, readdressed: o.readdressed, log: o.log, lost: make(chan error, 1), node: o.db.NodeName, uplink: uplink.In(o.runDir)}
 	b.daemon = vswitchd.New(o.runDir, o.db.DatapathType)
 	b.restore = &flowRestore{bridge: b, log: o.log.With("component", "ovs")}
 	b.forwarding = backend.Link{Socket: backend.Switch{RunDir: o.runDir, Bridge: o.db.Bridge}.ManagementSocket(), Flows: o.flows, Lost: b.connectionLost}
@@ -110,6 +112,11 @@ func (b *bridge) apply(ctx context.Context) (int, error) {
 		return n, errors.Join(err, b.rescue())
 	}
 	moved, err := b.moveUplink()
+	if err != nil {
+		// Another program may have removed the bridge: the next apply compares again.
+		b.ensured = false
+		err = errors.Join(err, b.rescue())
+	}
 	return n + moved, err
 }
 
@@ -121,7 +128,7 @@ const rescueAfter = 3 * time.Second
 // rescue keeps the node reachable when both ovs-vswitchd and its supervisor have ended.
 // A running supervisor would do the same.
 func (b *bridge) rescue() error {
-	abandoned, err := uplink.Abandoned(ovsdb.PhysicalBridge)
+	abandoned, err := b.uplink.Abandoned(ovsdb.PhysicalBridge)
 	switch {
 	case err != nil || !abandoned:
 		b.abandoned = time.Time{}
@@ -132,10 +139,10 @@ func (b *bridge) rescue() error {
 	if time.Since(b.abandoned) < rescueAfter {
 		return nil
 	}
-	moved, err := uplink.Restore(ovsdb.PhysicalBridge)
-	if moved.Addresses > 0 {
+	moved, err := b.uplink.Rescue(ovsdb.PhysicalBridge)
+	if moved.Addresses > 0 || moved.Restored > 0 {
 		b.log.Warn("no ovs-vswitchd serves the bridge that had the node's addresses: they are back on the uplink until one does",
-			"component", "ovsdb", "addresses", moved.Addresses, "routes", moved.Routes)
+			"component", "ovsdb", "addresses", moved.Addresses, "routes", moved.Routes, "restored", moved.Restored)
 	}
 	return err
 }
@@ -219,9 +226,12 @@ func (b *bridge) moveUplink() (int, error) {
 	if b.cfg.Uplink == "" || b.moved && !b.outdated {
 		return 0, nil
 	}
-	m, err := uplink.Move(b.cfg.Uplink, ovsdb.PhysicalBridge, b.localIP)
+	m, err := b.uplink.Move(b.cfg.Uplink, ovsdb.PhysicalBridge, b.localIP)
 	b.moved, b.outdated = err == nil, false
-	n := m.Addresses + m.Routes + m.Forgotten
+	if m.Restored > 0 {
+		b.log.Warn("repaired routes of the uplink that were lost with the bridge", "component", "ovsdb", "uplink", b.cfg.Uplink, "routes", m.Restored)
+	}
+	n := m.Addresses + m.Routes + m.Forgotten + m.Restored
 	if n > 0 && b.readdressed != nil {
 		b.readdressed()
 	}

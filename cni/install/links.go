@@ -37,10 +37,11 @@ func (l Leftovers) pods(context.Context, Record) ([]string, error) {
 // through the database if another Open vSwitch serves them, else directly in the
 // kernel, where the ended daemons left them.
 func (l Leftovers) bridges(ctx context.Context, _ Record) ([]string, error) {
-	if _, err := uplink.Restore(ovsdb.PhysicalBridge); err != nil {
+	moves := uplink.In(filepath.Join(l.Root, l.OVSRunDir))
+	if _, err := moves.Restore(ovsdb.PhysicalBridge); err != nil {
 		return nil, err
 	}
-	if err := uplink.Unshield(); err != nil { // also where the bridge has gone
+	if err := errors.Join(uplink.Unshield(), moves.Forget()); err != nil { // also where the bridge has gone
 		return nil, err
 	}
 	if served(l.socket()) {

@@ -221,18 +221,18 @@ func (s *supervisor) moveBack(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	_, err = uplink.Move(name, ovsdb.PhysicalBridge, netip.Addr{})
+	_, err = uplink.In(s.o.RunDir).Move(name, ovsdb.PhysicalBridge, netip.Addr{})
 	return err
 }
 
 // away moves the node's addresses back to the uplink.
 func (s *supervisor) away() {
-	moved, err := uplink.Restore(ovsdb.PhysicalBridge)
+	moved, err := uplink.In(s.o.RunDir).Restore(ovsdb.PhysicalBridge)
 	if err != nil {
 		s.log.Error("cannot move the node's addresses back to the uplink", "error", err)
 	}
 	if moved != (uplink.Moved{}) {
-		s.log.Info("the node's addresses are on the uplink", "addresses", moved.Addresses, "routes", moved.Routes)
+		s.log.Info("the node's addresses are on the uplink", "addresses", moved.Addresses, "routes", moved.Routes, "restored", moved.Restored)
 	}
 }
 

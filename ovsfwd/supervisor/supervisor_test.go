@@ -147,7 +147,7 @@ func (n *node) takeUplink() {
 		if err := db.EnsureBridge(ctx); err != nil {
 			return err
 		}
-		_, err = uplink.Move("up0", ovsdb.PhysicalBridge, netip.Addr{})
+		_, err = uplink.In(n.runDir()).Move("up0", ovsdb.PhysicalBridge, netip.Addr{})
 		return err
 	})
 	n.must(err)

@@ -12,9 +12,9 @@ import (
 // own is the node's own address in tests.
 var own = netip.AddrFrom4([4]byte{192, 168, 77, 100})
 
-func move(t *testing.T, want Moved) {
+func (in In) moves(t *testing.T, want Moved) {
 	t.Helper()
-	if moved, err := Move("up0", "phy0", own); err != nil || moved != want {
+	if moved, err := in.Move("up0", "phy0", own); err != nil || moved != want {
 		t.Fatalf("moved %+v, %v; want %+v", moved, err, want)
 	}
 }
@@ -22,20 +22,20 @@ func move(t *testing.T, want Moved) {
 // TestLeases: no DHCP client renews a copy, so a copy does not expire with the uplink's
 // address. On the way back the uplink's address keeps its own lifetime.
 func TestLeases(t *testing.T) {
-	inNamespace(t)
+	u := inNamespace(t)
 	ip(t, "addr change 192.168.77.100/24 dev up0 valid_lft 2 preferred_lft 1")
 	ip(t, "addr change fd77::100/64 dev up0 valid_lft 100 preferred_lft 50")
 	ip(t, "link set phy0 up")
 	// As one that was copied with its lifetime.
 	ip(t, "addr add fd77::100/64 dev phy0 nodad valid_lft 100 preferred_lft 50")
-	move(t, Moved{Addresses: 2, Routes: 3})
+	u.moves(t, Moved{Addresses: 2, Routes: 3})
 	checkMoved(t)
 	for _, family := range []string{"-4", "-6"} {
 		if out := ip(t, family+" addr show dev phy0 scope global"); strings.Count(out, "valid_lft forever preferred_lft forever") != 1 {
 			t.Errorf("the copy has a lifetime:\n%s", out)
 		}
 	}
-	move(t, Moved{})
+	u.moves(t, Moved{})
 	deadline := time.Now().Add(10 * time.Second)
 	for strings.Contains(ip(t, "addr show dev up0"), "192.168.77.100") {
 		if time.Now().After(deadline) {
@@ -43,7 +43,7 @@ func TestLeases(t *testing.T) {
 		}
 		time.Sleep(20 * time.Millisecond)
 	}
-	move(t, Moved{})
+	u.moves(t, Moved{})
 	for _, want := range []struct{ command, text string }{
 		{"-4 addr show dev phy0", "192.168.77.100/24"},
 		{"-4 route show default", "via 192.168.77.1 dev phy0"},
@@ -52,7 +52,7 @@ func TestLeases(t *testing.T) {
 			t.Errorf("after the lease: ip %s: no %q in\n%s", want.command, want.text, out)
 		}
 	}
-	if _, err := Restore("phy0"); err != nil {
+	if _, err := u.Restore("phy0"); err != nil {
 		t.Fatal(err)
 	}
 	if out := ip(t, "-6 addr show dev up0 scope global"); strings.Contains(out, "forever") {
@@ -67,7 +67,7 @@ func TestLeases(t *testing.T) {
 // too, and does not come back to the uplink. An address that another program added to the
 // bridge stays.
 func TestAddressesThatWander(t *testing.T) {
-	inNamespace(t)
+	u := inNamespace(t)
 	wander := []string{"192.168.77.50/24", "192.168.77.51/32", "fd77::50/128"}
 	for _, a := range wander {
 		ip(t, "addr add "+a+" dev up0 nodad")
@@ -76,20 +76,20 @@ func TestAddressesThatWander(t *testing.T) {
 	ip(t, "addr change fd77::50/128 dev up0 preferred_lft 0")
 	ip(t, "link set phy0 up")
 	ip(t, "addr add 192.168.77.60/32 dev phy0")
-	move(t, Moved{Addresses: 5, Routes: 3})
+	u.moves(t, Moved{Addresses: 5, Routes: 3})
 	if out := ip(t, "-6 addr show dev phy0 to fd77::50"); !strings.Contains(out, "deprecated") {
 		t.Errorf("not deprecated on the bridge:\n%s", out)
 	}
-	move(t, Moved{})
+	u.moves(t, Moved{})
 	for _, a := range wander {
 		ip(t, "addr del "+a+" dev up0")
 	}
 	// Without an address to go by, nothing is removed.
-	if moved, err := Move("up0", "phy0", netip.Addr{}); err != nil || moved != (Moved{}) {
+	if moved, err := u.Move("up0", "phy0", netip.Addr{}); err != nil || moved != (Moved{}) {
 		t.Fatal(moved, err)
 	}
 	// Nor given back.
-	if _, err := Restore("phy0"); err != nil {
+	if _, err := u.Restore("phy0"); err != nil {
 		t.Fatal(err)
 	}
 	for _, a := range wander {
@@ -97,7 +97,7 @@ func TestAddressesThatWander(t *testing.T) {
 			t.Errorf("%s is back:\n%s", a, out)
 		}
 	}
-	if moved, err := Move("up0", "phy0", own); err != nil || moved.Forgotten != 3 {
+	if moved, err := u.Move("up0", "phy0", own); err != nil || moved.Forgotten != 3 {
 		t.Fatalf("moved %+v, %v", moved, err)
 	}
 	checkMoved(t)
@@ -115,14 +115,14 @@ func TestAddressesThatWander(t *testing.T) {
 // TestLastAddressesStay: an uplink without the node's own address, or without any of
 // a family, takes nothing from the bridge.
 func TestLastAddressesStay(t *testing.T) {
-	inNamespace(t)
+	u := inNamespace(t)
 	ip(t, "addr add 192.168.77.50/32 dev up0")
-	move(t, Moved{Addresses: 3, Routes: 3})
+	u.moves(t, Moved{Addresses: 3, Routes: 3})
 	ip(t, "addr del 192.168.77.100/24 dev up0")
 	ip(t, "addr del fd77::100/64 dev up0")
-	move(t, Moved{})
+	u.moves(t, Moved{})
 	checkMoved(t)
-	if back, err := Restore("phy0"); err != nil || back.Addresses != 2 {
+	if back, err := u.Restore("phy0"); err != nil || back.Addresses != 2 {
 		t.Fatal(back, err)
 	}
 	if out := ip(t, "addr show dev up0"); !strings.Contains(out, "192.168.77.100/24") || !strings.Contains(out, "fd77::100/64") {
@@ -132,13 +132,13 @@ func TestLastAddressesStay(t *testing.T) {
 
 // TestFirstOfAPrefix removes the address that others of its prefix are secondary to.
 func TestFirstOfAPrefix(t *testing.T) {
-	inNamespace(t)
+	u := inNamespace(t)
 	ip(t, "addr del 192.168.77.100/24 dev up0")
 	ip(t, "addr add 192.168.77.50/24 dev up0")
 	ip(t, "addr add 192.168.77.100/24 dev up0")
 	ip(t, "route add default via 192.168.77.1 dev up0")
 	ip(t, "route add 10.99.0.0/16 via 192.168.77.2 dev up0 src 192.168.77.100 metric 50")
-	move(t, Moved{Addresses: 3, Routes: 3})
+	u.moves(t, Moved{Addresses: 3, Routes: 3})
 	link, err := netlink.LinkByName("up0")
 	if err != nil {
 		t.Fatal(err)
@@ -153,6 +153,6 @@ func TestFirstOfAPrefix(t *testing.T) {
 		}
 	}
 	ip(t, "addr replace 192.168.77.100/24 dev up0 noprefixroute")
-	move(t, Moved{Forgotten: 1})
+	u.moves(t, Moved{Forgotten: 1})
 	checkMoved(t)
 }

@@ -11,8 +11,9 @@
 // While the bridge has the addresses, the host ignores packets that come in by the uplink,
 // except TCP (shield.go).
 //
-// It owns only the move: package ovsdb makes bridge and ports. It works in the caller's
-// network namespace. A repeated call continues an interrupted one. It is tested with real
+// It owns only the move: package ovsdb makes bridge and ports. Several processes move: the agent,
+// the supervisor and the removal from the node. A lock allows one at a time (lock.go), and a journal
+// has the moved routes (journal.go). It works in the caller's network namespace. A repeated call continues an interrupted one. It is tested with real
 // links in a namespace.
 //
 // The bridge's addresses are copies without a lifetime, because no DHCP client renews them.
@@ -39,9 +40,10 @@ import (
 	"github.com/felixlike/felixlike/internal/listing"
 )
 
-// Moved counts the changes of a Move: moved addresses, moved routes of other programs, and
-// removed copies of addresses that the uplink has lost. All are zero if nothing changed.
-type Moved struct{ Addresses, Routes, Forgotten int }
+// Moved counts the changes of a Move: moved addresses, moved routes of other programs,
+// removed copies of addresses that the uplink has lost, and routes that were gone with the
+// bridge and are restored. All are zero if nothing changed.
+type Moved struct{ Addresses, Routes, Forgotten, Restored int }
 
 // MAC returns the MAC address of an uplink, which the bridge's local port gets too.
 func MAC(name string) (net.HardwareAddr, error) {
@@ -64,11 +66,37 @@ func MAC(name string) (net.HardwareAddr, error) {
 // Addresses that the old interface has lost are removed from the new one too, as long as the
 // old one has the node's own address. If the caller does not know that address, none are
 // removed.
-func Move(from, to string, own netip.Addr) (Moved, error) {
+//
+// If the bridge was made anew or was down, the kernel has deleted the moved routes. Move first
+// gives them back to the old interface, from the journal.
+func (in In) Move(from, to string, own netip.Addr) (moved Moved, err error) {
+	err = in.locked(func() error {
+		moved, err = in.move(from, to, own)
+		return err
+	})
+	return moved, err
+}
+
+func (in In) move(from, to string, own netip.Addr) (Moved, error) {
 	m, err := newMover(from, to)
 	if err != nil {
 		return Moved{}, err
 	}
+	restored := 0
+	if m.lostRoutes() {
+		// Before the bridge is up: its own connected routes would hold back those of the uplink.
+		if restored, err = in.restoreLost(from); err != nil {
+			return Moved{Restored: restored}, err
+		}
+	}
+	moved, err := in.moveServed(m, own)
+	moved.Restored = restored
+	return moved, err
+}
+
+// moveServed moves to a bridge that is served.
+func (in In) moveServed(m *mover, own netip.Addr) (Moved, error) {
+	from, to := m.from.Attrs().Name, m.to.Attrs().Name
 	if err := netlink.LinkSetUp(m.to); err != nil {
 		return Moved{}, fmt.Errorf("set %s up: %w", to, err)
 	}
@@ -78,9 +106,15 @@ func Move(from, to string, own netip.Addr) (Moved, error) {
 	if err := m.note(); err != nil {
 		return Moved{}, err
 	}
+	if err := in.before(m); err != nil {
+		return Moved{}, err
+	}
 	moved, err := m.all()
 	if err == nil && own.IsValid() {
 		moved.Forgotten, err = m.forget(own)
+	}
+	if err == nil {
+		err = in.after(m)
 	}
 	if err != nil {
 		return moved, err
@@ -88,36 +122,45 @@ func Move(from, to string, own netip.Addr) (Moved, error) {
 	return moved, shield(from)
 }
 
-// Abandoned reports whether the bridge's local port has an uplink's addresses, and no
-// ovs-vswitchd serves it.
-func Abandoned(bridge string) (bool, error) {
-	name, err := StandsFor(bridge)
-	if err != nil || name == "" {
-		return false, err
-	}
-	carrier, err := hasCarrier(bridge)
-	return !carrier && err == nil, err
+// lostRoutes reports whether the kernel has deleted the routes that an earlier Move gave the bridge: it
+// was made anew, so it has no note, or it is down.
+func (m *mover) lostRoutes() bool {
+	return noted(m.to.Attrs().Alias).name != m.from.Attrs().Name || isDown(m.to)
 }
 
-// Restore moves addresses and routes from the bridge's local port back to the uplink, which
-// works without ovs-vswitchd. It does nothing if the port has no uplink's addresses.
-func Restore(bridge string) (Moved, error) {
-	name, err := StandsFor(bridge)
-	if err != nil || name == "" {
-		return Moved{}, err
+func isDown(link netlink.Link) bool { return link.Attrs().RawFlags&unix.IFF_UP == 0 }
+
+// before adds the routes that are about to move to the journal.
+func (in In) before(m *mover) error {
+	moving, err := m.routesOf(m.from)
+	if err != nil || len(moving) == 0 {
+		return err
 	}
-	m, err := newMover(bridge, name)
+	there, err := m.routesOf(m.to)
 	if err != nil {
-		return Moved{}, err
+		return err
 	}
-	m.back = true
-	if err := netlink.LinkSetUp(m.to); err != nil {
-		return Moved{}, fmt.Errorf("set %s up: %w", name, err)
+	return in.write(m.from, append(there, moving...))
+}
+
+// after makes the journal equal to the routes of the bridge, so that it has no route that another program
+// has deleted since.
+func (in In) after(m *mover) error {
+	there, err := m.routesOf(m.to)
+	if err != nil {
+		return err
 	}
-	// After an error, the other steps still run.
-	err = Unshield()
-	moved, errMoved := m.all()
-	return moved, errors.Join(err, errMoved, m.asBefore())
+	return in.write(m.from, there)
+}
+
+// routesOf returns the routes of an interface that move, of both families.
+func (m *mover) routesOf(link netlink.Link) ([]netlink.Route, error) {
+	v4, err := routes(link, netlink.FAMILY_V4)
+	if err != nil {
+		return nil, err
+	}
+	v6, err := routes(link, netlink.FAMILY_V6)
+	return append(v4, v6...), err
 }
 
 // all moves both families.

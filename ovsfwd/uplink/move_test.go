@@ -16,8 +16,8 @@ import (
 
 // inNamespace runs the test on a thread in a fresh network namespace with a
 // veth pair: up0 stands for the uplink, phy0 for the bridge's local port. The
-// other ends are up, so that both have carrier.
-func inNamespace(t *testing.T) {
+// other ends are up, so that both have carrier. It returns a directory for the movers.
+func inNamespace(t *testing.T) In {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("not root")
@@ -51,6 +51,7 @@ func inNamespace(t *testing.T) {
 	} {
 		ip(t, line)
 	}
+	return In(t.TempDir())
 }
 
 func ip(t *testing.T, line string) string {
@@ -87,8 +88,8 @@ func checkMoved(t *testing.T) {
 }
 
 func TestMove(t *testing.T) {
-	inNamespace(t)
-	moved, err := Move("up0", "phy0", own)
+	u := inNamespace(t)
+	moved, err := u.Move("up0", "phy0", own)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -96,7 +97,7 @@ func TestMove(t *testing.T) {
 		t.Errorf("moved %+v, want %+v", moved, want)
 	}
 	checkMoved(t)
-	if moved, err = Move("up0", "phy0", own); err != nil || moved != (Moved{}) {
+	if moved, err = u.Move("up0", "phy0", own); err != nil || moved != (Moved{}) {
 		t.Errorf("second time: %+v, %v", moved, err)
 	}
 	checkMoved(t)
@@ -106,9 +107,9 @@ func TestMove(t *testing.T) {
 func TestMoveResumes(t *testing.T) {
 	for step := range 9 {
 		t.Run(fmt.Sprint(step), func(t *testing.T) {
-			inNamespace(t)
+			u := inNamespace(t)
 			partly(t, step)
-			if _, err := Move("up0", "phy0", own); err != nil {
+			if _, err := u.Move("up0", "phy0", own); err != nil {
 				t.Fatal(err)
 			}
 			checkMoved(t)
@@ -155,8 +156,8 @@ func partly(t *testing.T, n int) {
 }
 
 func TestMoveNamesWhatIsMissing(t *testing.T) {
-	inNamespace(t)
-	if _, err := Move("up0", "none0", own); err == nil || !strings.Contains(err.Error(), "none0") {
+	u := inNamespace(t)
+	if _, err := u.Move("up0", "none0", own); err == nil || !strings.Contains(err.Error(), "none0") {
 		t.Errorf("got %v", err)
 	}
 	if _, err := MAC("none0"); err == nil || !strings.Contains(err.Error(), "none0") {

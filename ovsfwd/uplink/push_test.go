@@ -19,7 +19,7 @@ import (
 // client's window, as it was before it was scaled, over a connection that is
 // masqueraded by addresses that move meanwhile: connection tracking has to take it.
 func TestServersPushOverMasqueradedConnections(t *testing.T) {
-	inNamespace(t)
+	u := inNamespace(t)
 	server := behindBoth(t)
 	rules := "table ip t { chain c { type nat hook postrouting priority 100; ip saddr 10.5.5.5 masquerade fully-random; }; }"
 	if out, err := exec.Command("nft", rules).CombinedOutput(); err != nil {
@@ -49,11 +49,11 @@ func TestServersPushOverMasqueradedConnections(t *testing.T) {
 	}
 	push("at first")
 	for range 2 {
-		if _, err := Move("up0", "phy0", netip.Addr{}); err != nil {
+		if _, err := u.Move("up0", "phy0", netip.Addr{}); err != nil {
 			t.Fatal(err)
 		}
 		push("moved")
-		if _, err := Restore("phy0"); err != nil {
+		if _, err := u.Restore("phy0"); err != nil {
 			t.Fatal(err)
 		}
 		push("restored")

@@ -15,14 +15,14 @@ import (
 // TestRestore moves there and back again and again: the routes are always as they
 // were, and the host listens where the addresses are served.
 func TestRestore(t *testing.T) {
-	inNamespace(t)
+	u := inNamespace(t)
 	looks := func() string {
 		// Each interface has a route of its own to link-local addresses.
 		return ip(t, "-4 route show") + ip(t, "-6 route show scope global root fd00::/8") + ip(t, "-6 route show default")
 	}
 	before, moved := looks(), ""
 	for round := range 3 {
-		if _, err := Move("up0", "phy0", own); err != nil {
+		if _, err := u.Move("up0", "phy0", own); err != nil {
 			t.Fatal(err)
 		}
 		checkMoved(t)
@@ -30,7 +30,7 @@ func TestRestore(t *testing.T) {
 			t.Errorf("moved in round %d:\n%s\nfirst:\n%s", round, now, moved)
 		}
 		moved = looks()
-		if back, err := Restore("phy0"); err != nil || back != (Moved{Addresses: 2, Routes: 3}) {
+		if back, err := u.Restore("phy0"); err != nil || back != (Moved{Addresses: 2, Routes: 3}) {
 			t.Fatal(back, err)
 		}
 		if now := looks(); now != before {
@@ -40,7 +40,7 @@ func TestRestore(t *testing.T) {
 			t.Error("the host does not listen to the uplink")
 		}
 	}
-	if again, err := Restore("phy0"); err != nil || again != (Moved{}) {
+	if again, err := u.Restore("phy0"); err != nil || again != (Moved{}) {
 		t.Errorf("second time: %+v, %v", again, err)
 	}
 }
@@ -49,12 +49,12 @@ func TestRestore(t *testing.T) {
 // does so again afterwards if it did before.
 func TestSegments(t *testing.T) {
 	for _, before := range []bool{true, false} {
-		inNamespace(t)
+		u := inNamespace(t)
 		if err := ethtool.Set("up0", ethtool.GRO, before); err != nil {
 			t.Fatal(err)
 		}
 		for range 2 {
-			if _, err := Move("up0", "phy0", own); err != nil {
+			if _, err := u.Move("up0", "phy0", own); err != nil {
 				t.Fatal(err)
 			}
 			if merges, err := ethtool.Get("up0", ethtool.GRO); merges || err != nil {
@@ -64,7 +64,7 @@ func TestSegments(t *testing.T) {
 		if name, err := StandsFor("phy0"); name != "up0" || err != nil {
 			t.Errorf("phy0 stands for %q, %v", name, err)
 		}
-		if _, err := Restore("phy0"); err != nil {
+		if _, err := u.Restore("phy0"); err != nil {
 			t.Fatal(err)
 		}
 		if merges, err := ethtool.Get("up0", ethtool.GRO); merges != before || err != nil {
@@ -77,7 +77,7 @@ func TestSegments(t *testing.T) {
 // not strict, and as it was afterwards.
 func TestReversePathFilter(t *testing.T) {
 	for _, c := range []struct{ all, uplink, moved string }{{"0", "1", "2"}, {"1", "0", "2"}, {"0", "0", "0"}, {"2", "1", "1"}} {
-		inNamespace(t)
+		u := inNamespace(t)
 		set := func(name, value string) {
 			if err := sysctl.Write(filterKey(name), value); err != nil {
 				t.Fatal(err)
@@ -92,21 +92,21 @@ func TestReversePathFilter(t *testing.T) {
 		set("all", c.all)
 		set("up0", c.uplink)
 		for range 2 {
-			move(t, Moved{Addresses: 2, Routes: 3})
-			move(t, Moved{})
+			u.moves(t, Moved{Addresses: 2, Routes: 3})
+			u.moves(t, Moved{})
 			check("moved", c.moved)
 			if name, err := StandsFor("phy0"); name != "up0" || err != nil {
 				t.Errorf("phy0 stands for %q, %v", name, err)
 			}
-			if _, err := Restore("phy0"); err != nil {
+			if _, err := u.Restore("phy0"); err != nil {
 				t.Fatal(err)
 			}
 			check("restored", c.uplink)
 		}
 		// A value that another program sets stays.
-		move(t, Moved{Addresses: 2, Routes: 3})
+		u.moves(t, Moved{Addresses: 2, Routes: 3})
 		set("up0", "0")
-		if _, err := Restore("phy0"); err != nil {
+		if _, err := u.Restore("phy0"); err != nil {
 			t.Fatal(err)
 		}
 		check("set by another program", "0")
@@ -116,24 +116,24 @@ func TestReversePathFilter(t *testing.T) {
 // TestAbandoned: a bridge's port without a carrier, like a tap device without ovs-vswitchd, is
 // reported, and nothing moves there.
 func TestAbandoned(t *testing.T) {
-	inNamespace(t)
-	if abandoned, err := Abandoned("phy0"); abandoned || err != nil {
+	u := inNamespace(t)
+	if abandoned, err := u.Abandoned("phy0"); abandoned || err != nil {
 		t.Errorf("before anything was moved: %v, %v", abandoned, err)
 	}
-	if _, err := Move("up0", "phy0", own); err != nil {
+	if _, err := u.Move("up0", "phy0", own); err != nil {
 		t.Fatal(err)
 	}
-	if abandoned, err := Abandoned("phy0"); abandoned || err != nil {
+	if abandoned, err := u.Abandoned("phy0"); abandoned || err != nil {
 		t.Errorf("while it is served: %v, %v", abandoned, err)
 	}
 	ip(t, "link set far1 down")
-	if abandoned, err := Abandoned("phy0"); !abandoned || err != nil {
+	if abandoned, err := u.Abandoned("phy0"); !abandoned || err != nil {
 		t.Errorf("without ovs-vswitchd: %v, %v", abandoned, err)
 	}
-	if _, err := Move("up0", "phy0", own); err == nil || !strings.Contains(err.Error(), "no carrier") {
+	if _, err := u.Move("up0", "phy0", own); err == nil || !strings.Contains(err.Error(), "no carrier") {
 		t.Errorf("moved to a bridge without ovs-vswitchd: %v", err)
 	}
-	if _, err := Restore("none0"); err != nil {
+	if _, err := In(t.TempDir()).Restore("none0"); err != nil {
 		t.Errorf("no bridge: %v", err)
 	}
 }
@@ -141,7 +141,7 @@ func TestAbandoned(t *testing.T) {
 // TestMasqueradedConnectionsGoOn has the kernel remember a connection that was
 // masqueraded by the uplink's address, there and back, and its packets leave.
 func TestMasqueradedConnectionsGoOn(t *testing.T) {
-	inNamespace(t)
+	u := inNamespace(t)
 	for _, line := range []string{
 		"link set lo up", "addr add 10.5.5.5/32 dev lo", "link set phy0 up",
 		"neigh add 192.168.77.1 lladdr 02:00:00:00:00:01 dev up0", "neigh add 192.168.77.1 lladdr 02:00:00:00:00:01 dev phy0",
@@ -190,11 +190,11 @@ func TestMasqueradedConnectionsGoOn(t *testing.T) {
 	}
 	remembered("at first")
 	for range 2 {
-		if _, err := Move("up0", "phy0", own); err != nil {
+		if _, err := u.Move("up0", "phy0", own); err != nil {
 			t.Fatal(err)
 		}
 		remembered("moved")
-		if _, err := Restore("phy0"); err != nil {
+		if _, err := u.Restore("phy0"); err != nil {
 			t.Fatal(err)
 		}
 		remembered("restored")

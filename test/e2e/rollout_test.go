@@ -70,15 +70,7 @@ func TestSwitchAway(t *testing.T) {
 	l := newLab(t)
 	set(t, l, state(t, threeNodes, onlyFromC))
 	n := l.Node("node1")
-	has := func(name string) func() bool {
-		return func() bool {
-			return strings.Contains(shell(t, n, "ip addr show dev "+name), n.Address(model.IPv4).String()+"/") &&
-				strings.Contains(shell(t, n, "ip route show default"), "dev "+name)
-		}
-	}
-	if !has("br-phy")() {
-		t.Fatal("the userspace bridge has not taken the node's addresses")
-	}
+	has := hasUplink(t, n)
 	if err := n.OVS().KillVSwitchd(); err != nil {
 		t.Fatal(err)
 	}
@@ -88,6 +80,43 @@ func TestSwitchAway(t *testing.T) {
 	}
 	eventually(t, "the userspace bridge has the node's addresses", has("br-phy"))
 	expect(t, l, true, "x/c", "x/a", model.TCP, 80)
+}
+
+// hasUplink checks that the userspace bridge has the node's address and default route. It returns a
+// function for other interfaces.
+func hasUplink(t *testing.T, n *lab.Node) func(name string) func() bool {
+	t.Helper()
+	has := func(name string) func() bool {
+		return func() bool {
+			return strings.Contains(shell(t, n, "ip addr show dev "+name+" || true"), n.Address(model.IPv4).String()+"/") &&
+				strings.Contains(shell(t, n, "ip route show default"), "dev "+name)
+		}
+	}
+	if !has("br-phy")() {
+		t.Fatal("the userspace bridge has not taken the node's addresses")
+	}
+	return has
+}
+
+// TestUplinkBridgeIsLost removes the bridge that has the node's addresses, and sets it down: the kernel
+// deletes the node's routes, the default route too. The agent brings them back.
+func TestUplinkBridgeIsLost(t *testing.T) {
+	t.Parallel()
+	l := newLab(t)
+	set(t, l, state(t, threeNodes, onlyFromC))
+	n := l.Node("node1")
+	has := hasUplink(t, n)
+	for _, command := range []string{
+		"ovs-vsctl --timeout=10 --db=unix:$OVS_RUNDIR/db.sock del-br br-phy",
+		"ip link set br-phy down",
+	} {
+		began := time.Now()
+		shell(t, n, "export OVS_RUNDIR="+n.OVSDir()+"; "+command)
+		eventually(t, "the bridge has the node's address and default route after "+command, has("br-phy"))
+		t.Logf("%s: back after %s", command, time.Since(began).Round(10*time.Millisecond))
+		expect(t, l, true, "x/c", "x/a", model.TCP, 80)
+		expect(t, l, false, "x/b", "x/a", model.TCP, 80)
+	}
 }
 
 // TestHungSwitch hangs ovs-vswitchd: the node says so within seconds, and when the
