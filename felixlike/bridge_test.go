@@ -1,6 +1,7 @@
 package felixlike
 
 import (
+	"log/slog"
 	"net/netip"
 	"os"
 	"os/exec"
@@ -10,6 +11,7 @@ import (
 	"github.com/felixlike/felixlike/internal/namespace"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/ovsdb"
+	"github.com/felixlike/felixlike/ovsfwd/uplink"
 )
 
 // TestUplinkAddressesFollow: the bridge follows changes of the uplink's addresses at once,
@@ -23,7 +25,10 @@ func TestUplinkAddressesFollow(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(ns.Close)
-	b := &bridge{cfg: ovsdb.Config{Uplink: "up0"}, localIP: netip.MustParseAddr("192.168.77.100")}
+	b := &bridge{
+		cfg: ovsdb.Config{Uplink: "up0"}, localIP: netip.MustParseAddr("192.168.77.100"), uplink: uplink.In(t.TempDir()),
+		log: slog.New(slog.DiscardHandler),
+	}
 	err = ns.Do(func() error {
 		ip := func(line string) string {
 			out, err := exec.Command("ip", strings.Fields(line)...).CombinedOutput()

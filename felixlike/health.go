@@ -11,9 +11,6 @@ import (
 
 func (rep *reporter) readiness() health.Readiness {
 	r := health.Readiness{Missing: rep.unavailable()}
-	for _, o := range rep.lostInterfaces() {
-		r.Missing = append(r.Missing, o.Reason)
-	}
 	for _, q := range rep.stages.quarantine.view().quarantined {
 		r.Notes = append(r.Notes, quarantineReason(q))
 	}
@@ -21,7 +18,8 @@ func (rep *reporter) readiness() health.Readiness {
 }
 
 // unavailable returns why no pod can be added to this node now. A pod that has lost its interface is
-// no such reason: it gets another one only if its sandbox can be added anew.
+// no such reason: it gets another one only if its sandbox can be added anew. Nor does it make the
+// agent not ready: a pod with NET_ADMIN could then block a rolling update.
 func (rep *reporter) unavailable() []string {
 	missing := rep.cluster.unknown()
 	switch behind := time.Since(rep.scheduler.behind); {
@@ -47,8 +45,9 @@ func (rep *reporter) measure() metrics.State {
 	view := rep.stages.quarantine.view()
 	s := metrics.State{
 		Synced: rep.cluster.sourceSynced, Pending: len(rep.cluster.tracker.pending), Quarantined: len(view.quarantined),
-		Ready:  len(rep.readiness().Missing) == 0,
-		Unread: len(rep.cluster.unread), Outdated: rep.cluster.outdated,
+		InterfacesLost: len(rep.lostInterfaces()),
+		Ready:          len(rep.readiness().Missing) == 0,
+		Unread:         len(rep.cluster.unread), Outdated: rep.cluster.outdated,
 		Endpoints: map[string]int{
 			control.EndpointProgrammed: 0, control.EndpointPending: 0, control.EndpointClosed: 0, control.EndpointDetached: 0,
 		},

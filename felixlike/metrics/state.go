@@ -16,6 +16,8 @@ type State struct {
 	// Pending counts the objects with a newest state that is not programmed yet,
 	// Quarantined those that the dataplane refuses.
 	Pending, Quarantined int
+	// InterfacesLost counts the pods of this node whose interface is gone.
+	InterfacesLost int
 	// Unread counts the files of the datastore of which no version is known, Outdated those with a former version in force.
 	Unread, Outdated int
 	// Rules and Elements count our rules and elements in the policy backend.
@@ -62,6 +64,8 @@ func stateMetrics() []stateMetric {
 			func(s State) float64 { return float64(s.Pending) }),
 		gauge("felixlike_quarantined_objects", "Quarantined objects: the dataplane refuses them, the pods that rely on them are closed, and all else is programmed. The agent's status names them.",
 			func(s State) float64 { return float64(s.Quarantined) }),
+		gauge("felixlike_interfaces_lost", "Pods of this node without a network because their interface is gone. The agent's status names them.",
+			func(s State) float64 { return float64(s.InterfacesLost) }),
 		gauge("felixlike_manifests_unread_files", "Manifests that could never be read in full: policies in them are not in force. The agent's status names them.",
 			func(s State) float64 { return float64(s.Unread) }),
 		gauge("felixlike_manifests_outdated_files", "Manifests that cannot be read in full: their last good content is in force. The agent's status names them, and says of when the content is.",
