@@ -225,7 +225,7 @@ func (a *agent) driver(ctx context.Context) (*Driver, *bridge) {
 			managers.NewTunnelManager(cfg.NodeName, ports, flows),
 		},
 		Stages: a.stages(a.arrival(crossing), back, conntrack, br, host),
-		Lost:   br.lost, Log: log, PolicyLog: os.Stdout, Timing: timing,
+		Lost:   br.lost, Answers: a.daemon.Answers(), Log: log, PolicyLog: os.Stdout, Timing: timing,
 	})
 	crossing.carried = d.existing.carried
 	return d, br

@@ -72,7 +72,10 @@ type Config struct {
 	// Lost delivers the reason when the dataplane may have lost programmed state (a
 	// connection broke). The driver then reads everything again.
 	Lost <-chan error
-	Log  *slog.Logger
+	// Answers delivers a value when a receiver that did not answer does so again. A failed apply
+	// is then retried at once. It may be nil.
+	Answers <-chan struct{}
+	Log     *slog.Logger
 	// PolicyLog gets the lines of rules with Log. It may be nil.
 	PolicyLog io.Writer
 	Timing

@@ -172,6 +172,8 @@ func (d *Driver) loop(ctx context.Context) error {
 				r.distrusted = true
 			}
 			d.scheduler.invalidate()
+		case <-d.cfg.Answers:
+			d.scheduler.retryNow()
 		case <-resync.C:
 			d.scheduler.invalidate()
 		case <-timer.C:

@@ -120,6 +120,9 @@ func startWith(t *testing.T, cfg Config) *fixture {
 	}
 	timing := DefaultTiming()
 	timing.RetryMin, timing.RetryMax = 5*time.Millisecond, 10*time.Millisecond
+	if cfg.RetryMin != 0 {
+		timing.RetryMin, timing.RetryMax = cfg.RetryMin, cfg.RetryMax
+	}
 	if cfg.Resync != 0 {
 		timing.Resync = cfg.Resync
 	}

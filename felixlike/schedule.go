@@ -84,6 +84,13 @@ func (s *scheduler) invalidate() {
 	s.dirty = true
 }
 
+// retryNow ends the wait after a failed pass, and the growth of the waits.
+func (s *scheduler) retryNow() {
+	if s.retry > 0 {
+		s.retry, s.nextApply = 0, time.Now()
+	}
+}
+
 // takeNotices starts the stages with foreign changes that a Watch noticed.
 func (s *scheduler) takeNotices() {
 	for _, r := range s.stages.runners {

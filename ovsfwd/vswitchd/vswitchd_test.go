@@ -150,18 +150,35 @@ func TestSettings(t *testing.T) {
 
 func TestRestartIsNoticed(t *testing.T) {
 	b := ovstest.NewBridge(t)
-	c := vswitchd.New(b.Daemons.Dir(), "netdev")
+	c, w := vswitchd.New(b.Daemons.Dir(), "netdev"), vswitchd.NewWatcher(b.Daemons.Dir())
+	ended := make(chan error, 1)
+	ctx, end := context.WithCancel(b.Context())
+	go func() { ended <- w.Run(ctx) }()
+	defer func() { end(); <-ended }()
 	if err := b.Daemons.KillVSwitchd(); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := c.Version(b.Context()); !errors.Is(err, vswitchd.ErrNotRunning) {
 		t.Errorf("without a daemon: %v", err)
 	}
+	for w.Problem() == "" { // it has asked
+		time.Sleep(50 * time.Millisecond)
+	}
+	select {
+	case <-w.Answers():
+		t.Error("an answer without a daemon")
+	default:
+	}
 	if err := b.Daemons.StartVSwitchd(b.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := c.Version(b.Context()); err != nil {
 		t.Errorf("after a restart: %v", err)
+	}
+	select {
+	case <-w.Answers():
+	case <-b.Context().Done():
+		t.Error("the watcher did not notice that the daemon answers again")
 	}
 }
 
