@@ -154,3 +154,47 @@ func (c *cluster) loseNotifications() error {
 	err := c.shell("ip -batch " + file + "; ip route del $(ip route show proto 208 table main | head -n 1 | cut -d ' ' -f 1); ip -batch " + file)
 	return errors.Join(err, signalAgent(syscall.SIGCONT)(c.t.Context(), c))
 }
+
+// fillDatabase puts Open vSwitch's database on a full file system, and starts ovsdb-server anew, so that it uses that
+// file. A transaction that writes must fail.
+func (c *cluster) fillDatabase(ctx context.Context) error {
+	database := filepath.Join(c.node.OVSDir(), "conf.db")
+	content, err := os.ReadFile(database)
+	if err != nil {
+		return err
+	}
+	page := os.Getpagesize()
+	pages := (len(content) + page - 1) / page
+	if err := os.Mkdir(c.fullDisk(), 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+		return err
+	}
+	if err := unix.Mount("none", c.fullDisk(), "tmpfs", 0, fmt.Sprintf("size=%d", pages*page)); err != nil {
+		return err
+	}
+	file := filepath.Join(c.fullDisk(), "conf.db")
+	if err := os.WriteFile(file, content, 0o600); err != nil {
+		return err
+	}
+	if err := unix.Mount(file, database, "", unix.MS_BIND, ""); err != nil {
+		return err
+	}
+	if err := signal("ovsdb-server", syscall.SIGKILL)(ctx, c); err != nil {
+		return err
+	}
+	if !within(ctx, wait, func() bool { return c.shell(vsctl+"show") == nil }) {
+		return errors.New("no ovsdb-server answers")
+	}
+	// More than the last page has room for.
+	if err := c.shell(vsctl + "set bridge br-int external_ids:full=" + strings.Repeat("x", page)); err == nil {
+		return errors.New("the disk is not full: a transaction was written")
+	}
+	return nil
+}
+
+// emptyDatabase has ovsdb-server use the database of before.
+func (c *cluster) emptyDatabase(ctx context.Context) error {
+	err := errors.Join(unix.Unmount(filepath.Join(c.node.OVSDir(), "conf.db"), unix.MNT_DETACH), unix.Unmount(c.fullDisk(), unix.MNT_DETACH))
+	return errors.Join(err, signal("ovsdb-server", syscall.SIGKILL)(ctx, c))
+}
+
+func (c *cluster) fullDisk() string { return filepath.Join(c.node.OVSDir(), "full") }

@@ -176,6 +176,14 @@ func rows() []row {
 			do: onPort("server", vsctl+"del-port br-int PORT"),
 		},
 		{
+			name: "br-phy deleted", gap: rebuild,
+			do: shell(vsctl + "del-br br-phy"),
+		},
+		{
+			name: "br-phy down", gap: rebuild,
+			do: shell("ip link set br-phy down"),
+		},
+		{
 			name: "gateway link down", gap: repair, repairs: every,
 			do: shell("ip link set flx-gw0 down"),
 		},
@@ -243,6 +251,11 @@ func rows() []row {
 				}
 				return signal("ovsdb-server", syscall.SIGKILL)(ctx, c)
 			},
+		},
+		{
+			name: "conf.db on a full disk", gap: restart, hold: silentFor,
+			do:   func(ctx context.Context, c *cluster) error { return c.fillDatabase(ctx) },
+			undo: func(ctx context.Context, c *cluster) error { return c.emptyDatabase(ctx) },
 		},
 		// Last, since flows that got in stay.
 		{

@@ -10,6 +10,7 @@
 //	make test-chaos                                      all rows; writes docs/RELIABILITY.md
 //	make test-chaos FAULT='flush' BACKEND=nftables       the rows whose name matches
 //	make test-chaos BUDGET=10m                           no row begins after ten minutes
+//	make test-soak BACKEND=nftables TIME=1h              no fault: memory, descriptors and goroutines must not grow
 //
 // The moments and the changes of policies are drawn from internal/seeded. Bounds leave out the
 // time without a processor (test/stopwatch); packets that policy denies are never left out.
@@ -33,6 +34,7 @@ var (
 	fault   = flag.String("fault", "", "run the faults whose name matches this regular expression")
 	backend = flag.String("backend", "", "run this backend only")
 	budget  = flag.Duration("budget", 8*time.Minute, "begin no row after this time")
+	soak    = flag.Duration("soak", 0, "run TestSoak for this time")
 	report  = flag.String("report", "", "write the results into this document, and beside it as JSON")
 )
 
