@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/internal/isolate"
 )
 
@@ -14,13 +15,6 @@ const (
 	// changeTimeout bounds an apply of changes; the first apply, a full read, and the apply
 	// after a failure or a foreign change have the stage's Timeout.
 	changeTimeout = 10 * time.Second
-	// With more than manyRules rules on a node, both deadlines grow for each of the others: on a
-	// busy machine, iptables-nft needs 2 to 3 ms a rule for a full load, and iptables-legacy
-	// replaces all rules at each change (docs/LIMITS.md). With maxRules they grow no more.
-	manyRules          = 10_000
-	maxRules           = 70_000
-	fullTimeoutARule   = 4 * time.Millisecond
-	changeTimeoutARule = time.Millisecond
 	// firstTrial is the first wait between two trials of a refused policy.
 	firstTrial = 10 * time.Second
 	// maxFirstMisses is how many first applies may miss their deadline until the engine
@@ -188,8 +182,8 @@ func (t *turn) refuse(now time.Time, took time.Duration) {
 // limit bounds the next run of the backend's stage, on a node with so many rules. A policy
 // that is tried alone gets more time with each trial.
 func (s *trials) limit(r *runner, rules int) time.Duration {
-	more := time.Duration(max(0, min(rules, maxRules)-manyRules))
-	full := r.Timeout + more*fullTimeoutARule
+	full, change := backend.MoreTime(rules)
+	full += r.Timeout
 	if !r.applied || r.stale || r.failures > 0 || r.distrusted || r.noticed.Load() {
 		return full
 	}
@@ -197,7 +191,7 @@ func (s *trials) limit(r *runner, rules int) time.Duration {
 	if len(s.running) == 1 && !s.running[0].touched {
 		attempts = s.running[0].Attempts
 	}
-	return isolate.Wait(attempts+1, changeTimeout+more*changeTimeoutARule, full)
+	return isolate.Wait(attempts+1, changeTimeout+change, full)
 }
 
 // deleted remembers a policy that is deleted while it is suspected, refused or tried.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"os/exec"
-	"time"
 
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/ipsets/kernel"
@@ -30,7 +29,7 @@ func newIPTables(c Config) *iptablesBackend {
 	b.denials = nflogDenials{c, r, b.counters}
 	name := config.IPTables + "-" + c.Variant.String()
 	b.common = common{name: name, renderer: r, stage: Stage{
-		Name: name, Required: true, Managers: all, Timeout: 60 * time.Second, Invalidate: b.invalidate,
+		Name: name, Required: true, Managers: all, Timeout: policyTimeout, Invalidate: b.invalidate,
 		Watch: x.table.Watch, WatchToo: x.sets.Watch, Overlooks: true,
 		Apply: func(ctx context.Context) (Applied, error) { return b.collisions.apply(ctx, b.xtables.apply) },
 	}}

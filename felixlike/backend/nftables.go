@@ -2,7 +2,6 @@ package backend
 
 import (
 	"context"
-	"time"
 
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/model"
@@ -34,7 +33,7 @@ func newNFTables(c Config) *nftablesBackend {
 		return countDrops(ctx, table, r, add)
 	}}
 	b.common = common{name: config.NFTables, renderer: r, stage: Stage{
-		Name: config.NFTables, Required: true, Managers: all, Timeout: 60 * time.Second,
+		Name: config.NFTables, Required: true, Managers: all, Timeout: policyTimeout,
 		Invalidate: table.Invalidate, Watch: table.Watch, Apply: b.apply,
 	}}
 	return b

@@ -93,7 +93,7 @@ func newOpenFlow(c Config) *switchPolicy {
 	c.Name = config.NFTables // for the host's table
 	p.denials, p.logs = switchDenials{p, c}, switchLogs{p, nflogLogs{c}}
 	p.common = common{name: config.OpenFlow, place: InSwitch, renderer: r, stage: Stage{
-		Name: PolicyStage, After: HostStage, Required: true, Managers: all, Timeout: 60 * time.Second,
+		Name: PolicyStage, After: HostStage, Required: true, Managers: all, Timeout: policyTimeout,
 		Apply: p.apply, Invalidate: p.invalidate, Watch: p.watch,
 	}}
 	return p

@@ -170,3 +170,16 @@ func (s *Store) renumber(changed []RuleID) {
 func (s *Store) number(r *rule) {
 	r.id, r.displaced = s.ids.get(r.RuleID), s.ids.displaced(r.RuleID)
 }
+
+// Faults lists the policies that are closed though the switch has not refused them, with the
+// direction and the reason, in order.
+func (s *Store) Faults() []string {
+	var all []string
+	for _, p := range s.policies {
+		if reason := p.fault(); reason != "" {
+			all = append(all, p.String()+": "+reason)
+		}
+	}
+	slices.Sort(all)
+	return all
+}

@@ -9,6 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/felixlike/felixlike/cmd/felixctl/dump"
+	"github.com/felixlike/felixlike/cmd/felixctl/dump/wanted"
 	"github.com/felixlike/felixlike/cni/install"
 	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/felixlike/config"
@@ -85,6 +87,7 @@ func lookAround(ctx context.Context, cfg *config.Effective, agent *control.Clien
 			inUse = status.Underlay.Datapath
 		}
 		tell(agentFinding(status))
+		tellWarnings(ctx, agent, tell)
 	}
 	if _, err := os.Stat(confDir); err != nil {
 		confDir = ""
@@ -93,6 +96,21 @@ func lookAround(ctx context.Context, cfg *config.Effective, agent *control.Clien
 	o.Try = func(ctx context.Context) error { return backend.Try(ctx, cfg) }
 	o.Inspect(ctx, tell)
 	return append(all, writers(ctx)...)
+}
+
+// tellWarnings tells of pods that the backend in force may close because of its bounds.
+func tellWarnings(ctx context.Context, agent *control.Client, tell func(install.Finding)) {
+	m, err := agent.Model(ctx)
+	if err == nil {
+		var state *dump.State
+		if state, err = wanted.Of(&m, ""); err == nil {
+			for _, warning := range wanted.Warnings(&m, state) {
+				tell(install.Finding{Level: install.Noted, What: "policies", Detail: warning})
+			}
+			return
+		}
+	}
+	tell(install.Finding{Level: install.Noted, What: "policies", Detail: "cannot be compared with the bounds of the backend: " + err.Error()})
 }
 
 func agentFinding(s control.Status) install.Finding {

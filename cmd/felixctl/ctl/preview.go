@@ -113,6 +113,9 @@ func printPreview(w io.Writer, p *preview.Preview, explain bool) error {
 	if err := dumpcli.PrintStructure(w, p.Programmed); err != nil {
 		return err
 	}
+	for _, warning := range p.Warnings {
+		fmt.Fprintf(w, "%s: %s\n", style.Bold("warning"), warning)
+	}
 	_, err := fmt.Fprintf(w, "\n%s\n", style.Faint("This is a preview: nothing was changed."))
 	return err
 }

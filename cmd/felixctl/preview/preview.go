@@ -22,7 +22,9 @@ type Preview struct {
 	Outlived []Outlived `json:"outlivedConnections,omitempty"`
 	// Programmed are the additions to, and removals from, the node's state
 	// of the Backend.
-	Backend    string           `json:"backend,omitempty"`
+	Backend string `json:"backend,omitempty"`
+	// Warnings say which pods of the node the Backend would close though others serve them.
+	Warnings   []string         `json:"warnings,omitempty"`
 	Programmed []compare.Object `json:"programmed,omitempty"`
 }
 

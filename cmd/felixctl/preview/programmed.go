@@ -18,18 +18,19 @@ func (p *Preview) Program(o control.Objects, c Change, m control.Model) error {
 	}
 	var s compare.Sides
 	options := compare.Options{OnlyOurs: true, Elements: dump.Full}
-	if s.Before, s.NoteBefore, err = side(o, policiesOf(o), m, options); err != nil {
+	if s.Before, s.NoteBefore, _, err = side(o, policiesOf(o), m, options); err != nil {
 		return err
 	}
-	if s.After, s.NoteAfter, err = side(o, after, m, options); err != nil {
+	if s.After, s.NoteAfter, p.Warnings, err = side(o, after, m, options); err != nil {
 		return err
 	}
 	p.Backend, p.Programmed = m.Backend, append([]compare.Object{}, compare.Structure(s, options)...)
 	return nil
 }
 
-// side returns the node's desired state with the policies, and the function that names it.
-func side(o control.Objects, policies []anyPolicy, like control.Model, options compare.Options) (*dump.State, func(any) string, error) {
+// side returns the node's desired state with the policies, the function that names it, and the
+// warnings about it.
+func side(o control.Objects, policies []anyPolicy, like control.Model, options compare.Options) (*dump.State, func(any) string, []string, error) {
 	e := engineOf(o, policies)
 	for _, a := range like.Attachments {
 		e.SetLocalAddresses(a.Pod, a.Addresses)
@@ -43,7 +44,7 @@ func side(o control.Objects, policies []anyPolicy, like control.Model, options c
 	m.Nodes = like.Nodes
 	state, err := wanted.Of(&m, "")
 	if err != nil {
-		return nil, nil, fmt.Errorf("desired state of %s: %w", o.Node, err)
+		return nil, nil, nil, fmt.Errorf("desired state of %s: %w", o.Node, err)
 	}
-	return compare.Canonical(state, options), names.Of(&m).Note, nil
+	return compare.Canonical(state, options), names.Of(&m).Note, wanted.Warnings(&m, state), nil
 }

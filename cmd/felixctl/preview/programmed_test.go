@@ -5,6 +5,9 @@ import (
 	"strings"
 	"testing"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
+
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/model"
@@ -45,6 +48,30 @@ func TestProgram(t *testing.T) {
 		var same Preview
 		if err := same.Program(now, c, like); err != nil || same.Changes() {
 			t.Errorf("%s: the same policy again: %+v, %v", like.Backend, same.Programmed, err)
+		}
+	}
+}
+
+// TestProgramWarns: a policy that only the switch has no room for is named before it is created.
+func TestProgramWarns(t *testing.T) {
+	o := objects(t, shop)
+	p := &v1alpha2.ClusterNetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: "many"}}
+	p.Spec.Tier, p.Spec.Subject.Namespaces = v1alpha2.BaselineTier, &metav1.LabelSelector{}
+	for i := range 200 {
+		rule := v1alpha2.ClusterNetworkPolicyEgressRule{
+			Action: []v1alpha2.ClusterNetworkPolicyRuleAction{v1alpha2.ClusterNetworkPolicyRuleActionAccept, v1alpha2.ClusterNetworkPolicyRuleActionDeny}[i%2],
+			To:     []v1alpha2.ClusterNetworkPolicyEgressPeer{{Networks: []v1alpha2.CIDR{"192.0.2.0/24"}}},
+		}
+		p.Spec.Egress = append(p.Spec.Egress, rule)
+	}
+	for backend, want := range map[string]int{config.OpenFlow: 1, config.NFTables: 0} {
+		like := control.Model{Node: "n1", Backend: backend}
+		var got Preview
+		if err := got.Program(o, Change{SetCluster: []*v1alpha2.ClusterNetworkPolicy{p}}, like); err != nil {
+			t.Fatal(err)
+		}
+		if len(got.Warnings) != want || want > 0 && !strings.Contains(got.Warnings[0], "egress of baseline:many") {
+			t.Errorf("%s: warnings %q", backend, got.Warnings)
 		}
 	}
 }
