@@ -148,6 +148,13 @@ func (j *judge) walk(name string, p oracle.Packet, mark *uint32) (allowed, done 
 	return false, false
 }
 
+func addressOf(p oracle.Packet, s tables.Side) netip.Addr {
+	if s == tables.Destination {
+		return p.Destination
+	}
+	return p.Source
+}
+
 func (j *judge) matches(m tables.Match, p oracle.Packet, mark uint32) bool {
 	switch m := m.(type) {
 	case tables.MatchProtocol:
@@ -156,12 +163,10 @@ func (j *judge) matches(m tables.Match, p oracle.Packet, mark uint32) bool {
 		return m.First <= p.Port && p.Port <= m.Last
 	case tables.MatchMark:
 		return (mark&m.Mask == m.Value) != m.Negated
+	case tables.MatchPrefix:
+		return m.Prefix.Contains(addressOf(p, m.Side)) != m.Negated
 	case tables.MatchSet:
-		a := p.Source
-		if m.Side == tables.Destination {
-			a = p.Destination
-		}
-		return policytest.Holds(j.sets.sets[m.Set], a)
+		return policytest.Holds(j.sets.sets[m.Set], addressOf(p, m.Side))
 	case tables.MatchPortSet:
 		want := model.AddressMember(p.Destination)
 		want.Protocol, want.Port = p.Protocol, p.Port

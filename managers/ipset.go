@@ -7,8 +7,9 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// IPSetManager keeps one set a family for every group. It has nothing to
-// defer: the set drivers collect deltas themselves.
+// IPSetManager keeps one set a family for every group, except for groups of one prefix:
+// rules compare addresses with it. It has nothing to defer: the set drivers collect deltas
+// themselves.
 type IPSetManager struct {
 	sets  ipsets.Sets
 	known map[model.GroupID]bool
@@ -23,6 +24,9 @@ func NewIPSetManager(sets ipsets.Sets) *IPSetManager {
 func (m *IPSetManager) OnUpdate(u model.Update) {
 	switch u := u.(type) {
 	case model.GroupUpdate:
+		if _, one := u.Group.ID.Prefix(); one {
+			return
+		}
 		for _, f := range model.Families() {
 			name := ipsets.Name(u.Group.ID, f)
 			if !m.known[u.Group.ID] {
@@ -37,6 +41,9 @@ func (m *IPSetManager) OnUpdate(u model.Update) {
 		}
 		m.known[u.Group.ID] = true
 	case model.GroupRemove:
+		if !m.known[u.ID] {
+			return
+		}
 		for _, f := range model.Families() {
 			m.sets.RemoveSet(ipsets.Name(u.ID, f))
 		}

@@ -344,7 +344,8 @@ func (r PortRange) String() string {
 
 // GroupID names a group. It is deterministic (equal selectors give equal
 // identifiers on every node and after every restart), at most 24 characters
-// out of [a-zA-Z0-9_-], and begins with the letter of its kind: a, n or p.
+// out of [a-zA-Z0-9_-], and begins with the letter of its kind: a, p, or for
+// Networks n, and c for one prefix (PrefixGroup).
 type GroupID string
 
 // Kind returns the kind of the group, which the first letter of its identifier shows; zero if unknown.
@@ -352,7 +353,7 @@ func (id GroupID) Kind() GroupKind {
 	switch {
 	case strings.HasPrefix(string(id), "a"):
 		return Addresses
-	case strings.HasPrefix(string(id), "n"):
+	case strings.HasPrefix(string(id), "n"), strings.HasPrefix(string(id), string(prefixLetter)):
 		return Networks
 	case strings.HasPrefix(string(id), "p"):
 		return AddressPorts

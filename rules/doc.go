@@ -182,6 +182,12 @@
 // FORWARD, two static chains, three of a tree, two of policies and the one that drops
 // are 9. A path through a common chain has 7.
 //
+// Matches: in each rule the ports precede the peer, since a comparison costs less than a
+// look-up, and most packets fail it. The order of rules stays as the policy has it. If the
+// blocks of a rule in one family are one prefix, the rule compares the address
+// with it and has no set (model.PrefixGroup). BenchmarkShapes of the drivers compares both
+// forms; docs/BENCHMARK.md has figures.
+//
 // ipBlocks with exceptions: a group of blocks has at most one member for each CIDR and
 // exception. The longest member that contains an address decides, so an exception of one
 // block hides nothing of another (felixlike/policy/compile/blocks.go). The kernel's ipset

@@ -116,7 +116,8 @@ func dispatchAllowed(d model.Direction) tables.Action {
 }
 
 // alternatives expands a rule, which is a product of unions, to the list of
-// conjunctions that kernels evaluate.
+// conjunctions that kernels evaluate. In each, the matches on ports precede the one on the
+// peer: they cost a tenth of a look-up in a set, and most packets fail them.
 func alternatives(rule *model.Rule, d model.Direction, families []model.Family) [][]tables.Match {
 	side := tables.Source
 	if d == model.Egress {
@@ -136,13 +137,15 @@ func alternatives(rule *model.Rule, d model.Direction, families []model.Family) 
 			peers = [][]tables.Match{nil}
 		}
 		for _, g := range rule.Peers {
-			peers = append(peers, []tables.Match{tables.MatchSet{Family: f, Side: side, Set: ipsets.Name(g, f)}})
+			if m := peerMatch(g, f, side); m != nil {
+				peers = append(peers, []tables.Match{m})
+			}
 		}
 		for _, peer := range peers {
 			if !rule.AnyPeer {
 				for _, ports := range portMatches(rule) {
 					if of := icmpFamily(ports); of == 0 || of == f {
-						all = append(all, join(peer, ports))
+						all = append(all, join(ports, peer))
 					}
 				}
 			}
@@ -152,6 +155,20 @@ func alternatives(rule *model.Rule, d model.Direction, families []model.Family) 
 		}
 	}
 	return all
+}
+
+// peerMatch returns the match on the members of a group of one family, or nil if the group
+// is one prefix of the other family. To compare with a prefix costs a third of a look-up in
+// an interval set.
+func peerMatch(g model.GroupID, f model.Family, side tables.Side) tables.Match {
+	p, ok := g.Prefix()
+	switch {
+	case !ok:
+		return tables.MatchSet{Family: f, Side: side, Set: ipsets.Name(g, f)}
+	case model.FamilyOf(p.Addr()) == f:
+		return tables.MatchPrefix{Side: side, Prefix: p}
+	}
+	return nil
 }
 
 // icmpFamily returns the family that a match on ICMP binds the alternative to, or zero.

@@ -32,8 +32,13 @@ func TestRules(t *testing.T) {
 			in, "ingress[0] | pods a=b in namespace x | any", "",
 		},
 		"blocks of a rule are one group": {
-			`{podSelector: {}, ingress: [{from: [{ipBlock: {cidr: 10.0.0.0/8, except: [10.1.0.0/16]}}, {ipBlock: {cidr: "2001:db8::/32"}}]}]}`,
-			in, "ingress[0] | 10.0.0.0/8 except 10.1.0.0/16, 2001:db8::/32 | any", "",
+			`{podSelector: {}, ingress: [{from: [{ipBlock: {cidr: 10.0.0.0/8, except: [10.1.0.0/16]}}, {ipBlock: {cidr: "2001:db8::/32", except: ["2001:db8:1::/48"]}}]}]}`,
+			in, "ingress[0] | 10.0.0.0/8 except 10.1.0.0/16, 2001:db8::/32 except 2001:db8:1::/48 | any", "",
+		},
+		"one prefix of a family is a group": {
+			`{podSelector: {}, ingress: [{from: [{ipBlock: {cidr: 10.0.0.0/8, except: [10.1.0.0/16]}}, {ipBlock: {cidr: "2001:db8::/32"}}]}, {from: [
+				{ipBlock: {cidr: 192.0.2.0/25}}, {ipBlock: {cidr: 192.0.2.128/25}}, {ipBlock: {cidr: "::/0"}}]}]}`,
+			in, "ingress[0] | 2001:db8::/32; 10.0.0.0/8 except 10.1.0.0/16 | any\ningress[1] | 192.0.2.0/24; ::/0 | any", "",
 		},
 		"ports": {
 			`{podSelector: {}, ingress: [{ports: [{port: 80}, {port: 81, protocol: UDP}, {port: 90, endPort: 99, protocol: SCTP}, {protocol: UDP}, {port: 85, endPort: 89, protocol: SCTP}]}]}`,
@@ -154,8 +159,8 @@ func TestExceptionsAreMembers(t *testing.T) {
 		{ipBlock: {cidr: 10.0.0.0/30, except: [10.0.0.1/32]}}, {ipBlock: {cidr: 10.0.0.2/31}}, {ipBlock: {cidr: "fd00::/126", except: ["fd00::2/127"]}}]},
 		{from: [{ipBlock: {cidr: 10.0.0.0/31, except: [10.0.0.0/32]}}, {ipBlock: {cidr: 10.0.0.0/32}}]}]}`))
 	equal(t, "updates", s.flush(), `
+group "10.0.0.0/31" +[10.0.0.0/31] -[]
 group "10.0.0.0/30 except 10.0.0.1/32, 10.0.0.2/31, fd00::/126 except fd00::2/127" +[10.0.0.0/30 10.0.0.1 nomatch fd00::/126 fd00::2/127 nomatch] -[]
-group "10.0.0.0/31 except 10.0.0.0/32, 10.0.0.0/32" +[10.0.0.0/31] -[]
 policy x/p 2 ingress 0 egress
 endpoint x/a ingress [x/p] egress []`)
 }

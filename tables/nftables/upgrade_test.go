@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/felixlike/felixlike/ipsets"
 	"github.com/felixlike/felixlike/managers"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/rules"
@@ -16,13 +17,13 @@ import (
 // forward. During an upgrade from them, in many transactions, no packet passes that
 // ingress denies.
 func TestUpgradeFromNestedDirections(t *testing.T) {
-	upgrade(t, loadNested)
+	upgrade(t, 10, loadNested)
 }
 
 // Earlier versions wrote shorter hashes into the comments, so an upgrade rewrites all rules.
 func TestUpgradeFromShortHashes(t *testing.T) {
 	const short = 14
-	upgrade(t, func(table *Table, r *rules.Renderer) {
+	upgrade(t, 10, func(table *Table, r *rules.Renderer) {
 		loadPolicies(table, r)
 		for _, c := range table.chains {
 			for i, hash := range c.hashes {
@@ -32,9 +33,30 @@ func TestUpgradeFromShortHashes(t *testing.T) {
 	})
 }
 
+// Earlier versions looked a single prefix up in a set, before the ports.
+func TestUpgradeFromSetsOfOnePrefix(t *testing.T) {
+	upgrade(t, 4, func(table *Table, r *rules.Renderer) {
+		loadPolicies(table, r)
+		table.CreateSet(ipsets.Set{Name: "nearlier-4", Kind: model.Networks, Family: model.IPv4})
+		table.AddMembers("nearlier-4", []model.Member{{Prefix: upgradePeers}})
+		for _, d := range model.Directions() {
+			c := r.PolicyRules(upgradePolicy(), d, []model.Family{model.IPv4})
+			for i := range c.Rules {
+				m := c.Rules[i].Matches
+				prefix, ok := m[len(m)-1].(tables.MatchPrefix)
+				if !ok {
+					t.Fatalf("%s is no rule of one prefix", c.Rules[i])
+				}
+				c.Rules[i].Matches = append([]tables.Match{tables.MatchSet{Family: model.IPv4, Side: prefix.Side, Set: "nearlier-4"}}, m[:len(m)-1]...)
+			}
+			table.UpdateChain(c)
+		}
+	})
+}
+
 // upgrade programs the objects of the earlier version, then lets this version take over,
-// in one transaction and in many.
-func upgrade(t *testing.T, load func(old *Table, r *rules.Renderer)) {
+// in one transaction and in many, which are at least that many.
+func upgrade(t *testing.T, least int, load func(old *Table, r *rules.Renderer)) {
 	t.Helper()
 	for _, limit := range []int{maxBatch, 4} {
 		p := newPath(t)
@@ -61,7 +83,7 @@ func upgrade(t *testing.T, load func(old *Table, r *rules.Renderer)) {
 			t.Fatal(err)
 		}
 		judged("after")
-		if limit < maxBatch && len(probes) < 10 {
+		if limit < maxBatch && len(probes) < least {
 			t.Errorf("limit %d: only %d probes were sent", limit, len(probes))
 		}
 		for i, probe := range probes {
@@ -90,11 +112,14 @@ func (a asked) Err() error {
 
 func newUpgradeRenderer() *rules.Renderer { return rules.NewRenderer("r1", rules.NFTablesNameLength) }
 
+// upgradePeers has the addresses of both ends.
+var upgradePeers = netip.MustParsePrefix("10.0.0.0/8")
+
 // upgradePolicy allows 80 and the sentinel in both directions, 81 only out, 82 only in.
 func upgradePolicy() *model.Policy {
 	p := &model.Policy{ID: model.PolicyID{Tier: model.TierNetworkPolicy, Namespace: "x", Name: "base"}}
 	allow := func(port uint16) model.Rule {
-		return model.Rule{Name: "rule", Action: model.Allow, AnyPeer: true, Ports: []model.PortRange{{Protocol: model.UDP, First: port, Last: port}}}
+		return model.Rule{Name: "rule", Action: model.Allow, Peers: []model.GroupID{model.PrefixGroup(upgradePeers)}, Ports: []model.PortRange{{Protocol: model.UDP, First: port, Last: port}}}
 	}
 	p.Ingress = []model.Rule{allow(80), allow(82), allow(tablestest.Sentinel)}
 	p.Egress = []model.Rule{allow(80), allow(81), allow(tablestest.Sentinel)}

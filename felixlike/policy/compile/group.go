@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/base64"
+	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/felixlike/felixlike/felixlike/policy/label"
@@ -80,6 +82,42 @@ func (n GroupIDs) portsOf(s Selection, port PortName) Group {
 func (n GroupIDs) networksOf(blocks []string, members []model.Member) Group {
 	text := strings.Join(blocks, ", ")
 	return Group{ID: n.id('n', text), Kind: model.Networks, networks: &networks{text, members}}
+}
+
+// prefixOf returns the group of one prefix.
+func prefixOf(p netip.Prefix) Group {
+	return Group{ID: model.PrefixGroup(p), Kind: model.Networks, networks: &networks{p.String(), []model.Member{{Prefix: p}}}}
+}
+
+// ofBlocks returns the groups with the addresses of all blocks: one, or none if exceptions
+// leave no address. If the addresses of a family are one prefix, they are a group of their
+// own.
+func (n GroupIDs) ofBlocks(blocks []ipBlock) ([]Group, error) {
+	members, err := blockMembers(blocks)
+	if err != nil {
+		return nil, err
+	}
+	var groups []Group
+	var texts []string
+	var rest []model.Member
+	for _, f := range model.Families() {
+		own := slices.DeleteFunc(slices.Clone(members), func(m model.Member) bool { return m.Family() != f })
+		if len(own) == 1 {
+			groups = append(groups, prefixOf(own[0].Prefix))
+			continue
+		}
+		rest = append(rest, own...)
+		for i := range blocks {
+			if model.FamilyOf(blocks[i].cidr.Addr()) == f {
+				texts = append(texts, blocks[i].text())
+			}
+		}
+	}
+	if len(rest) > 0 {
+		slices.Sort(texts)
+		groups = append(groups, n.networksOf(slices.Compact(texts), rest))
+	}
+	return groups, nil
 }
 
 // Members returns the members of a group of networks.

@@ -37,7 +37,7 @@ func (c *compiler) exceeded(rules []model.Rule) string {
 	var groups smallmap.Set[model.GroupID]
 	for i := range rules {
 		r := &rules[i]
-		alternatives += max(1, len(r.Peers)) * (max(1, len(r.Ports)) + len(r.NamedPorts))
+		alternatives += max(1, peerCount(r)) * (max(1, len(r.Ports)) + len(r.NamedPorts))
 		for _, ids := range [...][]model.GroupID{r.Peers, r.NamedPorts} {
 			for _, id := range ids {
 				if groups.Has(id) {
@@ -65,4 +65,18 @@ func (c *compiler) exceeded(rules []model.Rule) string {
 		return fmt.Sprintf("%d distinct selectors and named ports, the limit is %d", selectors, MaxSelectors)
 	}
 	return ""
+}
+
+// peerCount counts the peers of a rule. Its blocks are one peer, also if they are one group
+// for each family: a group of one family makes no rules for the other one.
+func peerCount(r *model.Rule) int {
+	count, networks := 0, 0
+	for _, id := range r.Peers {
+		if id.Kind() == model.Networks {
+			networks = 1
+		} else {
+			count++
+		}
+	}
+	return count + networks
 }

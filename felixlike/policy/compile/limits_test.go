@@ -27,6 +27,9 @@ func TestLimits(t *testing.T) {
 	block := func(i int) networkingv1.NetworkPolicyPeer {
 		return networkingv1.NetworkPolicyPeer{IPBlock: &networkingv1.IPBlock{CIDR: fmt.Sprintf("%d.%d.%d.%d/32", 20+i>>15, i>>7&255, i&127, 1)}}
 	}
+	eachFamily := func(i int) networkingv1.NetworkPolicyPeer {
+		return networkingv1.NetworkPolicyPeer{IPBlock: &networkingv1.IPBlock{CIDR: [...]string{"192.0.2.0/24", "2001:db8::/32"}[i]}}
+	}
 	selector := func(i int) networkingv1.NetworkPolicyPeer {
 		return networkingv1.NetworkPolicyPeer{PodSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": fmt.Sprint("a", i)}}}
 	}
@@ -34,12 +37,13 @@ func TestLimits(t *testing.T) {
 		rules  []networkingv1.NetworkPolicyIngressRule
 		reason string
 	}{
-		"CIDRs":                 {[]networkingv1.NetworkPolicyIngressRule{rule(MaxPrefixes, 0, block)}, ""},
-		"too many CIDRs":        {[]networkingv1.NetworkPolicyIngressRule{rule(MaxPrefixes+1, 0, block)}, "30001 CIDRs"},
-		"ports":                 {[]networkingv1.NetworkPolicyIngressRule{rule(2, 5000, selector)}, ""},
-		"too many combinations": {[]networkingv1.NetworkPolicyIngressRule{rule(2, 5000, selector), rule(0, 1, nil)}, "10001 combinations"},
-		"selectors":             {[]networkingv1.NetworkPolicyIngressRule{rule(1000, 0, selector), rule(1000, 1, selector)}, ""},
-		"too many selectors":    {[]networkingv1.NetworkPolicyIngressRule{rule(1001, 0, selector)}, "1001 distinct selectors"},
+		"CIDRs":                           {[]networkingv1.NetworkPolicyIngressRule{rule(MaxPrefixes, 0, block)}, ""},
+		"too many CIDRs":                  {[]networkingv1.NetworkPolicyIngressRule{rule(MaxPrefixes+1, 0, block)}, "30001 CIDRs"},
+		"ports":                           {[]networkingv1.NetworkPolicyIngressRule{rule(2, 5000, selector)}, ""},
+		"too many combinations":           {[]networkingv1.NetworkPolicyIngressRule{rule(2, 5000, selector), rule(0, 1, nil)}, "10001 combinations"},
+		"selectors":                       {[]networkingv1.NetworkPolicyIngressRule{rule(1000, 0, selector), rule(1000, 1, selector)}, ""},
+		"ports of a block of each family": {[]networkingv1.NetworkPolicyIngressRule{rule(2, MaxAlternatives, eachFamily)}, ""},
+		"too many selectors":              {[]networkingv1.NetworkPolicyIngressRule{rule(1001, 0, selector)}, "1001 distinct selectors"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "x", Name: "p"}}

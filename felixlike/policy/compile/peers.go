@@ -70,26 +70,18 @@ func (b *peerBuilder) add(to *[]Group, g Group) {
 	}
 }
 
-// set returns the collected peers. All blocks are one group, unless their exceptions leave no
-// address.
+// set returns the collected peers.
 func (b *peerBuilder) set(path string) peerSet {
 	out := peerSet{selections: b.selections, networks: b.nodes}
 	if len(b.blocks) == 0 {
 		return out
 	}
-	members, err := blockMembers(b.blocks)
+	groups, err := b.compiler.ids.ofBlocks(b.blocks)
 	if err != nil {
 		b.compiler.Add(path, "cannot combine the blocks: %v; none of them matches anything", err)
 		return out
 	}
-	if len(members) > 0 {
-		texts := make([]string, len(b.blocks))
-		for i := range b.blocks {
-			texts[i] = b.blocks[i].text()
-		}
-		slices.Sort(texts)
-		out.networks = append(out.networks, b.compiler.ids.networksOf(slices.Compact(texts), members))
-	}
+	out.networks = append(out.networks, groups...)
 	return out
 }
 
