@@ -122,8 +122,10 @@ func (j *judge) act(a tables.Action, p oracle.Packet, mark *uint32) (allowed, do
 		case rules.ChainDeniedIn, rules.ChainDeniedOut, rules.ChainRejectedIn, rules.ChainRejectedOut:
 			return false, true
 		}
-		allowed, _ = j.walk(a.Chain, p, mark)
-		return allowed, true
+		if allowed, done := j.walk(a.Chain, p, mark); done {
+			return allowed, true
+		}
+		return *mark&rules.MarkJudged != 0, true
 	}
 	j.t.Fatalf("action %v", a)
 	return false, true

@@ -79,8 +79,11 @@ func treePods(n int) []model.Update {
 		applied := model.Applied{}
 		for _, tier := range []model.Tier{model.TierAdmin, model.TierNetworkPolicy, model.TierBaseline} {
 			id := model.PolicyID{Tier: tier, Namespace: "x", Name: fmt.Sprintf("t%d", i%7)}
-			allow := []model.Rule{{Name: "all", Action: model.Allow, AnyPeer: true, AnyPort: true}}
-			updates = append(updates, model.PolicyUpdate{Policy: &model.Policy{ID: id, Ingress: allow, Egress: allow}})
+			all := []model.Rule{
+				{Name: "one", Action: model.Deny, AnyPeer: true, Ports: []model.PortRange{{Protocol: model.TCP, First: 1, Last: 1}}},
+				{Name: "all", Action: model.Allow, AnyPeer: true, AnyPort: true},
+			}
+			updates = append(updates, model.PolicyUpdate{Policy: &model.Policy{ID: id, Ingress: all, Egress: all}})
 			switch tier {
 			case model.TierAdmin:
 				applied.Admin = append(applied.Admin, id)

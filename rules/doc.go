@@ -21,9 +21,8 @@
 //	  |            source address -> verdict map: the chain of the policies
 //	  |              that isolate the source's egress; a policy that allows
 //	  |              marks the packet as judged, and it returns; one without
-//	  |              the mark is dropped at the end of the chain. Where a rule
-//	  |              cannot do both (iptables, entries of maps), it goes to
-//	  |              allowed-out, which marks
+//	  |              the mark is dropped at the end of the chain. An entry of
+//	  |              a map or tree goes to allowed-out, which marks
 //	  |            own pod prefix, but no endpoint .... drop
 //	  |            from a peer node ................... mark as judged
 //	  else       jump judge-outside
@@ -71,6 +70,11 @@
 // 2026 follow every path from the base chains when they validate a change of a rule.
 // With ingress below each rule that allows egress, the number of paths would be the
 // product of both (TestPathsAreLinear in cmd/felixctl/dump/wanted counts them).
+//
+// iptables has no action that marks a packet and returns. There a rule that allows egress
+// only marks, and every rule of the chain matches only packets without the mark. So one
+// rule decides, and one counter counts. A packet that is allowed early still passes the
+// rest of the chain, once per connection.
 //
 // For the same reason a common chain replaces jumps from the chains of many pods; it
 // matches the pods by a set of addresses (see Common). It leads to large policies of

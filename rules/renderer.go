@@ -49,12 +49,13 @@ func (r *Renderer) Policies() *Claims[PolicySide] { return r.policies }
 
 // PolicyRules renders the rules of one direction of a policy: a chain that returns
 // when nothing matches. A packet that ingress allows is accepted there; one that
-// egress allows returns with MarkJudged. Only
-// rules of the given families are rendered.
+// egress allows returns with MarkJudged. Only rules of the given families are rendered.
+// No action of iptables marks a packet and returns. So a packet that egress allows stays
+// in the chain, and every rule matches only packets without the mark.
 func (r *Renderer) PolicyRules(p *model.Policy, d model.Direction, families []model.Family) tables.Chain {
 	chain := tables.Chain{Name: r.PolicyChain(p.ID, d), Origin: tables.OfPolicy{ID: p.ID, Direction: d}}
 	for _, rule := range p.Rules(d) {
-		for _, matches := range alternatives(&rule, d, families) {
+		for _, matches := range r.matchesOf(&rule, d, families) {
 			decision := r.decision(p.ID, &rule, d, matches)
 			if rule.Log && r.logs {
 				chain.Rules = append(chain.Rules, logged(p.ID, d, &rule, matches))
@@ -95,14 +96,30 @@ func (r *Renderer) decision(id model.PolicyID, rule *model.Rule, d model.Directi
 	return []tables.Rule{{Matches: matches, Action: Deny(d), Comment: comment}}
 }
 
-// allow returns the action of a rule that allows the packet in one direction. A kernel
-// that validates by following every path visits allowed-out once for each rule that jumps
-// to it. So if one rule can both mark the packet and return, it does so itself.
+// allow returns the action of a rule that allows the packet in one direction. It leads to
+// no other chain: a kernel that validates by following every path would visit that chain
+// once for each such rule.
 func (r *Renderer) allow(d model.Direction) tables.Action {
-	if d == model.Egress && r.nftables {
+	switch {
+	case d == model.Ingress:
+		return tables.Accept{}
+	case r.nftables:
 		return tables.SetMarkAndReturn{Value: MarkJudged, Mask: MarkJudged}
 	}
-	return dispatchAllowed(d)
+	return tables.SetMark{Value: MarkJudged, Mask: MarkJudged}
+}
+
+// matchesOf returns the alternatives of a rule, with the match that the chain needs. The
+// match on the mark is the last one, so that packets which the rule does not match never
+// come to it.
+func (r *Renderer) matchesOf(rule *model.Rule, d model.Direction, families []model.Family) [][]tables.Match {
+	all := alternatives(rule, d, families)
+	if d == model.Egress && !r.nftables {
+		for i, matches := range all {
+			all[i] = join(matches, []tables.Match{notJudged()})
+		}
+	}
+	return all
 }
 
 // dispatchAllowed returns the verdict of dispatch for a pod without policies. A packet

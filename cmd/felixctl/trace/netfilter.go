@@ -114,7 +114,7 @@ func (w *netfilter) rule(c *dump.Chain, number int) (v verdict, leave bool, err 
 	}
 	policy, rule := Behind(r.Comment)
 	if because != "" {
-		if policy != "" && because != otherFamily {
+		if policy != "" && because != otherFamily && !w.decided(&r.Rule) {
 			w.missed = append(w.missed, Miss{Policy: policy, PolicyRule: rule, Rule: r.String(), Because: because})
 		}
 		return goesOn, false, nil
@@ -124,6 +124,14 @@ func (w *netfilter) rule(c *dump.Chain, number int) (v verdict, leave bool, err 
 		Policy: policy, PolicyRule: rule, Sets: sets,
 	}
 	return w.act(r.Action, step)
+}
+
+// decided reports whether a rule is for undecided packets, and an earlier rule has decided.
+func (w *netfilter) decided(r *tables.Rule) bool {
+	return slices.ContainsFunc(r.Matches, func(m tables.Match) bool {
+		mark, ok := m.(tables.MatchMark)
+		return ok && mark.Negated && w.packet.mark&mark.Mask == mark.Value
+	})
 }
 
 // translatesDestination reports whether the base chain is one where the addresses of
