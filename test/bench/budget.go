@@ -45,7 +45,7 @@ func nftLimits() []limit {
 	const nft = config.NFTables
 	element := func(c worker.Case, what string) []limit {
 		return []limit{
-			{nft, what + ", p50", worst(c, func(r *Result) measure.Series { return measure.Series{r.Latency.P50} }), 0.0005, seconds},
+			{nft, what + ", p50", worst(c, func(r *Result) measure.Series { return measure.Series{r.Latency.P50} }), 0.00035, seconds},
 			{nft, what + ", p99", worst(c, func(r *Result) measure.Series { return measure.Series{r.Latency.P99} }), 0.005, seconds},
 		}
 	}
@@ -71,7 +71,7 @@ func nftLimits() []limit {
 		return (repaired.Wall.Median() - repaired.NotifiedWall.Median()) / loaded.Wall.Max(), true
 	}, 1, measure.Multiples().Print})
 	all = append(all,
-		limit{nft, "one rule of one policy changed, CPU", median(worker.RuleChanged, func(r *Result) measure.Series { return r.CPU }), 0.002, seconds},
+		limit{nft, "one rule of one policy changed, CPU", median(worker.RuleChanged, func(r *Result) measure.Series { return r.CPU }), 0.005, seconds},
 		limit{nft, "restart with nothing changed, CPU", median(worker.Restart, func(r *Result) measure.Series { return r.CPU }), 0.5, seconds},
 		limit{nft, "restart with nothing changed, peak RSS", median(worker.Restart, func(r *Result) measure.Series { return r.PeakRSS }), 120e6, measure.Megabytes().Print},
 	)

@@ -55,12 +55,17 @@ func (r *Report) document() *measure.Document {
 	return d
 }
 
+// title is the first line of the report. It says if the machine was busy with other work.
 func (r *Report) title() string {
 	words := []string{"Benchmark"}
 	if r.Profile.Name != "" {
 		words = append(words, r.Profile.Name)
 	}
-	return strings.Join(words, " ") + ": " + strings.Join(r.Backends, ", ")
+	title := strings.Join(words, " ")
+	if r.Machine.Busy() {
+		title += fmt.Sprintf(" on a BUSY machine (load average %s on %d cores before it began; times are of little worth)", r.Machine.LoadBefore, r.Machine.Cores)
+	}
+	return title + ": " + strings.Join(r.Backends, ", ")
 }
 
 // turns describes the rounds and the printed values.
@@ -81,7 +86,7 @@ func (r *Report) each(c worker.Case, f func(backend string, result *Result)) {
 func (r *Report) loads() measure.Section {
 	s := measure.Section{
 		Heading: "Everything at once", Left: 2,
-		Header: []string{"what", "backend", "wall", "CPU", ofFirstHeader(r), "in kernel", "in vswitchd", "of loop", "writes", "programs", "peak RSS", "of vswitchd", "others, CPU"},
+		Header: []string{"what", "backend", "wall", "CPU", ofFirstHeader(r), "in kernel", "in vswitchd", "of loop", "writes", "programs", "peak RSS", "of vswitchd"},
 	}
 	row := func(what string, f *Result) {
 		writes := measure.Middle(f.Writes, measure.Plain())
@@ -91,7 +96,6 @@ func (r *Report) loads() measure.Section {
 		s.Rows = append(s.Rows, []string{
 			what, f.Backend, measure.SpreadSeconds(f.Wall), measure.SpreadSeconds(f.CPU), measure.Spread(r.ofFirst(f), measure.Multiples()), inKernel(f), inSwitch(f),
 			measure.Middle(f.CPUOfLoop, measure.Plain()), writes, r.programs(f), measure.Middle(f.PeakRSS, measure.Megabytes()), measure.Middle(f.SwitchPeakRSS, measure.Megabytes()),
-			beside(r.Profile.Name, f.Backend, f.Case),
 		})
 	}
 	short := func(what, backend, wall, cpu string) {
@@ -175,7 +179,7 @@ func inSwitch(f *Result) string {
 func (r *Report) changes() measure.Section {
 	s := measure.Section{
 		Heading: "One change, from the object to the kernel's commit", Left: 2,
-		Header: []string{"what", "backend", "p50", "p99", "max", "switch has it, p50", "p99", "changes", "CPU each", ofFirstHeader(r), "in kernel", "in vswitchd", "of loop", "writes", "programs", "others, CPU"},
+		Header: []string{"what", "backend", "p50", "p99", "max", "switch has it, p50", "p99", "changes", "CPU each", ofFirstHeader(r), "in kernel", "in vswitchd", "of loop", "writes", "programs"},
 		Text: []string{
 			"p50, p99 and max are over all changes of all rounds. An endpoint comes with a list of policies that no other " +
 				"pod has; its pod object is known before, as the scheduler's word comes before the CNI's. " +
@@ -192,7 +196,7 @@ func (r *Report) changes() measure.Section {
 			}
 			s.Rows = append(s.Rows, slices.Concat(times(Words(c), f), has, []string{
 				measure.Grouped(f.Latency.Count), measure.SpreadSeconds(f.CPU), measure.Spread(r.ofFirst(f), measure.Multiples()), inKernel(f), inSwitch(f), measure.Middle(f.CPUOfLoop, measure.Plain()),
-				measure.Middle(f.Writes, measure.Plain()), r.programs(f), beside(r.Profile.Name, b, c),
+				measure.Middle(f.Writes, measure.Plain()), r.programs(f),
 			}))
 		})
 	}
@@ -203,7 +207,7 @@ func (r *Report) changes() measure.Section {
 func (r *Report) foreign() measure.Section {
 	s := measure.Section{
 		Heading: "A foreign change, from the other program's request to the repair's commit", Left: 2,
-		Header: []string{"what", "backend", "p50", "p99", "max", "changes", "notified after", "CPU each", "in kernel", "in vswitchd", "of loop", "writes", "others"},
+		Header: []string{"what", "backend", "p50", "p99", "max", "changes", "notified after", "CPU each", "in kernel", "in vswitchd", "of loop", "writes"},
 		Text: []string{
 			"The other program is a netlink socket of the worker's own, or an OpenFlow connection; its part is in the CPU figures. The agent is notified of a " +
 				"change when the kernel has made it: to delete everything takes time by itself.",
@@ -217,7 +221,7 @@ func (r *Report) foreign() measure.Section {
 	for _, c := range ForeignCases() {
 		r.each(c, func(b string, f *Result) {
 			s.Rows = append(s.Rows, slices.Concat(times(Words(c), f), []string{
-				measure.Grouped(f.Latency.Count), measure.MiddleSeconds(f.NotifiedWall), measure.SpreadSeconds(f.CPU), inKernel(f), inSwitch(f), measure.Middle(f.CPUOfLoop, measure.Plain()), measure.Middle(f.Writes, measure.Plain()), "Felix up to 180 s",
+				measure.Grouped(f.Latency.Count), measure.MiddleSeconds(f.NotifiedWall), measure.SpreadSeconds(f.CPU), inKernel(f), inSwitch(f), measure.Middle(f.CPUOfLoop, measure.Plain()), measure.Middle(f.Writes, measure.Plain()),
 			}))
 		})
 	}
@@ -303,6 +307,10 @@ func (r *Report) budgets() measure.Section {
 	return s
 }
 
+// antreaSource is the source of Antrea's figures in the section about the policy engine.
+const antreaSource = "Antrea's figures were measured apart from this run, on the same kind of machine (a shared virtual machine with two cores) and with " +
+	"clusters of the same size: its controller benchmarks, CPU time and peak RSS of the whole process, which holds the objects like ours."
+
 func (r *Report) notes() measure.Section {
 	return measure.Section{Heading: "Scope", Text: []string{
 		"Each turn runs in new network namespaces, in new processes: one loads, the next finds everything loaded and goes on. " +
@@ -314,6 +322,6 @@ func (r *Report) notes() measure.Section {
 			"\"Programs\" are those that were started for one operation, and their share of it. " +
 			"Peak RSS is of the whole process, with the benchmark's objects. \"Of loop\" is CPU as a ratio to a calibration loop that runs " +
 			fmt.Sprintf("before and after each turn (SHA-256 over %d MB: %s CPU), since machines vary.", calibrationBytes>>20, measure.SpreadSeconds(r.Calibration)),
-		othersSource,
+		antreaSource,
 	}}
 }
