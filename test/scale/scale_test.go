@@ -38,7 +38,11 @@ const (
 
 func TestMain(m *testing.M) {
 	if socket := os.Getenv(socketVariable); socket != "" {
-		if err := agent(socket); err != nil {
+		run := agent
+		if os.Getenv(informerVariable) != "" {
+			run = informer
+		}
+		if err := run(socket); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -164,8 +168,20 @@ func peakRSS() (uint64, error) {
 	return 0, errors.New("no VmHWM in /proc/self/status")
 }
 
-// measure runs an agent of a cluster in a new process and network namespace.
+// measure runs an agent of a cluster, which reads each list once.
 func measure(t testing.TB, cluster *kubernetestest.Large) usage {
+	t.Helper()
+	u := start(t, cluster)
+	for _, resource := range []string{"nodes", "namespaces", "pods", "networkpolicies", "servicecidrs"} {
+		if n := cluster.Reads(resource); n != 1 {
+			t.Errorf("%s were read %d times", resource, n)
+		}
+	}
+	return u
+}
+
+// start runs an agent of a cluster in a new process and network namespace.
+func start(t testing.TB, cluster *kubernetestest.Large, environment ...string) usage {
 	t.Helper()
 	socket := filepath.Join(t.TempDir(), "api.sock")
 	listener, err := net.Listen("unix", socket)
@@ -180,7 +196,7 @@ func measure(t testing.TB, cluster *kubernetestest.Large) usage {
 	defer server.CloseClientConnections()
 
 	cmd := exec.CommandContext(t.Context(), "/proc/self/exe")
-	cmd.Env = append(os.Environ(), socketVariable+"="+socket)
+	cmd.Env = append(append(os.Environ(), socketVariable+"="+socket), environment...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
@@ -198,17 +214,19 @@ func measure(t testing.TB, cluster *kubernetestest.Large) usage {
 	if u.Pods != cluster.Pods {
 		t.Errorf("the agent knows %d of %d pods", u.Pods, cluster.Pods)
 	}
-	for _, resource := range []string{"nodes", "namespaces", "pods", "networkpolicies", "servicecidrs"} {
-		if n := cluster.Reads(resource); n != 1 {
-			t.Errorf("%s were read %d times", resource, n)
-		}
-	}
 	return u
 }
 
 // sized returns a cluster of 110 pods a node, as upstream's largest have them.
 func sized(pods int) *kubernetestest.Large {
 	return &kubernetestest.Large{Pods: pods, Nodes: max(1, pods/110), Namespaces: max(1, pods/200), Policies: pods / 100}
+}
+
+func report(b *testing.B, u usage) {
+	b.ReportMetric(u.CPU.Seconds(), "cpu-s")
+	b.ReportMetric(float64(u.PeakRSS)/1e6, "peak-rss-MB")
+	b.ReportMetric(float64(u.LiveHeap)/1e6, "live-heap-MB")
+	b.ReportMetric(u.Wall.Seconds(), "wall-s")
 }
 
 // BenchmarkAgent measures an agent; run it with -benchtime 1x -count 5.
@@ -219,11 +237,7 @@ func BenchmarkAgent(b *testing.B) {
 				for b.Loop() {
 					c := sized(pods)
 					c.Unstreamed = unstreamed
-					u := measure(b, c)
-					b.ReportMetric(u.CPU.Seconds(), "cpu-s")
-					b.ReportMetric(float64(u.PeakRSS)/1e6, "peak-rss-MB")
-					b.ReportMetric(float64(u.LiveHeap)/1e6, "live-heap-MB")
-					b.ReportMetric(u.Wall.Seconds(), "wall-s")
+					report(b, measure(b, c))
 					b.ReportMetric(float64(c.Sent("pods"))/1e6, "pods-MB")
 				}
 			})
