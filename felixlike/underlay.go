@@ -20,6 +20,8 @@ const (
 	// the same time as the agent; databaseLog is the pause between two logs of this.
 	databaseRetry = 200 * time.Millisecond
 	databaseLog   = 10 * time.Second
+	// databaseHelp is what an operator can do about a database that does not answer.
+	databaseHelp = "start Open vSwitch (felixlike-agent ovs, or the distribution's service), or set ovsRunDir to the directory of its db.sock"
 	// switchPatience is how long the start waits until ovs-vswitchd has written its
 	// datapath types to OVSDB, which it does after its first run.
 	switchPatience = 10 * time.Second
@@ -35,7 +37,7 @@ func openDatabase(ctx context.Context, cfg ovsdb.Config, log *slog.Logger) (*ovs
 		}
 		if time.Since(told) > databaseLog {
 			told = time.Now()
-			log.Warn("waiting for Open vSwitch's database", "component", "ovsdb", "error", err)
+			log.Warn("waiting for Open vSwitch's database: "+databaseHelp, "component", "ovsdb", "error", err)
 		}
 		select {
 		case <-ctx.Done():

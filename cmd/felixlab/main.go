@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/felixlike/felixlike/felixlike/version"
+	"github.com/felixlike/felixlike/internal/nearest"
 	benchcli "github.com/felixlike/felixlike/test/bench/cli"
 	"github.com/felixlike/felixlike/test/lab/cli"
 )
@@ -32,6 +33,7 @@ not in order; 2 wrong usage, or something could not be done.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
+	root.SetFlagErrorFunc(nearest.FlagError)
 	root.AddCommand(cli.Commands(), benchcli.Commands())
 	err := root.ExecuteContext(context.Background())
 	switch {

@@ -31,6 +31,7 @@ import (
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/felixlike/report"
 	"github.com/felixlike/felixlike/felixlike/version"
+	"github.com/felixlike/felixlike/internal/nearest"
 	"github.com/felixlike/felixlike/internal/terminal"
 )
 
@@ -60,6 +61,9 @@ func rootCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if err := checkRights(); err != nil {
+				return err
+			}
 			log, err := logger(cmd.ErrOrStderr(), cfg.LogLevel)
 			if err != nil {
 				return err
@@ -68,6 +72,7 @@ func rootCommand() *cobra.Command {
 			return felixlike.RunAgent(cmd.Context(), cfg, log)
 		},
 	}
+	root.SetFlagErrorFunc(nearest.FlagError)
 	config.AddFlags(root.PersistentFlags())
 	root.AddCommand(configCommand(), statusCommand(), probeCommand(), installCommand(), ovsCommand(), uninstallCommand())
 	return root

@@ -14,6 +14,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/felixlike/felixlike/internal/nearest"
 )
 
 // APIVersion and Kind must be in every configuration file.
@@ -167,7 +169,7 @@ func Choices(key string) []string {
 // not one of the setting's.
 func CheckChoice(key, value string) error {
 	if choices := Choices(key); !slices.Contains(choices, value) {
-		return fmt.Errorf("%s: %q is not one of %s", key, value, strings.Join(choices, ", "))
+		return fmt.Errorf("%s: %q is not one of %s%s", key, value, strings.Join(choices, ", "), nearest.Hint(value, choices))
 	}
 	return nil
 }

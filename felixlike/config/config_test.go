@@ -3,6 +3,7 @@ package config
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -103,6 +104,27 @@ mtu: 9 is neither 0 nor between 1280 (the least that IPv6 allows, RFC 8200) and 
 	_, err := load(t, "", []string{"FELIXLIKE_NODE_NAME=n1"}, "--backend", "ebpf", "--tunnel", "ipip", "--bridge", "", "--mtu", "9")
 	if err == nil || err.Error() != want {
 		t.Errorf("error\n%v\nwant\n%s", err, want)
+	}
+}
+
+// TestFaultsOfAllSourcesAtOnce: file, environment and flags are read to their ends. Each fault has
+// its line in the file, and a misspelt word the one that is near.
+func TestFaultsOfAllSourcesAtOnce(t *testing.T) {
+	_, err := load(t, header+"mtu: big\ndatapth: auto\ncolour: blue\niptables:\n  varient: nft\n",
+		[]string{"FELIXLIKE_NODE_NAME=n1", "FELIXLIKE_BAKEND=nftables", "FELIXLIKE_MASQUERADE=perhaps"}, "--resync-interval", "soon", "--backend", "nftabels")
+	if err == nil {
+		t.Fatal("no error")
+	}
+	const want = `configuration file FILE, line 3: mtu: big: must be a whole number
+configuration file FILE, line 5: unknown setting "colour"
+configuration file FILE, line 4: unknown setting "datapth", did you mean "datapath"?
+configuration file FILE, line 7: unknown setting "iptables.varient", did you mean "iptables.variant"?
+environment: unknown setting FELIXLIKE_BAKEND, did you mean "FELIXLIKE_BACKEND"?
+environment: FELIXLIKE_MASQUERADE: "perhaps" is neither true nor false
+flag --resync-interval: "soon" is not a duration such as 90s
+configuration: backend: "nftabels" is not one of nftables, iptables, iptables-legacy, iptables-nft, openflow, did you mean "nftables"?`
+	if got := regexp.MustCompile(`file /[^ ,]+`).ReplaceAllString(err.Error(), "file FILE"); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 }
 

@@ -1,9 +1,12 @@
 package config
 
 import (
+	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -11,6 +14,8 @@ import (
 
 	"github.com/spf13/pflag"
 	"sigs.k8s.io/yaml"
+
+	"github.com/felixlike/felixlike/internal/nearest"
 )
 
 // Origins of a setting.
@@ -54,24 +59,22 @@ func AddFlags(flags *pflag.FlagSet) {
 }
 
 // Load merges defaults, the file that --config names, the environment ("K=V"
-// strings) and the flags that were set, in rising order of precedence.
+// strings) and the flags that were set, in rising order of precedence. The error has all
+// faults, a line each.
 func Load(flags *pflag.FlagSet, environ []string) (*Effective, error) {
 	e := &Effective{Config: Defaults(), Origin: map[string]string{}}
 	for _, s := range settings(&e.Config) {
 		e.Origin[s.key] = FromDefault
 	}
+	var all []error
 	if path, err := flags.GetString("config"); err == nil && path != "" {
-		if err := e.loadFile(path); err != nil {
-			return nil, err
-		}
+		all = append(all, e.loadFile(path)...)
 	}
-	if err := e.loadEnvironment(environ); err != nil {
-		return nil, err
-	}
+	all = append(all, e.loadEnvironment(environ)...)
 	for _, s := range settings(&e.Config) {
 		if f := flags.Lookup(FlagName(s.key)); f != nil && f.Changed {
 			if err := s.set(f.Value.String()); err != nil {
-				return nil, fmt.Errorf("flag --%s: %w", f.Name, err)
+				all = append(all, fmt.Errorf("flag --%s: %w", f.Name, err))
 			}
 			e.Origin[s.key] = FromFlag
 		}
@@ -79,31 +82,35 @@ func Load(flags *pflag.FlagSet, environ []string) (*Effective, error) {
 	if e.NodeName == "" {
 		name, err := os.Hostname()
 		if err != nil {
-			return nil, fmt.Errorf("nodeName: not set, and no host name: %w", err)
+			all = append(all, fmt.Errorf("nodeName: not set, and no host name: %w", err))
 		}
 		e.NodeName = name
 	}
 	if err := e.validate(); err != nil {
-		return nil, fmt.Errorf("configuration: %w", err)
+		all = append(all, fmt.Errorf("configuration: %w", err))
+	}
+	if len(all) > 0 {
+		return nil, errors.Join(all...)
 	}
 	return e, nil
 }
 
-func (e *Effective) loadFile(path string) error {
+func (e *Effective) loadFile(path string) (all []error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
-		return fmt.Errorf("configuration file: %w", err)
+		return []error{fmt.Errorf("configuration file: %w", err)}
 	}
 	var values map[string]any
 	if err := yaml.UnmarshalStrict(data, &values); err != nil {
-		return fmt.Errorf("configuration file %s: %w", path, err)
+		return []error{fmt.Errorf("configuration file %s: %w", path, err)}
 	}
 	if values["apiVersion"] != APIVersion || values["kind"] != Kind {
-		return fmt.Errorf("configuration file %s: apiVersion and kind must be %s and %s", path, APIVersion, Kind)
+		return []error{fmt.Errorf("configuration file %s: apiVersion and kind must be %s and %s", path, APIVersion, Kind)}
 	}
 	delete(values, "apiVersion")
 	delete(values, "kind")
 	flatten(values)
+	at := func(key string) string { return "configuration file " + path + lineOf(data, key) }
 	for _, s := range settings(&e.Config) {
 		v, ok := values[s.key]
 		if !ok {
@@ -114,15 +121,37 @@ func (e *Effective) loadFile(path string) error {
 			err = s.set(text)
 		}
 		if err != nil {
-			return fmt.Errorf("configuration file %s: %s: %w", path, s.key, err)
+			all = append(all, fmt.Errorf("%s: %s: %w", at(s.key), s.key, err))
 		}
 		e.Origin[s.key] = FromFile
 		delete(values, s.key)
 	}
-	for key := range values {
-		return fmt.Errorf("configuration file %s: unknown setting %q", path, key)
+	for _, key := range slices.Sorted(maps.Keys(values)) {
+		all = append(all, fmt.Errorf("%s: unknown setting %q%s", at(key), key, nearest.Hint(key, keys(&e.Config))))
 	}
-	return nil
+	return all
+}
+
+func keys(c *Config) []string {
+	var all []string
+	for _, s := range settings(c) {
+		all = append(all, s.key)
+	}
+	return all
+}
+
+// lineOf returns ", line N" for the first line that begins with the key, or with its part
+// behind the section's dot; "" if none does, as in a file of JSON.
+func lineOf(data []byte, key string) string {
+	key = key[strings.LastIndexByte(key, '.')+1:]
+	n := 0
+	for line := range strings.Lines(string(data)) {
+		n++
+		if strings.HasPrefix(strings.TrimSpace(line), key+":") {
+			return fmt.Sprintf(", line %d", n)
+		}
+	}
+	return ""
 }
 
 // flatten turns a section's keys into keys with a dot: {iptables: {variant: nft}} is iptables.variant.
@@ -139,7 +168,7 @@ func flatten(values map[string]any) {
 	}
 }
 
-func (e *Effective) loadEnvironment(environ []string) error {
+func (e *Effective) loadEnvironment(environ []string) (all []error) {
 	byName := map[string]setting{}
 	for _, s := range settings(&e.Config) {
 		byName[EnvName(s.key)] = s
@@ -151,14 +180,15 @@ func (e *Effective) loadEnvironment(environ []string) error {
 		}
 		s, ok := byName[name]
 		if !ok {
-			return fmt.Errorf("environment: unknown setting %s", name)
+			all = append(all, fmt.Errorf("environment: unknown setting %s%s", name, nearest.Hint(name, slices.Sorted(maps.Keys(byName)))))
+			continue
 		}
 		if err := s.set(value); err != nil {
-			return fmt.Errorf("environment: %s: %w", name, err)
+			all = append(all, fmt.Errorf("environment: %s: %w", name, err))
 		}
 		e.Origin[s.key] = FromEnvironment
 	}
-	return nil
+	return all
 }
 
 // text returns a value of the file as set takes it. The file's types are

@@ -5,7 +5,22 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/felixlike/felixlike/ovsfwd/ovsdb"
+	"github.com/felixlike/felixlike/ovsfwd/underlay"
 )
+
+// TestDatapathWithoutModule: a lab whose agents could never program the kernel's datapath is
+// refused with the reason, before anything is made.
+func TestDatapathWithoutModule(t *testing.T) {
+	if underlay.KernelDatapath() == nil {
+		t.Skip("this kernel has the module openvswitch")
+	}
+	config := Config{Name: "bad", Root: filepath.Join(t.TempDir(), "labs"), Agent: "/bin/true", Datapath: ovsdb.DatapathSystem}
+	if err := config.Check(); err == nil || !strings.Contains(err.Error(), "module openvswitch does not answer") || !strings.Contains(err.Error(), "netdev needs no module") {
+		t.Errorf("error %v", err)
+	}
+}
 
 func TestBadChoicesFailBeforeAnythingIsMade(t *testing.T) {
 	for _, c := range []struct {

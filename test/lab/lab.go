@@ -20,6 +20,8 @@ import (
 	"github.com/felixlike/felixlike/internal/labs"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/ovsdaemon"
+	"github.com/felixlike/felixlike/ovsfwd/ovsdb"
+	"github.com/felixlike/felixlike/ovsfwd/underlay"
 )
 
 // Config configures a lab. Empty fields take their defaults.
@@ -75,6 +77,12 @@ func (c Config) withDefaults() (Config, error) {
 	for key, value := range map[string]string{"backend": c.Backend, "datapath": c.Datapath, "tunnel": c.Tunnel, "logLevel": c.LogLevel, "existingConnections": c.ExistingConnections} {
 		if err := config.CheckChoice(key, value); err != nil {
 			return c, fmt.Errorf("lab %s: %w", c.Name, err)
+		}
+	}
+	if c.Datapath == ovsdb.DatapathSystem {
+		// The agents would try for ever.
+		if err := underlay.KernelDatapath(); err != nil {
+			return c, fmt.Errorf("lab %s: datapath %s: %w (datapath %s needs no module)", c.Name, c.Datapath, err, ovsdb.DatapathNetdev)
 		}
 	}
 	var err error

@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	livecli "github.com/felixlike/felixlike/cmd/felixctl/livebench/cli"
+	"github.com/felixlike/felixlike/internal/nearest"
 	"github.com/felixlike/felixlike/test/bench"
 	"github.com/felixlike/felixlike/test/bench/worker"
 	"github.com/felixlike/felixlike/test/bench/workload"
@@ -27,7 +28,7 @@ func Commands() *cobra.Command {
 
 Exit codes: 0 it ran; 1 compare has found a change; 2
 wrong usage, or something could not be done.`,
-		Args: cobra.NoArgs,
+		Args: nearest.Command,
 		// Without it, cobra takes an unknown command for a request for help.
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
