@@ -19,12 +19,15 @@ import (
 	"github.com/felixlike/felixlike/cmd/felixctl/trafficprobe"
 	"github.com/felixlike/felixlike/felixlike/report"
 	"github.com/felixlike/felixlike/felixlike/version"
+	"github.com/felixlike/felixlike/internal/nearest"
 )
 
 // Exit codes besides 0.
 const (
-	exitDisagreement = 1
-	exitFailure      = 2
+	exitNotAsExpected = 1
+	exitFailure       = 2
+	// exitContradiction is that of trace: policies and kernel disagree.
+	exitContradiction = 3
 )
 
 func main() {
@@ -53,11 +56,13 @@ NODE COMMAND" run a command in the agent's pod on a node; without --node, "kubec
 status" and others answer for all nodes. "kubectl felixlike --help" lists them.
 
 Exit codes of all commands: 0 as expected; 1 something is not as expected, or
-not in order; 2 wrong usage, or something could not be done.`,
+not in order; 2 wrong usage, or something could not be done; 3 (trace only) the policies
+and the programmed state disagree.`,
 		Version:       version.String(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
+	root.SetFlagErrorFunc(nearest.FlagError)
 	root.AddCommand(labCommands()...)
 	root.AddCommand(tracecli.Command())
 	root.AddCommand(dumpcli.Commands()...)
@@ -68,7 +73,10 @@ not in order; 2 wrong usage, or something could not be done.`,
 	switch {
 	case err == nil:
 	case errors.Is(err, report.ErrNotInOrder), errors.Is(err, tracecli.ErrDenied), errors.Is(err, dumpcli.ErrDifferent), errors.Is(err, ctl.ErrDenied):
-		os.Exit(exitDisagreement) // the text is printed
+		os.Exit(exitNotAsExpected) // the text is printed
+	case errors.Is(err, tracecli.ErrDisagreement):
+		fmt.Fprintln(os.Stderr, "felixctl:", err)
+		os.Exit(exitContradiction)
 	default:
 		fmt.Fprintln(os.Stderr, "felixctl:", err)
 		os.Exit(exitFailure)

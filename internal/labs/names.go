@@ -7,6 +7,10 @@ import (
 	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
 	"path/filepath"
 	"strings"
 
@@ -16,11 +20,47 @@ import (
 // DefaultRoot is the folder of labs' records, logs and sockets.
 const DefaultRoot = "/run/felixlike-lab"
 
+// DefaultName is the name of a lab for which none is given.
+const DefaultName = "lab"
+
 // MaxNodePart bounds a node's name in those of its namespace and its folder.
 const MaxNodePart = 16
 
+// nodesFolder holds the folders of nodes, in that of a lab.
+const nodesFolder = "nodes"
+
+// NodeFolder is the name of a node's folder: its name, shortened if it is long.
+func NodeFolder(node string) string { return Bounded(node, MaxNodePart) }
+
 // NodeDir is a node's folder in that of its lab.
-func NodeDir(lab, node string) string { return filepath.Join(lab, "nodes", Bounded(node, MaxNodePart)) }
+func NodeDir(lab, node string) string { return filepath.Join(lab, nodesFolder, NodeFolder(node)) }
+
+// Names returns the names of all labs below root (empty for the default), also of those
+// that have crashed.
+func Names(root string) ([]string, error) { return folders(cmp.Or(root, DefaultRoot)) }
+
+// Nodes returns the nodes of a lab by the names of their folders.
+func Nodes(root, lab string) ([]string, error) {
+	return folders(filepath.Join(cmp.Or(root, DefaultRoot), lab, nodesFolder))
+}
+
+// folders returns the names of the folders in a folder, sorted; none if that does not exist.
+func folders(path string) ([]string, error) {
+	entries, err := os.ReadDir(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list the labs: %w", err)
+	}
+	var names []string
+	for _, e := range entries {
+		if e.IsDir() {
+			names = append(names, e.Name())
+		}
+	}
+	return names, nil
+}
 
 // RunDir is the run directory of the agent, in the node's folder.
 func RunDir(nodeDir string) string { return filepath.Join(nodeDir, "agent") }

@@ -194,6 +194,6 @@ func traceContradicts(t *testing.T, name string) {
 		foreign("-I")
 		text, _, code := felixctl(t, "trace", "--lab", name, "--from", "shop/web", "--to", "shop/api", "--port", "81/tcp")
 		foreign("-D")
-		return code == 2 && strings.Contains(text, "DISAGREEMENT: by the policies the packet is denied")
+		return code == 3 && strings.Contains(text, "DISAGREEMENT: by the policies the packet is denied")
 	})
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/internal/nearest"
 	"github.com/felixlike/felixlike/internal/terminal"
 )
 
@@ -22,7 +23,7 @@ func backendCommand() *cobra.Command {
 		Short: "Show or change the backend that decides policy on this node",
 		Example: `  felixctl backend get
   felixctl backend set openflow`,
-		Args: cobra.NoArgs,
+		Args: nearest.Command,
 		// Without it, cobra takes an unknown command for a request for help.
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
@@ -179,7 +180,7 @@ which would only put everything back.`,
 				return err
 			})
 			if err == nil {
-				return fmt.Errorf("an agent runs (%s): stop it first, it would put everything back", t.socket)
+				return fmt.Errorf("an agent runs (%s): stop it first, it would put everything back", t.Socket())
 			}
 			removed, err := backend.Remove(c.Context(), backend.Config{Switch: at})
 			for _, name := range removed {

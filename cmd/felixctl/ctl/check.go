@@ -46,7 +46,7 @@ Exit codes: 0 all is well, or noted only; 1 something is missing or not in order
 			}
 			ctx, cancel := context.WithTimeout(c.Context(), t.timeout)
 			defer cancel()
-			findings := lookAround(ctx, cfg, control.NewClient(t.socket), cmp.Or(cfg.CNIConfDir, "/etc/cni/net.d"), conflist)
+			findings := lookAround(ctx, cfg, control.NewClient(t.Socket()), cmp.Or(cfg.CNIConfDir, "/etc/cni/net.d"), conflist)
 			err = t.output.Print(c.OutOrStdout(), findings, func() error {
 				table := terminal.NewTable(terminal.StyleFor(c.OutOrStdout()), "RESULT", "WHAT", "DETAIL")
 				for _, f := range findings {

@@ -6,41 +6,27 @@ import (
 	"fmt"
 	"io/fs"
 	"os/signal"
-	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
-	"github.com/felixlike/felixlike/felixlike/config"
+	"github.com/felixlike/felixlike/cmd/felixctl/agentflag"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/internal/terminal"
 )
 
 // target is the agent that a command talks to, and how its answer is printed.
 type target struct {
-	socket  string
+	agentflag.Target
 	timeout time.Duration
 	output  terminal.Output
 }
 
 // flags adds the flags for the agent and the timeout.
 func (t *target) flags(c *cobra.Command, timeout time.Duration) {
-	t.socketFlag(c)
+	t.Flags(c)
 	c.Flags().DurationVar(&t.timeout, "timeout", timeout, "give up waiting after so long")
-}
-
-func (t *target) socketFlag(c *cobra.Command) {
-	c.Flags().StringVar(&t.socket, "socket", filepath.Join(config.Defaults().RunDir, control.SocketName), "control socket of the agent (or "+socketVariable+" of the environment)")
-	lab := &labNode{socket: &t.socket}
-	c.Flags().Var(lab, "lab", "ask the agent of this node of a lab (or "+labVariable+" of the environment)")
-	c.MarkFlagsMutuallyExclusive("socket", "lab")
-	c.PreRunE = func(c *cobra.Command, _ []string) error {
-		if c.Flags().Changed("socket") || c.Flags().Changed("lab") {
-			return nil
-		}
-		return lab.fromEnvironment()
-	}
 }
 
 func (t *target) outputFlag(c *cobra.Command) {
@@ -57,7 +43,7 @@ func (t *target) call(ctx context.Context, f func(context.Context, *control.Clie
 	defer stop()
 	ctx, cancel := context.WithTimeout(ctx, t.timeout)
 	defer cancel()
-	err := f(ctx, control.NewClient(t.socket))
+	err := f(ctx, control.NewClient(t.Socket()))
 	if errors.Is(err, context.DeadlineExceeded) {
 		return fmt.Errorf("not done within %s (--timeout), see the agent's log: %w", t.timeout, err)
 	}
@@ -68,9 +54,9 @@ func (t *target) call(ctx context.Context, f func(context.Context, *control.Clie
 func (t *target) explain(err error) error {
 	switch {
 	case control.NotRunning(err):
-		return fmt.Errorf("no agent listens at %s: is it running on this node, or is --socket wrong? (in a lab: --lab NAME/NODE)", t.socket)
+		return fmt.Errorf("no agent listens at %s: is it running on this node, or is --socket wrong? (in a lab: --lab NAME/NODE)", t.Socket())
 	case errors.Is(err, fs.ErrPermission):
-		return fmt.Errorf("%s: only root may ask the agent: %w", t.socket, fs.ErrPermission)
+		return fmt.Errorf("%s: only root may ask the agent: %w", t.Socket(), fs.ErrPermission)
 	}
 	return err
 }

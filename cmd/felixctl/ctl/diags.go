@@ -60,7 +60,7 @@ Exit codes: 0 written; 2 not.`,
 			stop := terminal.Progress(c.ErrOrStderr(), terminal.Doing("collecting"))
 			d := newDiags()
 			d.configuration(c)
-			d.agent(ctx, control.NewClient(t.socket))
+			d.agent(ctx, control.NewClient(t.Socket()))
 			d.logs(logs)
 			d.versions(ctx)
 			stop()

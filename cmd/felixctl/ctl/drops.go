@@ -57,7 +57,7 @@ denied; 2 the command failed.`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return r.run(c) },
 	}
-	r.socketFlag(c)
+	r.Flags(c)
 	r.output = terminal.Text
 	c.Flags().VarP(&r.output, "output", "o", "output format: text or json, an object a line")
 	c.Flags().BoolVar(&r.follow, "follow", false, "print packets as they come, until interrupted")
@@ -186,7 +186,7 @@ func warnAboutClosed(ctx context.Context, agent *control.Client, w io.Writer) {
 func (r *dropsRequest) stream(ctx context.Context, limit *listenLimit, c *cobra.Command) error {
 	out := c.OutOrStdout()
 	lines := dropLines{columns: columns{w: out, style: terminal.StyleFor(out)}}
-	agent := control.NewClient(r.socket)
+	agent := control.NewClient(r.Socket())
 	return r.explain(notBegun(ctx, agent.Drops(ctx, func() {
 		limit.agentBegins()
 		defer limit.begin()
@@ -210,7 +210,7 @@ func (r *dropsRequest) stream(ctx context.Context, limit *listenLimit, c *cobra.
 func (r *dropsRequest) collect(ctx context.Context, limit *listenLimit, c *cobra.Command) error {
 	s := sums{rows: map[sumKey]*sumRow{}}
 	progress := func() {}
-	agent := control.NewClient(r.socket)
+	agent := control.NewClient(r.Socket())
 	err := notBegun(ctx, agent.Drops(ctx, func() {
 		limit.agentBegins()
 		defer limit.begin()

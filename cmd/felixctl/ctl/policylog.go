@@ -47,7 +47,7 @@ Exit codes: 0 the time is over, or it was interrupted; 2 the command failed.`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return r.run(c) },
 	}
-	r.socketFlag(c)
+	r.Flags(c)
 	r.output = terminal.Text
 	c.Flags().VarP(&r.output, "output", "o", "output format: text or json, an object a line")
 	c.Flags().DurationVar(&r.listen, "for", 0, "end after so long; 0 to end when interrupted")
@@ -75,7 +75,7 @@ func (r *policyLogRequest) run(c *cobra.Command) error {
 		go untilHangup(ctx, file, hungUp)
 	}
 	lines := loggedLines{columns: columns{w: out, style: terminal.StyleFor(out)}}
-	return r.explain(control.NewClient(r.socket).PolicyLog(ctx, func() {
+	return r.explain(control.NewClient(r.Socket()).PolicyLog(ctx, func() {
 		if r.output != terminal.JSON {
 			fmt.Fprintln(c.ErrOrStderr(), "following the log of policies on this node; interrupt to end")
 		}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/internal/labs"
+	"github.com/felixlike/felixlike/internal/nearest"
 	"github.com/felixlike/felixlike/internal/terminal"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/test/lab"
@@ -41,7 +42,7 @@ func Commands() *cobra.Command {
 Exit codes: 0 as expected; 1 something is not as expected (matrix, verify and
 demo: a probe went another way than the policies say; probe: blocked); 2 wrong
 usage, or something could not be done.`,
-		Args: cobra.NoArgs,
+		Args: nearest.Command,
 		// Without it, cobra takes an unknown command for a request for help.
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
@@ -232,15 +233,15 @@ have set objects aside, which closes pods: they are printed; 2 the command faile
 
 func (o *options) probeCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use:   "probe FROM TO PROTOCOL/PORT",
+		Use:   "probe FROM TO PORT/PROTOCOL",
 		Short: "Try one connection; ends are namespace/pod, node:NAME or ip:ADDRESS",
 		Long: `Try one connection; ends are namespace/pod, node:NAME or ip:ADDRESS.
 
 Exit codes: 0 through, 1 blocked, 2 not tried.`,
-		Example: "  felixctl lab probe shop/web shop/db tcp/80",
+		Example: "  felixctl lab probe shop/web shop/db 80/tcp",
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 3 {
-				return fmt.Errorf("want FROM TO PROTOCOL/PORT (as in: shop/web shop/db tcp/80), got %s", plural(len(args), "argument"))
+				return fmt.Errorf("want FROM TO PORT/PROTOCOL (as in: shop/web shop/db 80/tcp), got %s", plural(len(args), "argument"))
 			}
 			return nil
 		},

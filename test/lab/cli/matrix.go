@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -22,17 +23,20 @@ type Port struct {
 // String returns "tcp/80".
 func (p Port) String() string { return fmt.Sprintf("%s/%d", p.Protocol, p.Port) }
 
-// ParsePort parses "tcp/80".
+// ParsePort parses "tcp/80" or "80/tcp".
 func ParsePort(text string) (Port, error) {
 	var p Port
 	name, number, ok := strings.Cut(text, "/")
+	if _, err := strconv.Atoi(name); err == nil {
+		name, number = number, name
+	}
 	proto, err := model.ParseProtocol(strings.ToUpper(name))
 	if !ok || err != nil {
-		return p, fmt.Errorf("port %q: want tcp/NUMBER, udp/NUMBER or sctp/NUMBER", text)
+		return p, fmt.Errorf("port %q: want NUMBER/PROTOCOL or PROTOCOL/NUMBER of tcp, udp or sctp, as in 80/tcp", text)
 	}
 	p.Protocol = proto
 	if n, err := fmt.Sscanf(number, "%d", &p.Port); n != 1 || err != nil || p.Port == 0 || fmt.Sprint(p.Port) != number {
-		return p, fmt.Errorf("port %q: want a number from 1 to 65535 after the slash", text)
+		return p, fmt.Errorf("port %q: want a number from 1 to 65535, as in 80/tcp", text)
 	}
 	return p, nil
 }

@@ -82,7 +82,10 @@ func TestParsePort(t *testing.T) {
 	if p, err := ParsePort("udp/53"); err != nil || p.String() != "udp/53" {
 		t.Errorf("udp/53: %v, %v", p, err)
 	}
-	for _, text := range []string{"", "80", "tcp", "tcp/", "tcp/0", "tcp/x", "tcp/80x", "icmp/1", "tcp/70000"} {
+	if p, err := ParsePort("53/udp"); err != nil || p.String() != "udp/53" {
+		t.Errorf("53/udp: %v, %v", p, err)
+	}
+	for _, text := range []string{"", "80", "80/", "0/tcp", "80/80", "80x/tcp", "tcp", "tcp/", "tcp/0", "tcp/x", "tcp/80x", "icmp/1", "tcp/70000"} {
 		if p, err := ParsePort(text); err == nil {
 			t.Errorf("%q was read as %s", text, p)
 		}

@@ -60,7 +60,7 @@ func (o *options) matrixCommand() *cobra.Command {
 	}
 	o.probeFlags(c)
 	o.outputFlag(c)
-	c.Flags().StringSliceVar(&ports, "port", nil, "ports to try, as tcp/80 (default: all that the pods serve)")
+	c.Flags().StringSliceVar(&ports, "port", nil, "ports to try, as 80/tcp or tcp/80 (default: all that the pods serve)")
 	c.Flags().StringSliceVar(&others, "with", nil, "further ends: node:NAME or ip:ADDRESS")
 	return c
 }

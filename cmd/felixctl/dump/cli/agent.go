@@ -7,31 +7,27 @@ import (
 	"io/fs"
 	"maps"
 	"os/signal"
-	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"github.com/felixlike/felixlike/cmd/felixctl/agentflag"
 	"github.com/felixlike/felixlike/cmd/felixctl/dump/live"
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/control"
-	"github.com/felixlike/felixlike/internal/labs"
 )
 
 // agent chooses the node.
 type agent struct {
-	socket, node, lab, labRoot string
-	timeout                    time.Duration
+	agentflag.Target
+	timeout time.Duration
 }
 
 func (a *agent) flags(c *cobra.Command) {
-	f := c.Flags()
-	f.StringVar(&a.socket, "socket", filepath.Join(config.Defaults().RunDir, control.SocketName), "control socket of the agent")
-	f.StringVar(&a.node, "node", "", "a node of a lab, instead of this machine")
-	f.StringVar(&a.lab, "lab", "lab", "name of that lab")
-	f.StringVar(&a.labRoot, "lab-root", labs.DefaultRoot, "folder of the labs")
-	f.DurationVar(&a.timeout, "timeout", time.Minute, "give up after so long")
+	a.Flags(c)
+	a.LabFlags(c)
+	c.Flags().DurationVar(&a.timeout, "timeout", time.Minute, "give up after so long")
 }
 
 // call runs f until the timeout or an interrupt.
@@ -46,22 +42,14 @@ func (a *agent) call(ctx context.Context, f func(context.Context) error) error {
 	err := f(ctx)
 	switch {
 	case control.NotRunning(err):
-		return fmt.Errorf("no agent listens at %s: is it running, or is --socket (in a lab: --node) wrong? With --backend, live state is read without one; files, snapshots and folders of manifests need none", a.path())
+		return fmt.Errorf("no agent listens at %s: is it running, or is --socket wrong? (in a lab: --lab NAME/NODE) With --backend, live state is read without one; files, snapshots and folders of manifests need none", a.Socket())
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("only root may ask the agent, and the kernel: %w", err)
 	}
 	return err
 }
 
-// path returns the control socket.
-func (a *agent) path() string {
-	if a.node == "" {
-		return a.socket
-	}
-	return labs.ControlSocket(a.labRoot, a.lab, a.node)
-}
-
-func (a *agent) client() *control.Client { return control.NewClient(a.path()) }
+func (a *agent) client() *control.Client { return control.NewClient(a.Socket()) }
 
 // withoutAgent reads this machine without a model: the objects have no names.
 func withoutAgent(ctx context.Context, o live.Options) (*reading, error) {
@@ -87,7 +75,7 @@ const readings = 5
 func (a *agent) read(ctx context.Context, o live.Options) (*reading, error) {
 	client := a.client()
 	pid, err := client.PID(ctx)
-	if control.NotRunning(err) && a.node == "" && o.Backend != "" {
+	if control.NotRunning(err) && a.Lab == "" && o.Backend != "" {
 		return withoutAgent(ctx, o)
 	}
 	if err != nil {

@@ -14,6 +14,9 @@ import (
 	"github.com/felixlike/felixlike/internal/terminal"
 )
 
+// verdictsView is the view that can compare two backends.
+const verdictsView = "verdicts"
+
 // differing is one run of diff.
 type differing struct {
 	sides        sides
@@ -34,7 +37,7 @@ func diffCommand() *cobra.Command {
 --view text       a unified diff of the tools' own language, in a fixed order
 --view verdicts   the pods, nodes and addresses that can reach each other on one side
                   and not on the other, found by following packets through both
-                  states, also of two backends
+                  states; the default for sides of two backends
 
 Counters, order, handles, timestamps and flows that the switch learns from traffic
 are no difference. Hashes are shown with the names of their policies, rules and pods.
@@ -43,13 +46,14 @@ Exit codes: 0 the same; 1 different; 2 wrong usage, or the command failed.`,
 		Example: `  felixctl snapshot save before; ...; felixctl diff before live
   felixctl diff live wanted
   felixctl diff live ./manifests
+  felixctl diff live backend:openflow
   felixctl diff backend:nftables backend:openflow --view verdicts`,
 		Args: cobra.ExactArgs(2),
 		RunE: func(c *cobra.Command, args []string) error { return d.run(c, args) },
 	}
 	d.sides.flags(c)
 	d.shown.flags(c)
-	c.Flags().StringVar(&d.view, "view", "structure", "structure, text or verdicts")
+	c.Flags().StringVar(&d.view, "view", "", "structure, text or verdicts (default: structure; verdicts for sides of two backends)")
 	c.Flags().StringVarP(&d.output, "output", "o", "text", "text, json or markdown")
 	return c
 }
@@ -62,10 +66,10 @@ func (d *differing) run(c *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
-	compared, known := map[string]func(context.Context, *side, *side, compare.Options) (report, error){
+	views := map[string]func(context.Context, *side, *side, compare.Options) (report, error){
 		"structure": structureOf, "text": textOf, "verdicts": verdictsOf,
-	}[d.view]
-	if !known {
+	}
+	if _, known := views[d.view]; !known && d.view != "" {
 		return fmt.Errorf("--view: %q is not one of structure, text, verdicts", d.view)
 	}
 	d.sides.in, d.sides.everything = c.InOrStdin(), !d.shown.onlyOurs
@@ -77,7 +81,7 @@ func (d *differing) run(c *cobra.Command, args []string) error {
 			err = d.check(both)
 		}
 		if err == nil {
-			r, err = compared(ctx, both[0], both[1], options)
+			r, err = views[d.view](ctx, both[0], both[1], options)
 		}
 		stop()
 		if err != nil {
@@ -98,7 +102,7 @@ func (d *differing) run(c *cobra.Command, args []string) error {
 	})
 }
 
-// check refuses a comparison of nothing.
+// check refuses a comparison of nothing, and chooses the view if none was given.
 func (d *differing) check(both [2]*side) error {
 	for _, s := range both {
 		ours := compare.Canonical(s.state, compare.Options{OnlyOurs: d.shown.onlyOurs}).Count()
@@ -106,8 +110,19 @@ func (d *differing) check(both [2]*side) error {
 			return fmt.Errorf("%s: it has no objects of felixlike: --only-ours=false compares those of other programs", s.title)
 		}
 	}
-	if a, b := kindsOf(both[0]), kindsOf(both[1]); d.view != "verdicts" && a != "" && b != "" && a != b {
+	a, b := kindsOf(both[0]), kindsOf(both[1])
+	unlike := a != "" && b != "" && a != b
+	var known bool
+	for _, s := range both {
+		known = known || s.model != nil
+	}
+	switch {
+	case unlike && d.view == "" && known:
+		d.view = verdictsView
+	case unlike && d.view != verdictsView:
 		return fmt.Errorf("%s has %s and %s has %s: compare the verdicts on packets (--view verdicts)", both[0].title, a, both[1].title, b)
+	case d.view == "":
+		d.view = "structure"
 	}
 	return nil
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/felixlike/felixlike/cmd/felixctl/dump/compare"
 	"github.com/felixlike/felixlike/cmd/felixctl/dump/live"
 	"github.com/felixlike/felixlike/cmd/felixctl/dump/names"
+	"github.com/felixlike/felixlike/internal/nearest"
 	"github.com/felixlike/felixlike/internal/terminal"
 )
 
@@ -20,7 +21,7 @@ func snapshotCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "snapshot",
 		Short: "Save the state of a node for later comparisons",
-		Args:  cobra.NoArgs,
+		Args:  nearest.Command,
 		// Without it, cobra takes an unknown command for a request for help.
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}

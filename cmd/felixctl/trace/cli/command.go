@@ -1,12 +1,12 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os/signal"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"github.com/felixlike/felixlike/cmd/felixctl/agentflag"
 	"github.com/felixlike/felixlike/cmd/felixctl/trace"
 	"github.com/felixlike/felixlike/cmd/felixctl/trace/cluster"
 	"github.com/felixlike/felixlike/felixlike/config"
@@ -35,16 +36,15 @@ type options struct {
 	from, to, port, family, state string
 	services                      string
 	live, all                     bool
-	lab, labRoot                  string
-	socket                        string
-	backends                      []string
-	timeout                       time.Duration
-	output                        terminal.Output
+	agentflag.Target
+	backends []string
+	timeout  time.Duration
+	output   terminal.Output
 }
 
 // Command returns `felixctl trace`.
 func Command() *cobra.Command {
-	o := &options{output: terminal.Text}
+	o := &options{output: terminal.Text, Target: agentflag.Target{WholeLab: true}}
 	c := &cobra.Command{
 		Use:   "trace --from FROM --to TO --port PORT/PROTOCOL",
 		Short: "Show why a packet passes or not: policies, rules or flows, sets, step by step",
@@ -65,11 +65,11 @@ service:namespace/name, or the address of a Service, if --services has it: then
 every endpoint is traced. A name for a port is the pod's.
 
 It asks the agent of this node. The node of the source judges egress, the node of the
-destination judges ingress: if they differ, trace on both. In a lab (--lab) it asks all
-nodes.
+destination judges ingress: if they differ, trace on both. In a lab (--lab NAME) it asks
+all nodes.
 
-Exit codes: 0 allowed; 1 denied, as the policies say; 2 the ways disagree, or
-the command failed.`,
+Exit codes: 0 allowed; 1 denied, as the policies say; 2 wrong usage, or the command
+failed; 3 the ways disagree.`,
 		Example: `  felixctl trace --from shop/web --to shop/db --port 5432/tcp
   felixctl trace --from 192.0.2.7 --to shop/web --port http/tcp
   felixctl trace --from shop/web --to shop/db --port 5432/tcp --live
@@ -87,9 +87,8 @@ the command failed.`,
 	f.StringSliceVar(&o.backends, "backend", nil, "follow it also through the desired state of these backends: "+strings.Join(config.BackendNames(), ", "))
 	f.BoolVar(&o.live, "live", false, "send one real packet, and follow it too")
 	f.BoolVar(&o.all, "all", false, "print whole rules, and rules that did not matter")
-	f.StringVar(&o.lab, "lab", "", "trace in the lab of that name, on all its nodes")
-	f.StringVar(&o.labRoot, "lab-root", labs.DefaultRoot, "folder of the labs")
-	f.StringVar(&o.socket, "socket", filepath.Join(config.Defaults().RunDir, control.SocketName), "control socket of the agent")
+	o.Flags(c)
+	o.LabFlags(c)
 	f.DurationVar(&o.timeout, "timeout", 30*time.Second, "give up after this time")
 	f.VarP(&o.output, "output", "o", terminal.OutputUsage)
 	for _, name := range []string{"from", "to", "port"} {
@@ -140,7 +139,7 @@ func outcome(results []*result) error {
 func (o *options) explain(err error) error {
 	switch {
 	case control.NotRunning(err):
-		return fmt.Errorf("no agent listens at %s: is it running on this node, or is --socket wrong? (in a lab: --lab NAME)", o.socket)
+		return fmt.Errorf("no agent listens at %s: is it running on this node, or is --socket wrong? (in a lab: --lab NAME)", o.Socket())
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("only root may ask the agent and read the programmed state: %w", err)
 	case errors.Is(err, context.DeadlineExceeded):
@@ -151,10 +150,10 @@ func (o *options) explain(err error) error {
 
 // nodes are those that can be asked: the lab's, or this one.
 func (o *options) nodes(ctx context.Context) ([]*cluster.Node, error) {
-	if o.lab == "" {
-		return []*cluster.Node{{Agent: control.NewClient(o.socket)}}, nil
+	if o.Lab == "" || o.Node != "" {
+		return []*cluster.Node{{Agent: control.NewClient(o.Socket())}}, nil
 	}
-	s, err := labs.NewClient(o.labRoot, o.lab).Status(ctx)
+	s, err := labs.NewClient(cmp.Or(o.Root, labs.DefaultRoot), o.Lab).Status(ctx)
 	if err != nil {
 		return nil, err
 	}
