@@ -1,6 +1,7 @@
 // Command felixctl is the operator's tool: status and backend ask and change the
 // agent of this node; dump, diff and trace show its rules, sets and flows. For lab and
-// bench it runs felixlab; bench live, which watches an agent, is here.
+// bench it runs felixlab; bench live, which watches an agent, is here. On other systems than
+// Linux it has the commands for a cluster (--node, --all-nodes) and those that read files.
 package main
 
 import (
@@ -12,13 +13,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/felixlike/felixlike/cmd/felixctl/cluster"
-	"github.com/felixlike/felixlike/cmd/felixctl/ctl"
-	dumpcli "github.com/felixlike/felixlike/cmd/felixctl/dump/cli"
 	"github.com/felixlike/felixlike/cmd/felixctl/migrate"
-	tracecli "github.com/felixlike/felixlike/cmd/felixctl/trace/cli"
 	"github.com/felixlike/felixlike/cmd/felixctl/trafficprobe"
 	"github.com/felixlike/felixlike/felixlike/report"
 	"github.com/felixlike/felixlike/felixlike/version"
+	"github.com/felixlike/felixlike/internal/manpages"
 	"github.com/felixlike/felixlike/internal/nearest"
 )
 
@@ -38,8 +37,8 @@ func main() {
 		}
 		os.Exit(code)
 	}
-	if forFelixlab(os.Args[1:]) {
-		fmt.Fprintln(os.Stderr, "felixctl:", runFelixlab(append([]string{"felixctl"}, os.Args[1:]...)))
+	if err := becomeFelixlab(os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "felixctl:", err)
 		os.Exit(exitFailure)
 	}
 	root := &cobra.Command{
@@ -63,18 +62,14 @@ and the programmed state disagree.`,
 		SilenceErrors: true,
 	}
 	root.SetFlagErrorFunc(nearest.FlagError)
-	root.AddCommand(labCommands()...)
-	root.AddCommand(tracecli.Command())
-	root.AddCommand(dumpcli.Commands()...)
-	root.AddCommand(ctl.Commands()...)
-	root.AddCommand(migrate.Command())
-	root.AddCommand(trafficprobe.Command())
+	root.AddCommand(nodeCommands()...)
+	root.AddCommand(migrate.Command(), trafficprobe.Command(), manpages.Command())
 	err := root.ExecuteContext(context.Background())
 	switch {
 	case err == nil:
-	case errors.Is(err, report.ErrNotInOrder), errors.Is(err, tracecli.ErrDenied), errors.Is(err, dumpcli.ErrDifferent), errors.Is(err, ctl.ErrDenied):
+	case errors.Is(err, report.ErrNotInOrder), notAsExpected(err):
 		os.Exit(exitNotAsExpected) // the text is printed
-	case errors.Is(err, tracecli.ErrDisagreement):
+	case contradiction(err):
 		fmt.Fprintln(os.Stderr, "felixctl:", err)
 		os.Exit(exitContradiction)
 	default:

@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/felixlike/felixlike/felixlike/version"
+	"github.com/felixlike/felixlike/internal/manpages"
 	"github.com/felixlike/felixlike/internal/nearest"
 	benchcli "github.com/felixlike/felixlike/test/bench/cli"
 	"github.com/felixlike/felixlike/test/lab/cli"
@@ -34,7 +35,7 @@ not in order; 2 wrong usage, or something could not be done.`,
 		SilenceErrors: true,
 	}
 	root.SetFlagErrorFunc(nearest.FlagError)
-	root.AddCommand(cli.Commands(), benchcli.Commands())
+	root.AddCommand(cli.Commands(), benchcli.Commands(), manpages.Command())
 	err := root.ExecuteContext(context.Background())
 	switch {
 	case err == nil:

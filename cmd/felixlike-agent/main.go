@@ -98,7 +98,7 @@ leaves the choice to the agent, and one runs, its choice is printed beside it.`,
 			return report.Config(cmd.OutOrStdout(), cfg.Rows(), running, format)
 		},
 	}
-	c.Flags().VarP(&format, "output", "o", terminal.OutputUsage)
+	format.Flag(c)
 	return c
 }
 
@@ -124,7 +124,7 @@ be asked. felixctl status does the same by the path of the socket.`,
 			if err != nil {
 				return err
 			}
-			if err := report.Status(cmd.OutOrStdout(), s, format); err != nil {
+			if err := report.Status(cmd.OutOrStdout(), s, report.Filter{}, format); err != nil {
 				return err
 			}
 			if !report.InOrder(s) {
@@ -133,7 +133,7 @@ be asked. felixctl status does the same by the path of the socket.`,
 			return nil
 		},
 	}
-	c.Flags().VarP(&format, "output", "o", terminal.OutputUsage)
+	format.Flag(c)
 	return c
 }
 

@@ -59,12 +59,17 @@ func inUse(u control.Underlay) map[string]string {
 	return use
 }
 
-// Status prints an agent's status.
-func Status(w io.Writer, s control.Status, format terminal.Output) error {
+// Status prints an agent's status, as far as the filter chooses.
+func Status(w io.Writer, whole control.Status, f Filter, format terminal.Output) error {
+	s := f.apply(whole)
+	if format == terminal.Name {
+		return terminal.PrintNames(w, names(s))
+	}
 	return format.Print(w, s, func() error {
-		t := &text{style: terminal.StyleFor(w)}
+		t := &text{style: format.Style(w)}
+		t.verdict(whole)
 		t.summary(s)
-		t.endpoints(s)
+		t.endpoints(s, f)
 		t.policies(s)
 		t.quarantined(s)
 		t.repairs(s)
@@ -83,7 +88,7 @@ type text struct {
 func (t *text) summary(s control.Status) {
 	fmt.Fprintf(t, "node %s   backend %s   datastore %s   pid %d   up %s\n", s.Node, s.Backend, s.Datastore, s.PID,
 		time.Since(s.StartedAt).Round(time.Second))
-	fmt.Fprintf(t, "in sync %s   revision %d programmed of %d   last apply %s in %s\n", yesNo(s.InSync), s.Programmed, s.Observed,
+	fmt.Fprintf(t, "in sync %s   revision %d programmed of %d   last apply %s in %s\n", t.yesNo(s.InSync), s.Programmed, s.Observed,
 		s.LastApply.At.Format(time.TimeOnly), s.LastApply.Duration.Round(10*time.Microsecond))
 	health := s.Health
 	if health == "" {
@@ -97,7 +102,7 @@ func (t *text) summary(s control.Status) {
 		fmt.Fprintf(t, "changing the backend to %s for %s: %s %s\n", h.To, time.Since(h.Since).Round(time.Millisecond), h.Phase, h.Error)
 	}
 	if s.LastApply.Error != "" {
-		fmt.Fprintf(t, "LAST APPLY FAILED: %s\n", strings.ReplaceAll(s.LastApply.Error, "\n", "\n  "))
+		fmt.Fprintf(t, "%s: %s\n", t.style.Bad("LAST APPLY FAILED"), strings.ReplaceAll(s.LastApply.Error, "\n", "\n  "))
 	}
 	for _, r := range s.Running {
 		fmt.Fprintf(t, "applying %s for %s\n", r.Stage, time.Since(r.Since).Round(10*time.Microsecond))
@@ -149,9 +154,13 @@ func counts(of map[string]int) string {
 	return strings.Join(all, ", ")
 }
 
-func (t *text) endpoints(s control.Status) {
+func (t *text) endpoints(s control.Status, f Filter) {
 	if len(s.Endpoints) == 0 {
-		fmt.Fprintln(t, "no pods on this node")
+		none := "no pods on this node"
+		if f != (Filter{}) {
+			none = "no such pods on this node"
+		}
+		fmt.Fprintln(t, none)
 		return
 	}
 	closed := false
@@ -159,7 +168,7 @@ func (t *text) endpoints(s control.Status) {
 	for _, e := range s.Endpoints {
 		closed = closed || e.Reason != ""
 		table.Row(
-			e.Namespace+"/"+e.Name, e.State, e.Interface, strings.Join(e.Addresses, " "),
+			e.Namespace+"/"+e.Name, t.state(e.State), e.Interface, strings.Join(e.Addresses, " "),
 			open(e.IngressPolicies), open(e.EgressPolicies),
 		)
 	}
@@ -266,9 +275,9 @@ func open(policies []string) string {
 	return strings.Join(policies, " ")
 }
 
-func yesNo(b bool) string {
+func (t *text) yesNo(b bool) string {
 	if b {
 		return "yes"
 	}
-	return "NO"
+	return t.style.Bad("NO")
 }

@@ -45,7 +45,7 @@ func status() control.Status {
 
 func TestStatusText(t *testing.T) {
 	var b bytes.Buffer
-	if err := Status(&b, status(), terminal.Text); err != nil {
+	if err := Status(&b, status(), Filter{}, terminal.Text); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
@@ -69,7 +69,7 @@ func TestStatusText(t *testing.T) {
 
 func TestStatusJSONRoundTrip(t *testing.T) {
 	var b bytes.Buffer
-	if err := Status(&b, status(), terminal.JSON); err != nil {
+	if err := Status(&b, status(), Filter{}, terminal.JSON); err != nil {
 		t.Fatal(err)
 	}
 	var back control.Status

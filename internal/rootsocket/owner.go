@@ -4,8 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net"
-
-	"golang.org/x/sys/unix"
 )
 
 // Owner returns the process that listens on a unix socket, by the number that it
@@ -22,14 +20,9 @@ func Owner(ctx context.Context, path string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	var cred *unix.Ucred
-	var failed error
-	err = raw.Control(func(fd uintptr) { cred, failed = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED) })
-	if err == nil {
-		err = failed
-	}
+	pid, _, err := credentials(raw)
 	if err != nil {
 		return 0, fmt.Errorf("find the process behind the socket: %w", err)
 	}
-	return int(cred.Pid), nil
+	return pid, nil
 }

@@ -115,17 +115,8 @@ func peerUID(conn net.Conn) (uint32, error) {
 	if err != nil {
 		return 0, err
 	}
-	var cred *unix.Ucred
-	var credErr error
-	if err := raw.Control(func(fd uintptr) {
-		cred, credErr = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
-	}); err != nil {
-		return 0, err
-	}
-	if credErr != nil {
-		return 0, credErr
-	}
-	return cred.Uid, nil
+	_, uid, err := credentials(raw)
+	return uid, err
 }
 
 // RootOnly returns a listener that closes connections of all users but root.

@@ -4,41 +4,95 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 
+	"github.com/spf13/cobra"
 	"sigs.k8s.io/yaml"
 )
 
 // Output is the value of the flag --output.
 type Output string
 
-// Formats of output.
+// Formats of output. Wide is text that is not fitted to the terminal's width; Name is names
+// alone, a line each.
 const (
 	Text Output = "text"
+	Wide Output = "wide"
+	Name Output = "name"
 	JSON Output = "json"
 	YAML Output = "yaml"
 )
 
+// Flag adds the flag --output to a command, with completion. The default is text. Without
+// formats, text, json and yaml are known.
+func (o *Output) Flag(c *cobra.Command, formats ...Output) {
+	if len(formats) == 0 {
+		formats = []Output{Text, JSON, YAML}
+	}
+	*o = Text
+	f := outputFlag{o, formats}
+	c.Flags().VarP(f, "output", "o", "output format: "+f.words())
+	words := make([]string, len(formats))
+	for i, one := range formats {
+		words[i] = string(one)
+	}
+	Complete(c, "output", words...)
+}
+
+// Complete adds the values of a flag to the completion of the command's words.
+func Complete(c *cobra.Command, flag string, values ...string) {
+	// The caller has made the flag.
+	_ = c.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
+}
+
+// outputFlag is the flag of one command.
+type outputFlag struct {
+	value *Output
+	known []Output
+}
+
+// words are the known formats, as in "text, json or yaml".
+func (f outputFlag) words() string {
+	var words []string
+	for _, one := range f.known {
+		words = append(words, string(one))
+	}
+	last := len(words) - 1
+	return strings.Join(words[:last], ", ") + " or " + words[last]
+}
+
 // String implements pflag.Value.
-func (o *Output) String() string { return string(*o) }
+func (f outputFlag) String() string {
+	if f.value == nil { // pflag asks the zero value
+		return ""
+	}
+	return string(*f.value)
+}
 
 // Type implements pflag.Value.
-func (o *Output) Type() string { return "format" }
+func (f outputFlag) Type() string { return "format" }
 
 // Set implements pflag.Value: an unknown format is refused before anything is
 // done.
-func (o *Output) Set(text string) error {
-	switch format := Output(text); format {
-	case Text, JSON, YAML:
-		*o = format
-		return nil
+func (f outputFlag) Set(text string) error {
+	if !slices.Contains(f.known, Output(text)) {
+		return fmt.Errorf("%q is not %s", text, f.words())
 	}
-	return fmt.Errorf("%q is not one of text, json, yaml", text)
+	*f.value = Output(text)
+	return nil
 }
 
-// OutputUsage is the help text of the flag.
-const OutputUsage = "output format: text, json or yaml"
+// Style returns the style for a writer in this format.
+func (o Output) Style(w io.Writer) Style {
+	s := StyleFor(w)
+	if o == Wide {
+		s.width = 0
+	}
+	return s
+}
 
-// Print writes a value in the format, or as text by the function.
+// Print writes a value in the format, or as text by the function. The caller prints names.
 func (o Output) Print(w io.Writer, value any, text func() error) error {
 	switch o {
 	case JSON:
@@ -54,4 +108,14 @@ func (o Output) Print(w io.Writer, value any, text func() error) error {
 		return err
 	}
 	return text()
+}
+
+// PrintNames writes names, a line each.
+func PrintNames(w io.Writer, names []string) error {
+	for _, name := range names {
+		if _, err := fmt.Fprintln(w, name); err != nil {
+			return err
+		}
+	}
+	return nil
 }

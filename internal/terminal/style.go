@@ -7,18 +7,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Style paints text on a terminal and leaves it plain elsewhere.
-type Style struct{ on bool }
+// Style paints text on a terminal and fits tables to its width. Elsewhere text is plain
+// and as wide as it is.
+type Style struct {
+	on bool
+	// width is the terminal's width in characters, 0 if it is unknown.
+	width int
+}
 
 // StyleFor returns the style for a writer. NO_COLOR (no-color.org) turns
 // colour off on terminals too.
 func StyleFor(w io.Writer) Style {
 	file, ok := w.(*os.File)
-	if !ok || os.Getenv("NO_COLOR") != "" || os.Getenv("TERM") == "dumb" {
+	if !ok {
 		return Style{}
 	}
-	_, err := unix.IoctlGetTermios(int(file.Fd()), unix.TCGETS)
-	return Style{on: err == nil}
+	size, err := unix.IoctlGetWinsize(int(file.Fd()), unix.TIOCGWINSZ)
+	if err != nil {
+		return Style{} // it is no terminal
+	}
+	return Style{on: os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb", width: int(size.Col)}
 }
 
 func (s Style) paint(code, text string) string {

@@ -1,30 +1,114 @@
 package terminal
 
-import "github.com/jedib0t/go-pretty/v6/table"
+import (
+	"fmt"
+	"slices"
+	"strings"
 
-// Table is rows in aligned columns below a heading. Numbers stand to the right.
-type Table struct{ writer table.Writer }
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/jedib0t/go-pretty/v6/text"
+)
+
+const (
+	// gap is the space between two columns.
+	gap = "  "
+	// narrowest bounds the narrowing of a column, in characters.
+	narrowest = 12
+)
+
+// Table is rows in aligned columns below a heading. Numbers stand to the right. On a
+// terminal, the widest columns are wrapped to its width.
+type Table struct {
+	writer table.Writer
+	style  Style
+	// widths are the columns' widths in characters, words those of their longest words.
+	widths, words []int
+}
 
 // NewTable returns a table without rows. Headings are upper case, as kubectl
 // has them.
 func NewTable(style Style, headings ...string) *Table {
-	t := &Table{writer: table.NewWriter()}
+	t := &Table{writer: table.NewWriter(), style: style, widths: make([]int, len(headings)), words: make([]int, len(headings))}
 	look := table.StyleDefault
 	look.Options = table.OptionsNoBordersAndSeparators
 	look.Format.Header = 0 // as it is given
-	look.Box.PaddingLeft, look.Box.PaddingRight = "", "  "
+	look.Box.PaddingLeft, look.Box.PaddingRight = "", gap
 	t.writer.SetStyle(look)
 	t.writer.SuppressTrailingSpaces()
 	row := make(table.Row, len(headings))
 	for i, h := range headings {
 		row[i] = style.Bold(h)
+		t.measure(i, h)
 	}
 	t.writer.AppendHeader(row)
 	return t
 }
 
 // Row appends a row.
-func (t *Table) Row(cells ...any) { t.writer.AppendRow(cells) }
+func (t *Table) Row(cells ...any) {
+	for i, c := range cells {
+		t.measure(i, fmt.Sprint(c))
+	}
+	t.writer.AppendRow(cells)
+}
+
+// measure notes the width of a cell.
+func (t *Table) measure(column int, cell string) {
+	for line := range strings.Lines(cell) {
+		if column < len(t.widths) {
+			t.widths[column] = max(t.widths[column], text.StringWidthWithoutEscSequences(line))
+			for word := range strings.FieldsSeq(line) {
+				t.words[column] = max(t.words[column], text.StringWidthWithoutEscSequences(word))
+			}
+		}
+	}
+}
+
+// fit wraps the widest columns until the rows fit the terminal: between words, and if that
+// is not enough, in them.
+func (t *Table) fit() {
+	widths := slices.Clone(t.widths)
+	excess := -t.style.width
+	for _, w := range widths {
+		excess += w + len(gap)
+	}
+	for _, least := range []func(column int) int{
+		func(i int) int { return max(narrowest, t.words[i]) },
+		func(int) int { return narrowest },
+	} {
+		for excess > 0 && narrow(widths, least) {
+			excess--
+		}
+	}
+	var columns []table.ColumnConfig
+	for i, w := range widths {
+		if w < t.widths[i] {
+			columns = append(columns, table.ColumnConfig{Number: i + 1, WidthMax: w, WidthMaxEnforcer: text.WrapSoft})
+		}
+	}
+	t.writer.SetColumnConfigs(columns)
+}
+
+// narrow takes one character from the widest column that is above its least width. It
+// reports whether there is one.
+func narrow(widths []int, least func(column int) int) bool {
+	widest := -1
+	for i, w := range widths {
+		if w > least(i) && (widest < 0 || w > widths[widest]) {
+			widest = i
+		}
+	}
+	if widest < 0 {
+		return false
+	}
+	widths[widest]--
+	return true
+}
 
 // String returns the table's lines; the last one has no line end.
-func (t *Table) String() string { return t.writer.Render() }
+func (t *Table) String() string {
+	if t.style.width > 0 {
+		t.fit()
+	}
+	return t.writer.Render()
+}

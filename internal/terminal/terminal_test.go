@@ -2,9 +2,13 @@ package terminal
 
 import (
 	"bytes"
+	"os"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 )
 
 func TestTable(t *testing.T) {
@@ -21,13 +25,46 @@ func TestTable(t *testing.T) {
 	}
 }
 
+// TestTableFitsTheTerminal: the widest columns are wrapped, nothing is cut, and -o wide leaves all as it is.
+func TestTableFitsTheTerminal(t *testing.T) {
+	table := NewTable(Style{width: 40}, "POD", "INGRESS", "N")
+	table.Row("shop/web", "shop/default-deny shop/metrics shop/web-from-outside", 7)
+	table.Row("shop/db", "open", 12)
+	const want = "POD       INGRESS                    N\n" +
+		"shop/web  shop/default-deny          7\n" +
+		"          shop/metrics\n" +
+		"          shop/web-from-outside\n" +
+		"shop/db   open                      12"
+	if got := table.String(); got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
+	}
+	for line := range strings.Lines(table.String()) {
+		if len(strings.TrimRight(line, "\n")) > 40 {
+			t.Errorf("too wide: %q", line)
+		}
+	}
+	terminal, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Skip("no pseudo terminal: ", err)
+	}
+	defer terminal.Close()
+	if err := unix.IoctlSetWinsize(int(terminal.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Col: 77, Row: 20}); err != nil {
+		t.Fatal(err)
+	}
+	if s := StyleFor(terminal); s.width != 77 || Wide.Style(terminal).width != 0 || Text.Style(terminal).width != 77 {
+		t.Errorf("%+v, wide %+v", s, Wide.Style(terminal))
+	}
+}
+
 func TestOutput(t *testing.T) {
 	value := struct {
 		A int `json:"a"`
 	}{1}
 	for format, want := range map[string]string{"text": "as text", "json": "{\n  \"a\": 1\n}\n", "yaml": "a: 1\n"} {
 		var o Output
-		if err := o.Set(format); err != nil {
+		c := &cobra.Command{}
+		o.Flag(c)
+		if err := c.Flags().Set("output", format); err != nil {
 			t.Fatal(err)
 		}
 		var out bytes.Buffer
@@ -35,9 +72,13 @@ func TestOutput(t *testing.T) {
 			t.Errorf("%s: %v, %q", format, err, out.String())
 		}
 	}
-	o := Text
-	if err := o.Set("xml"); err == nil || o != Text {
-		t.Errorf("xml was taken: %v %s", err, o)
+	var o Output
+	c := &cobra.Command{}
+	o.Flag(c, Text, Name, JSON)
+	for _, format := range []string{"xml", "yaml", "wide"} {
+		if err := c.Flags().Set("output", format); err == nil || o != Text || !strings.Contains(err.Error(), "is not text, name or json") {
+			t.Errorf("%s was taken: %v %s", format, err, o)
+		}
 	}
 }
 

@@ -77,7 +77,7 @@ Exit codes: 0 shown; 2 a node gave no answer.`,
 			return errNoAnswer(missing, len(nodes))
 		},
 	}
-	c.Flags().VarP(&output, "output", "o", terminal.OutputUsage)
+	output.Flag(c)
 	return c
 }
 

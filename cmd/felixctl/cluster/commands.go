@@ -98,7 +98,7 @@ not as expected; 2 a node gave no answer, or the pods could not be made or delet
 			return errNoAnswer(missing, len(replies))
 		},
 	}
-	c.Flags().VarP(&output, "output", "o", terminal.OutputUsage)
+	output.Flag(c)
 	c.Flags().BoolVar(&sends, "traffic", false, "send packets between test pods on all paths")
 	c.Flags().StringVar(&external, "outside", "", "ADDRESS:PORT of a TCP server outside of the cluster, for --traffic (default: the API server)")
 	return c
@@ -174,7 +174,7 @@ Exit codes: 0 all fit; 1 one does not; 2 a node gave no answer.`,
 			return errNoAnswer(missing, len(nodes))
 		},
 	}
-	c.Flags().VarP(&output, "output", "o", terminal.OutputUsage)
+	output.Flag(c)
 	return c
 }
 

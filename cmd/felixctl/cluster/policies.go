@@ -70,7 +70,7 @@ Exit codes: 0 shown; 2 a node gave no answer: the sums lack it.`,
 			return errNoAnswer(len(sums.NoAnswer), len(replies))
 		},
 	}
-	c.Flags().VarP(&output, "output", "o", terminal.OutputUsage)
+	output.Flag(c)
 	c.Flags().BoolVar(&unused, "unused", false, "only rules that were hit on no node")
 	return c
 }

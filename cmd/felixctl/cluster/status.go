@@ -57,7 +57,7 @@ Exit codes: 0 all nodes are in order; 1 one is not; 2 one gave no answer.`,
 			return worst(nodes)
 		},
 	}
-	c.Flags().VarP(&output, "output", "o", terminal.OutputUsage)
+	output.Flag(c)
 	c.Flags().DurationVar(&wait, "wait", 0, "wait for so long until all nodes are in order")
 	return c
 }

@@ -64,7 +64,7 @@ func getCommand() *cobra.Command {
 		},
 	}
 	t.flags(c, 10*time.Second)
-	t.outputFlag(c)
+	t.output.Flag(c)
 	return c
 }
 
@@ -109,7 +109,7 @@ is not, or not known to be: ask again with felixctl backend get.`,
 		},
 	}
 	t.flags(c, 2*time.Minute)
-	t.outputFlag(c)
+	t.output.Flag(c)
 	return c
 }
 

@@ -48,9 +48,9 @@ Exit codes: 0 all is well, or noted only; 1 something is missing or not in order
 			defer cancel()
 			findings := lookAround(ctx, cfg, control.NewClient(t.Socket()), cmp.Or(cfg.CNIConfDir, "/etc/cni/net.d"), conflist)
 			err = t.output.Print(c.OutOrStdout(), findings, func() error {
-				table := terminal.NewTable(terminal.StyleFor(c.OutOrStdout()), "RESULT", "WHAT", "DETAIL")
+				table := terminal.NewTable(t.output.Style(c.OutOrStdout()), "RESULT", "WHAT", "DETAIL")
 				for _, f := range findings {
-					table.Row(f.Level.String(), f.What, f.Detail)
+					table.Row(painted(t.output.Style(c.OutOrStdout()), f.Level), f.What, f.Detail)
 				}
 				_, err := fmt.Fprintln(c.OutOrStdout(), table)
 				return err
@@ -65,9 +65,20 @@ Exit codes: 0 all is well, or noted only; 1 something is missing or not in order
 	}
 	config.AddFlags(c.Flags())
 	t.flags(c, time.Minute)
-	t.outputFlag(c)
+	t.output.Flag(c)
 	c.Flags().StringVar(&conflist, "conflist", "05-felixlike.conflist", "name of felixlike's network configuration in --cni-conf-dir (/etc/cni/net.d if empty)")
 	return c
+}
+
+// painted colours a level by its severity.
+func painted(style terminal.Style, l install.Level) string {
+	switch l {
+	case install.Good:
+		return style.Good(l.String())
+	case install.Missing:
+		return style.Bad(l.String())
+	}
+	return l.String()
 }
 
 // lookAround returns all findings.

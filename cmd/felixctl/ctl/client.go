@@ -29,11 +29,6 @@ func (t *target) flags(c *cobra.Command, timeout time.Duration) {
 	c.Flags().DurationVar(&t.timeout, "timeout", timeout, "give up waiting after so long")
 }
 
-func (t *target) outputFlag(c *cobra.Command) {
-	t.output = terminal.Text
-	c.Flags().VarP(&t.output, "output", "o", terminal.OutputUsage)
-}
-
 // call runs f with a client of the agent, until the timeout or an interrupt.
 func (t *target) call(ctx context.Context, f func(context.Context, *control.Client) error) error {
 	if t.timeout <= 0 {

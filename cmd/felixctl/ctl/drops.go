@@ -58,13 +58,16 @@ denied; 2 the command failed.`,
 		RunE: func(c *cobra.Command, _ []string) error { return r.run(c) },
 	}
 	r.Flags(c)
-	r.output = terminal.Text
-	c.Flags().VarP(&r.output, "output", "o", "output format: text or json, an object a line")
+	r.output.Flag(c, terminal.Text, terminal.JSON)
+	c.Flags().Lookup("output").Usage += ", an object a line"
 	c.Flags().BoolVar(&r.follow, "follow", false, "print packets as they come, until interrupted")
 	c.Flags().DurationVar(&r.listen, "for", 10*time.Second, "listen for so long; with --follow, end then")
-	c.Flags().StringVar(&r.filter.pod, "pod", "", "only packets from or to this pod (namespace/name)")
-	c.Flags().StringVar(&r.filter.namespace, "namespace", "", "only packets from or to pods of this namespace")
+	c.Flags().StringVar(&r.filter.pod, "pod", "", "only packets from or to this pod (namespace/name, or with --namespace its name)")
+	c.Flags().StringVarP(&r.filter.namespace, "namespace", "n", "", "only packets from or to pods of this namespace")
 	c.Flags().StringVar(&r.filter.direction, "direction", "", "only packets that policies of this direction deny: ingress or egress")
+	r.PodFlag(c, "pod")
+	r.NamespaceFlag(c, "namespace")
+	terminal.Complete(c, "direction", model.Ingress.String(), model.Egress.String())
 	return c
 }
 
@@ -98,14 +101,14 @@ func (f dropsFilter) shows(d control.Drop) bool {
 }
 
 func (r *dropsRequest) run(c *cobra.Command) error {
+	if f := &r.filter; f.pod != "" && f.namespace != "" && !strings.Contains(f.pod, "/") {
+		f.pod = f.namespace + "/" + f.pod
+	}
 	if err := r.filter.check(); err != nil {
 		return err
 	}
 	if r.listen <= 0 {
 		return fmt.Errorf("--for: %s is not positive", r.listen)
-	}
-	if r.output == terminal.YAML {
-		return errors.New("--output: yaml is no format of drops, want text or json")
 	}
 	ctx, stop := signal.NotifyContext(c.Context(), unix.SIGINT, unix.SIGTERM)
 	defer stop()

@@ -4,11 +4,14 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/felixlike/report"
 	"github.com/felixlike/felixlike/internal/terminal"
 	"github.com/felixlike/felixlike/model"
 )
@@ -16,7 +19,7 @@ import (
 func policiesCommand() *cobra.Command {
 	var t target
 	var unused bool
-	var ordered string
+	var ordered, namespace string
 	c := &cobra.Command{
 		Use:   "policies",
 		Short: "Show the connections that each policy rule allowed on this node, and its last hit",
@@ -51,14 +54,23 @@ order: the pod is isolated, and each of their rules allows.`,
 				if unused {
 					hits.Rules = neverHit(hits.Rules)
 				}
-				return t.output.Print(c.OutOrStdout(), hits, func() error { return printHits(c.OutOrStdout(), hits) })
+				if namespace != "" {
+					hits.Rules = slices.DeleteFunc(hits.Rules, func(h control.RuleHits) bool { return !inNamespace(h.Policy, namespace) })
+				}
+				if t.output == terminal.Name {
+					return terminal.PrintNames(c.OutOrStdout(), policyNames(hits.Rules))
+				}
+				return t.output.Print(c.OutOrStdout(), hits, func() error { return printHits(c.OutOrStdout(), hits, t.output) })
 			})
 		},
 	}
 	t.flags(c, 30*time.Second)
-	t.outputFlag(c)
+	t.output.Flag(c, report.Formats()...)
+	c.Flags().StringVarP(&namespace, "namespace", "n", "", "only policies of this namespace")
+	t.NamespaceFlag(c, "namespace")
 	c.Flags().BoolVar(&unused, "unused", false, "only rules that were never hit")
 	c.Flags().StringVar(&ordered, "order", "", "namespace/name of a pod to show with its rules in the order of evaluation")
+	t.PodFlag(c, "order")
 	c.MarkFlagsMutuallyExclusive("order", "unused")
 	return c
 }
@@ -82,6 +94,22 @@ func (t *target) printOrder(c *cobra.Command, pod string) error {
 	})
 }
 
+// inNamespace reports whether a policy, as model.PolicyID.String has it, is of a namespace.
+func inNamespace(policy, namespace string) bool {
+	before, _, ok := strings.Cut(policy, "/")
+	return ok && before[strings.LastIndexAny(before, " :")+1:] == namespace
+}
+
+// policyNames are the policies of rules, each once.
+func policyNames(rules []control.RuleHits) []string {
+	var names []string
+	for _, h := range rules {
+		names = append(names, h.Policy)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
 func neverHit(all []control.RuleHits) []control.RuleHits {
 	unused := []control.RuleHits{}
 	for _, h := range all {
@@ -92,12 +120,12 @@ func neverHit(all []control.RuleHits) []control.RuleHits {
 	return unused
 }
 
-func printHits(w io.Writer, hits control.Hits) error {
+func printHits(w io.Writer, hits control.Hits, format terminal.Output) error {
 	if len(hits.Rules) == 0 {
 		_, err := fmt.Fprintf(w, "%s (%s): no such rule of a policy that applies to a pod here\n", hits.Node, hits.Backend)
 		return err
 	}
-	table := terminal.NewTable(terminal.StyleFor(w), "POLICY", "RULE", "CONNECTIONS", "PACKETS", "LAST HIT")
+	table := terminal.NewTable(format.Style(w), "POLICY", "RULE", "CONNECTIONS", "PACKETS", "LAST HIT")
 	for _, h := range hits.Rules {
 		packets := "-"
 		if h.Packets != nil {

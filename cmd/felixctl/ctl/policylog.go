@@ -3,7 +3,6 @@ package ctl
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -48,8 +47,8 @@ Exit codes: 0 the time is over, or it was interrupted; 2 the command failed.`,
 		RunE: func(c *cobra.Command, _ []string) error { return r.run(c) },
 	}
 	r.Flags(c)
-	r.output = terminal.Text
-	c.Flags().VarP(&r.output, "output", "o", "output format: text or json, an object a line")
+	r.output.Flag(c, terminal.Text, terminal.JSON)
+	c.Flags().Lookup("output").Usage += ", an object a line"
 	c.Flags().DurationVar(&r.listen, "for", 0, "end after so long; 0 to end when interrupted")
 	return c
 }
@@ -57,9 +56,6 @@ Exit codes: 0 the time is over, or it was interrupted; 2 the command failed.`,
 func (r *policyLogRequest) run(c *cobra.Command) error {
 	if r.listen < 0 {
 		return fmt.Errorf("--for: %s is negative", r.listen)
-	}
-	if r.output == terminal.YAML {
-		return errors.New("--output: yaml is no format of policy-log, want text or json")
 	}
 	ctx, stop := signal.NotifyContext(c.Context(), unix.SIGINT, unix.SIGTERM)
 	defer stop()

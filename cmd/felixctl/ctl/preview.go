@@ -73,7 +73,7 @@ Exit codes: 0 nothing would change; 1 something would; 2 the command failed.`,
 		},
 	}
 	t.flags(c, 2*time.Minute)
-	t.outputFlag(c)
+	t.output.Flag(c)
 	c.Flags().StringArrayVarP(&files, "filename", "f", nil, "file or folder with policies; - is standard input")
 	c.Flags().StringArrayVar(&deleted, "delete", nil, "NetworkPolicy (namespace/name), ClusterNetworkPolicy (name), or Antrea's (antrea:namespace/name, antrea-cluster:name) to delete in the preview")
 	c.Flags().BoolVar(&explain, "explain", false, "explain the change in sentences")

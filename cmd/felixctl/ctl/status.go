@@ -2,6 +2,7 @@ package ctl
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -17,25 +18,36 @@ func Commands() []*cobra.Command {
 
 func statusCommand() *cobra.Command {
 	var t target
+	var filter report.Filter
 	c := &cobra.Command{
 		Use:   "status",
 		Short: "Show the known, programmed and quarantined objects of this node's agent",
 		Long: `Show the known, programmed and quarantined objects of this node's agent.
 
+The first line says whether the node is in order. --namespace, --pod and --faults choose
+what follows it; the first line and the exit code are those of the whole node.
+-o wide does not fit the tables to the terminal; -o name prints the names of the pods.
+
 Exit codes: 0 all known objects are in force; 1 they are not (no listing yet, an
 apply failed, a change is pending, or an object is quarantined); 2 the agent did
 not answer.`,
 		Example: `  felixctl status
+  felixctl status -n shop --faults
   felixctl status -o json
   felixctl status --lab lab/node1`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
+			if filter.Pod != "" {
+				if _, err := control.ParsePod(filter.Pod); err != nil {
+					return fmt.Errorf("--pod: %w", err)
+				}
+			}
 			return t.call(c.Context(), func(ctx context.Context, agent *control.Client) error {
 				s, err := agent.Status(ctx)
 				if err != nil {
 					return err
 				}
-				if err := report.Status(c.OutOrStdout(), s, t.output); err != nil {
+				if err := report.Status(c.OutOrStdout(), s, filter, t.output); err != nil {
 					return err
 				}
 				if !report.InOrder(s) {
@@ -46,6 +58,12 @@ not answer.`,
 		},
 	}
 	t.flags(c, 10*time.Second)
-	t.outputFlag(c)
+	t.output.Flag(c, report.Formats()...)
+	f := c.Flags()
+	f.StringVarP(&filter.Namespace, "namespace", "n", "", "only what concerns this namespace")
+	f.StringVar(&filter.Pod, "pod", "", "only this pod (namespace/name)")
+	f.BoolVar(&filter.Faults, "faults", false, "only what is not in order: closed pods, objects set aside, problems")
+	t.NamespaceFlag(c, "namespace")
+	t.PodFlag(c, "pod")
 	return c
 }

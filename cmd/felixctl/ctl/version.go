@@ -57,7 +57,7 @@ Exit codes: 0 they fit, or no agent could be asked; 1 they do not fit.`,
 		},
 	}
 	t.flags(c, 5*time.Second)
-	t.outputFlag(c)
+	t.output.Flag(c)
 	return c
 }
 

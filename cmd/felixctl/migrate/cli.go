@@ -80,7 +80,7 @@ func checkCommand() *cobra.Command {
 		},
 	}
 	in.flags(c)
-	c.Flags().VarP(&output, "output", "o", terminal.OutputUsage)
+	output.Flag(c)
 	return c
 }
 

@@ -62,7 +62,7 @@ type file struct {
 func stampOf(info fs.FileInfo, now time.Time) stamp {
 	s := stamp{mtime: info.ModTime(), size: info.Size()}
 	if sys, ok := info.Sys().(*syscall.Stat_t); ok {
-		s.device, s.inode = sys.Dev, sys.Ino
+		s.device, s.inode = uint64(sys.Dev), sys.Ino // not uint64 everywhere
 	}
 	s.unreliable = now.Sub(s.mtime) < clockGrain
 	return s

@@ -49,6 +49,11 @@ usage, or something could not be done.`,
 	f := c.PersistentFlags()
 	f.StringVar(&o.config.Name, "name", "lab", "name of the lab")
 	f.StringVar(&o.config.Root, "root", labs.DefaultRoot, "folder of the labs' records, logs and sockets")
+	// The flag is there: it was just made.
+	_ = c.RegisterFlagCompletionFunc("name", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		names, _ := labs.Names(o.config.Root)
+		return names, cobra.ShellCompDirectiveNoFileComp
+	})
 	c.AddCommand(o.upCommand(), o.superviseCommand(), o.applyCommand(), o.probeCommand(), o.matrixCommand(),
 		o.verifyCommand(), o.listCommand(), o.statusCommand(), o.rulesCommand(), o.execCommand(), o.logsCommand(),
 		o.restartCommand(), o.downCommand(), o.demoCommand())
@@ -63,6 +68,9 @@ func (o *options) configFlags(c *cobra.Command) {
 	f.StringVar(&o.config.Datapath, "datapath", "netdev", "OVS datapath: "+choices("datapath"))
 	f.StringVar(&o.config.Tunnel, "tunnel", "geneve", "tunnel between the nodes: "+choices("tunnel"))
 	f.StringVar(&o.config.LogLevel, "agent-log-level", "info", "log level of the agents: "+choices("logLevel"))
+	for flag, setting := range map[string]string{"backend": "backend", "datapath": "datapath", "tunnel": "tunnel", "agent-log-level": "logLevel"} {
+		terminal.Complete(c, flag, config.Choices(setting)...)
+	}
 }
 
 func choices(setting string) string { return strings.Join(config.Choices(setting), ", ") }
@@ -77,9 +85,11 @@ func (o *options) familyFlag(c *cobra.Command) {
 	c.Flags().StringVar(&o.family, "family", "4", "address family: 4 or 6")
 }
 
-func (o *options) outputFlag(c *cobra.Command) {
-	o.output = terminal.Text
-	c.Flags().VarP(&o.output, "output", "o", terminal.OutputUsage)
+func (o *options) outputFlag(c *cobra.Command) { o.output.Flag(c) }
+
+// listFlag is outputFlag for commands that list something with names.
+func (o *options) listFlag(c *cobra.Command) {
+	o.output.Flag(c, terminal.Text, terminal.Wide, terminal.Name, terminal.JSON, terminal.YAML)
 }
 
 // parseProbe returns the family to probe in, having checked the probe flags.
@@ -239,6 +249,12 @@ func (o *options) probeCommand() *cobra.Command {
 
 Exit codes: 0 through, 1 blocked, 2 not tried.`,
 		Example: "  felixctl lab probe shop/web shop/db 80/tcp",
+		ValidArgsFunction: func(c *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+			if len(args) > 1 {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
+			return o.ends(c.Context(), true), cobra.ShellCompDirectiveNoFileComp
+		},
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 3 {
 				return fmt.Errorf("want FROM TO PORT/PROTOCOL (as in: shop/web shop/db 80/tcp), got %s", plural(len(args), "argument"))

@@ -19,6 +19,7 @@ import (
 
 	"github.com/felixlike/felixlike/internal/labs"
 	"github.com/felixlike/felixlike/internal/namespace"
+	"github.com/felixlike/felixlike/internal/nearest"
 	"github.com/felixlike/felixlike/internal/terminal"
 	"github.com/felixlike/felixlike/test/lab"
 	"github.com/felixlike/felixlike/test/lab/supervisor"
@@ -63,10 +64,13 @@ func (o *options) listCommand() *cobra.Command {
 			for i, name := range names {
 				found[i] = describe(c.Context(), o.config.Root, name)
 			}
-			return o.output.Print(c.OutOrStdout(), found, func() error { return printList(c.OutOrStdout(), found) })
+			if o.output == terminal.Name {
+				return terminal.PrintNames(c.OutOrStdout(), names)
+			}
+			return o.output.Print(c.OutOrStdout(), found, func() error { return printList(c.OutOrStdout(), found, o.output) })
 		},
 	}
-	o.outputFlag(c)
+	o.listFlag(c)
 	return c
 }
 
@@ -93,12 +97,12 @@ func describe(ctx context.Context, root, name string) entry {
 	return l
 }
 
-func printList(w io.Writer, found []entry) error {
+func printList(w io.Writer, found []entry, format terminal.Output) error {
 	if len(found) == 0 {
 		_, err := fmt.Fprintln(w, "no labs (felixctl lab up makes one)")
 		return err
 	}
-	table := terminal.NewTable(terminal.StyleFor(w), "NAME", "STATE", "BACKENDS", "NODES", "PODS", "FOLDER")
+	table := terminal.NewTable(format.Style(w), "NAME", "STATE", "BACKENDS", "NODES", "PODS", "FOLDER")
 	for _, l := range found {
 		table.Row(l.Name, l.State, cmp.Or(l.Backends, "-"), l.Nodes, l.Pods, l.Dir)
 	}
@@ -116,7 +120,7 @@ those of the machine.
 The exit code is that of the command; 2 if it could not be run.`,
 		Example: `  felixctl lab exec shop/web -- curl -s --max-time 1 http://10.10.1.2
   felixctl lab exec node1 -- nft list ruleset`,
-		Args: cobra.MinimumNArgs(2),
+		Args: cobra.MinimumNArgs(2), ValidArgsFunction: o.firstArgument(true),
 		RunE: func(c *cobra.Command, args []string) error {
 			name, err := o.namespaceOf(c.Context(), args[0])
 			if err != nil {
@@ -143,7 +147,41 @@ func (o *options) namespaceOf(ctx context.Context, end string) (string, error) {
 			return p.Namespace, nil
 		}
 	}
-	return "", fmt.Errorf("lab %s has no node or pod %s (felixctl lab status shows them)", o.config.Name, end)
+	return "", fmt.Errorf("lab %s has no node or pod %s%s (felixctl lab status shows them)", o.config.Name, end, nearest.Hint(end, endsOf(status, true)))
+}
+
+// ends are the nodes of the lab, and its pods if wanted, for completion.
+func (o *options) ends(ctx context.Context, pods bool) []string {
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
+	status, err := o.client().Status(ctx)
+	if err != nil {
+		return nil
+	}
+	return endsOf(status, pods)
+}
+
+func endsOf(s labs.Status, pods bool) []string {
+	var all []string
+	for _, n := range s.Nodes {
+		all = append(all, n.Name)
+	}
+	for _, p := range s.Pods {
+		if pods {
+			all = append(all, p.Pod)
+		}
+	}
+	return all
+}
+
+// firstArgument completes the first argument by a node, or also by a pod.
+func (o *options) firstArgument(pods bool) cobra.CompletionFunc {
+	return func(c *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveDefault
+		}
+		return o.ends(c.Context(), pods), cobra.ShellCompDirectiveNoFileComp
+	}
 }
 
 // execIn becomes the command, in a network namespace.
@@ -167,10 +205,11 @@ func (o *options) logsCommand() *cobra.Command {
 	var follow bool
 	lines := -1
 	c := &cobra.Command{
-		Use:     "logs NODE",
-		Short:   "Print the log of a node's agent, also after a crash of the lab",
-		Example: "  felixctl lab logs node1 --tail 20 -f",
-		Args:    cobra.ExactArgs(1),
+		Use:               "logs NODE",
+		Short:             "Print the log of a node's agent, also after a crash of the lab",
+		Example:           "  felixctl lab logs node1 --tail 20 -f",
+		ValidArgsFunction: o.firstArgument(false),
+		Args:              cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			path := labs.AgentLog(labs.NodeDir(filepath.Join(o.config.Root, o.config.Name), args[0]))
 			if _, err := os.Stat(path); err != nil {
@@ -198,7 +237,7 @@ func (o *options) logsCommand() *cobra.Command {
 
 func (o *options) restartCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:   "restart NODE",
+		Use: "restart NODE", ValidArgsFunction: o.firstArgument(false),
 		Short: "Restart a node's agent, and wait until it has programmed everything",
 		Args:  cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {

@@ -22,6 +22,8 @@ func (o *options) statusCommand() *cobra.Command {
 		Short: "Show nodes, agents and pods",
 		Long: `Show nodes, agents and pods.
 
+-o wide does not fit the tables to the terminal; -o name prints the names of nodes and pods.
+
 Exit codes: 0 all agents answer, are in sync and have no problem; 1 some do not or
 have one; 2 the command failed.`,
 		Args: cobra.NoArgs,
@@ -30,14 +32,18 @@ have one; 2 the command failed.`,
 			if err != nil {
 				return err
 			}
-			err = o.output.Print(c.OutOrStdout(), status, func() error { return printStatus(c.OutOrStdout(), status) })
+			if o.output == terminal.Name {
+				err = terminal.PrintNames(c.OutOrStdout(), endsOf(status, true))
+			} else {
+				err = o.output.Print(c.OutOrStdout(), status, func() error { return printStatus(c.OutOrStdout(), status, o.output) })
+			}
 			if err == nil && !healthy(status) {
 				err = errDown
 			}
 			return err
 		},
 	}
-	o.outputFlag(c)
+	o.listFlag(c)
 	return c
 }
 
@@ -84,12 +90,12 @@ func healthy(s labs.Status) bool {
 	})
 }
 
-func printStatus(w io.Writer, s labs.Status) error {
-	style := terminal.StyleFor(w)
+func printStatus(w io.Writer, s labs.Status, format terminal.Output) error {
+	style := format.Style(w)
 	var b strings.Builder
 	nodes := terminal.NewTable(style, "NODE", "ADDRESSES", "AGENT", "BACKEND", "IN SYNC", "PROGRAMMED", "POLICIES", "SET ASIDE", "REPAIRS", "PROBLEMS")
 	for _, n := range s.Nodes {
-		nodes.Row(nodeRow(n)...)
+		nodes.Row(nodeRow(style, n)...)
 	}
 	fmt.Fprintln(&b, nodes)
 	if len(s.Nodes) > 0 {
@@ -118,8 +124,8 @@ func printStatus(w io.Writer, s labs.Status) error {
 	return err
 }
 
-func nodeRow(n labs.NodeStatus) []any {
-	agent := "down"
+func nodeRow(style terminal.Style, n labs.NodeStatus) []any {
+	agent := style.Bad("down")
 	if n.AgentPID != 0 {
 		agent = fmt.Sprintf("pid %d", n.AgentPID)
 	}
@@ -134,7 +140,7 @@ func nodeRow(n labs.NodeStatus) []any {
 	}
 	sync := "yes"
 	if !a.InSync {
-		sync = "NO"
+		sync = style.Bad("NO")
 	}
 	return append(row, backend, sync, fmt.Sprintf("%d of %d", a.Programmed, a.Observed),
 		len(a.Policies), len(a.Quarantined), a.Repairs.Total, len(a.Problems))

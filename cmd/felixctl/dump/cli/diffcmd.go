@@ -55,6 +55,8 @@ Exit codes: 0 the same; 1 different; 2 wrong usage, or the command failed.`,
 	d.shown.flags(c)
 	c.Flags().StringVar(&d.view, "view", "", "structure, text or verdicts (default: structure; verdicts for sides of two backends)")
 	c.Flags().StringVarP(&d.output, "output", "o", "text", "text, json or markdown")
+	terminal.Complete(c, "output", "text", "json", "markdown")
+	terminal.Complete(c, "view", "structure", "text", verdictsView)
 	return c
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/felixlike/felixlike/cmd/felixctl/dump/compare"
 	"github.com/felixlike/felixlike/cmd/felixctl/dump/live"
 	"github.com/felixlike/felixlike/cmd/felixctl/dump/names"
+	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/internal/terminal"
 )
 
@@ -101,6 +102,7 @@ SIDE is "live" if it is not given, or:
 	s.flags(c)
 	how.flags(c)
 	c.Flags().StringVarP(&output, "output", "o", "text", "text, json or native")
+	terminal.Complete(c, "output", "text", "json", "native")
 	return c
 }
 
@@ -109,7 +111,24 @@ func (s *sides) flags(c *cobra.Command) {
 	s.agent.flags(c)
 	c.Flags().StringVar(&s.snapshots.dir, "snapshots", DefaultSnapshots, "folder of the snapshots")
 	c.Flags().StringVar(&s.backend, "backend", "", "backend of the rules, sets and flows (default: the one in force)")
+	terminal.Complete(c, "backend", config.BackendNames()...)
+	c.ValidArgsFunction = func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		return s.words(), cobra.ShellCompDirectiveDefault // files too
+	}
 	c.Flags().StringVar(&s.node, "for-node", "", "node that a folder of manifests is computed for (default: the agent's)")
+}
+
+// words are the sides that have a name.
+func (s *sides) words() []string {
+	words := []string{"live", "wanted"}
+	for _, name := range config.BackendNames() {
+		words = append(words, "backend:"+name)
+	}
+	saved, _ := s.snapshots.list() // what can be read
+	for _, one := range saved {
+		words = append(words, "snapshot:"+one.Name)
+	}
+	return words
 }
 
 func (s *sides) one(ctx context.Context, what string) (*side, error) {

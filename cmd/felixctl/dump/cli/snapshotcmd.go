@@ -114,7 +114,7 @@ func listCommand(s *store) *cobra.Command {
 			return errors.Join(err, unreadable)
 		},
 	}
-	c.Flags().VarP(&output, "output", "o", terminal.OutputUsage)
+	output.Flag(c)
 	return c
 }
 

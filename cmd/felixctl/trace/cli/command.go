@@ -44,7 +44,7 @@ type options struct {
 
 // Command returns `felixctl trace`.
 func Command() *cobra.Command {
-	o := &options{output: terminal.Text, Target: agentflag.Target{WholeLab: true}}
+	o := &options{Target: agentflag.Target{WholeLab: true}}
 	c := &cobra.Command{
 		Use:   "trace --from FROM --to TO --port PORT/PROTOCOL",
 		Short: "Show why a packet passes or not: policies, rules or flows, sets, step by step",
@@ -90,7 +90,10 @@ failed; 3 the ways disagree.`,
 	o.Flags(c)
 	o.LabFlags(c)
 	f.DurationVar(&o.timeout, "timeout", 30*time.Second, "give up after this time")
-	f.VarP(&o.output, "output", "o", terminal.OutputUsage)
+	o.output.Flag(c)
+	o.PodFlag(c, "from")
+	o.PodFlag(c, "to")
+	terminal.Complete(c, "backend", config.BackendNames()...)
 	for _, name := range []string{"from", "to", "port"} {
 		_ = c.MarkFlagRequired(name) // the flags are there: they were just made
 	}

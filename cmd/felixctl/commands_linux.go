@@ -1,0 +1,33 @@
+package main
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"github.com/felixlike/felixlike/cmd/felixctl/ctl"
+	dumpcli "github.com/felixlike/felixlike/cmd/felixctl/dump/cli"
+	tracecli "github.com/felixlike/felixlike/cmd/felixctl/trace/cli"
+)
+
+// nodeCommands are the commands that need a node: an agent, or the rules of a kernel.
+func nodeCommands() []*cobra.Command {
+	return slices.Concat(labCommands(), []*cobra.Command{tracecli.Command()}, dumpcli.Commands(), ctl.Commands())
+}
+
+// notAsExpected reports whether an error has exit code 1; its text is printed.
+func notAsExpected(err error) bool {
+	return errors.Is(err, tracecli.ErrDenied) || errors.Is(err, dumpcli.ErrDifferent) || errors.Is(err, ctl.ErrDenied)
+}
+
+// contradiction reports whether policies and programmed state disagree.
+func contradiction(err error) bool { return errors.Is(err, tracecli.ErrDisagreement) }
+
+// becomeFelixlab runs felixlab in the place of this process if the arguments are for it.
+func becomeFelixlab(args []string) error {
+	if !forFelixlab(args) {
+		return nil
+	}
+	return runFelixlab(append([]string{"felixctl"}, args...))
+}
