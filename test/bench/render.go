@@ -23,11 +23,17 @@ func (r *Report) Markdown(w io.Writer) error { return r.document().WriteMarkdown
 func (r *Report) JSON(w io.Writer) error {
 	e := json.NewEncoder(w)
 	e.SetIndent("", "  ")
-	return e.Encode(r)
+	return e.Encode(struct {
+		Warning string `json:"warning,omitempty"`
+		*Report
+	}{r.Warning(), r})
 }
 
 func (r *Report) document() *measure.Document {
 	d := &measure.Document{Title: r.title()}
+	if s := r.summary(); len(s.Rows) > 0 {
+		d.Sections = append(d.Sections, s)
+	}
 	if len(r.Results) > 0 {
 		d.Sections = append(d.Sections, measure.Section{Heading: "Workload", Text: []string{
 			r.Profile.String() + ". Endpoints share no list of policies; members of groups are pods of other nodes; IPv4.",
@@ -61,11 +67,11 @@ func (r *Report) title() string {
 	if r.Profile.Name != "" {
 		words = append(words, r.Profile.Name)
 	}
-	title := strings.Join(words, " ")
-	if r.Machine.Busy() {
-		title += fmt.Sprintf(" on a BUSY machine (load average %s on %d cores before it began; times are of little worth)", r.Machine.LoadBefore, r.Machine.Cores)
+	title := strings.Join(words, " ") + ": " + strings.Join(r.Backends, ", ")
+	if warning := r.Warning(); warning != "" {
+		title += " (" + warning + ")"
 	}
-	return title + ": " + strings.Join(r.Backends, ", ")
+	return title
 }
 
 // turns describes the rounds and the printed values.

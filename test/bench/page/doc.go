@@ -1,5 +1,5 @@
 // Package page makes a page of a report of package bench: figures
-// (Figures), sentences that compare the cost of the backends (summary), and one HTML page
+// (Figures), a table that compares the backends (Summary), and one HTML page
 // with both, all tables and the facts of the machine (Write). The page needs nothing else:
 // no network, no script, no font. It leaves out the parts that a report does not have. It
 // measures nothing, and its only judgement is the report's own spread.

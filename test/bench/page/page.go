@@ -31,16 +31,17 @@ func Write(w io.Writer, r *bench.Report) error {
 
 // view is the data of the template.
 type view struct {
-	Title     string
-	Style     template.CSS
-	Facts     []fact
-	Datapath  []datapath
-	Busy      string
-	Sentences []sentence
-	Budgets   string
-	Missed    []bench.Budget
-	Figures   []figure
-	Sections  []section
+	Title    string
+	Style    template.CSS
+	Facts    []fact
+	Datapath []datapath
+	Busy     string
+	// Summary is the first section; its table is before the figures.
+	Summary  *section
+	Budgets  string
+	Missed   []bench.Budget
+	Figures  []figure
+	Sections []section
 }
 
 type fact struct{ Name, Value string }
@@ -74,7 +75,10 @@ func contents(r *bench.Report) view {
 	title, sections := r.Sections()
 	v := view{
 		Title: title, Style: template.CSS(pageCSS + plot.Style()), Facts: facts(r), Datapath: datapaths(r),
-		Sentences: summary(r),
+	}
+	if len(sections) > 0 && sections[0].Heading == bench.SummaryHeading {
+		s := sectionOf("summary", sections[0])
+		v.Summary, sections = &s, sections[1:]
 	}
 	if r.Machine.Busy() {
 		v.Busy = fmt.Sprintf("The load average was %s on %d cores when the run began: times and rates are of little worth. Measure again when nothing else runs.",

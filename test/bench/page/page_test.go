@@ -176,28 +176,6 @@ func TestLiveNode(t *testing.T) {
 	}
 }
 
-func metric(backend string, rounds ...float64) bench.Metric {
-	s := measure.Series(rounds)
-	return bench.Metric{Backend: backend, Kind: bench.CPU, Unit: bench.Seconds, Rounds: s, Value: s.Median()}
-}
-
-func TestSentences(t *testing.T) {
-	rate := func(m bench.Metric) bench.Metric {
-		m.Kind, m.Unit = bench.Rate, bench.PerSecond
-		return m
-	}
-	for want, of := range map[string][]bench.Metric{
-		"b takes the least, 1 s; a is within noise of it (1.10 s); c takes 2.5 times as much (2.50 s).": {metric("a", 1.1, 1.0, 1.2), metric("c", 2.5, 2.4, 2.6), metric("b", 1, 0.9, 1.05)},
-		"a takes 20 ms; of no other backend was it measured.":                                           {metric("a", 0.02)},
-		"b does the most, 4,000/s; a does 0.25 times as much (1,000/s).":                                {rate(metric("a", 1000)), rate(metric("b", 4000))},
-		"a takes the least, 1 s; b takes 30 times as much (30 s).":                                      {metric("a", 1), metric("b", 30)},
-	} {
-		if got := strings.ReplaceAll(compared(of), "\u00a0", " "); got != want {
-			t.Errorf("got  %s\nwant %s", got, want)
-		}
-	}
-}
-
 func TestBusyMachineIsReported(t *testing.T) {
 	for load, want := range map[string]bool{"39.01 46.50 39.11": true, "0.64 0.66 2.46": false, "unknown": false, "": false} {
 		r := &bench.Report{Backends: []string{"nftables"}, Machine: measure.Machine{Cores: 2, LoadBefore: load}}
