@@ -239,13 +239,20 @@ func TestRelease(t *testing.T) {
 			sums += strings.TrimPrefix(digestOf(file(e.Name())), "sha256:") + "  " + e.Name() + "\n"
 		}
 	}
-	if file("SHA256SUMS") != sums || len(entries) != 10 {
+	if file("SHA256SUMS") != sums || len(entries) != 11 {
 		t.Errorf("%d files; SHA256SUMS is\n%swant\n%s", len(entries), file("SHA256SUMS"), sums)
 	}
 
 	tools := unpack(t, strings.NewReader(unzip(t, file("felixctl-v0.1.0-linux-"+arch+".tar.gz"))))
 	if tools["felixctl"] == "" || tools["kubectl-felixlike"] != "felixctl" {
 		t.Errorf("felixctl of %d bytes, kubectl-felixlike is %q", len(tools["felixctl"]), tools["kubectl-felixlike"])
+	}
+	if page := tools["man/man1/felixctl-trace.1"]; !strings.Contains(page, "felixctl trace") || !strings.Contains(page, "v0.1.0") {
+		t.Errorf("man/man1/felixctl-trace.1: %q", page)
+	}
+	mac := unpack(t, strings.NewReader(unzip(t, file("felixctl-v0.1.0-darwin-"+arch+".tar.gz"))))
+	if magic := "\xcf\xfa\xed\xfe"; !strings.HasPrefix(mac["felixctl"], magic) || mac["kubectl-felixlike"] != "felixctl" || mac["man/man1/felixctl.1"] == "" {
+		t.Errorf("felixctl for macOS of %d bytes, kubectl-felixlike is %q", len(mac["felixctl"]), mac["kubectl-felixlike"])
 	}
 	rest := unpack(t, strings.NewReader(unzip(t, file("felixlike-v0.1.0-linux-"+arch+".tar.gz"))))
 	if rest["felixlike-agent"] == "" || rest["felixlike-cni"] == "" || rest["felixlab"] == "" || rest["felixctl"] != "" {
