@@ -28,7 +28,7 @@ func TestTruthTables(t *testing.T) {
 		before := &oracle.Cluster{}
 		for _, s := range steps {
 			o := s.Objects(family)
-			cluster := oracle.Cluster{Nodes: o.Nodes, Namespaces: o.Namespaces, Pods: o.Pods, Policies: o.Policies, ClusterPolicies: o.ClusterPolicies}
+			cluster := oracle.Cluster{Nodes: o.Nodes, Namespaces: o.Namespaces, Pods: o.Pods, Policies: o.Policies, ClusterPolicies: o.ClusterPolicies, Antrea: o.Antrea}
 			c := &cluster
 			for _, n := range c.Nodes {
 				if engines[n.Name] == nil {

@@ -17,7 +17,7 @@ import (
 )
 
 // TestTruthTable runs the sample and the table of hosts over IPv4 and IPv6, twice
-// in a row in one lab. A pod's own node always gets through; every other source is
+// in a row in one lab, and the tables with ClusterNetworkPolicies and with Antrea's kinds once. A pod's own node always gets through; every other source is
 // judged by its address, and no address changes on the way. In the first round
 // every probe is traced as well, by the policies and through the state of the nodes. The
 // backends spend their time waiting for answers that must not come, so they run side
@@ -25,6 +25,7 @@ import (
 func TestTruthTable(t *testing.T) {
 	sample := readSteps(t, "../truthtable/testdata/sample.jsonl")
 	hosts := readSteps(t, "../truthtable/testdata/hosts.jsonl")
+	tiers := append(readSteps(t, "../truthtable/testdata/tiers.jsonl"), readSteps(t, "../truthtable/testdata/antrea.jsonl")...)
 	inEachBackendInPairs(t, func(t *testing.T, l *lab.Lab, _ string) {
 		for _, round := range []string{"first", "second"} {
 			for _, family := range model.Families() {
@@ -35,6 +36,9 @@ func TestTruthTable(t *testing.T) {
 					}
 					judge(t, l, sample, family, also...)
 					judge(t, l, hosts, family, also...)
+					if round == "first" {
+						judge(t, l, tiers, family, also...)
+					}
 				})
 			}
 		}

@@ -8,6 +8,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
 
+	"github.com/felixlike/felixlike/felixlike/antrea"
 	"github.com/felixlike/felixlike/model"
 )
 
@@ -67,6 +68,7 @@ func (s Step) MapFamily(f model.Family) Step {
 	for i := range s.ClusterPolicies {
 		s.ClusterPolicies[i] = *MapClusterPolicy(&s.ClusterPolicies[i], f)
 	}
+	s.Antrea = MapAntrea(s.Antrea, f)
 	return s
 }
 
@@ -103,6 +105,63 @@ func MapClusterPolicy(policy *v1alpha2.ClusterNetworkPolicy, f model.Family) *v1
 		}
 	}
 	return p
+}
+
+// MapAntrea returns the objects with the ipBlocks of policies and groups mapped to the family.
+func MapAntrea(o antrea.Objects, f model.Family) antrea.Objects {
+	block := func(b *antrea.IPBlock) *antrea.IPBlock {
+		if b == nil {
+			return nil
+		}
+		mapped := antrea.IPBlock{CIDR: mapCIDR(b.CIDR, f)}
+		for _, except := range b.Except {
+			mapped.Except = append(mapped.Except, mapCIDR(except, f))
+		}
+		return &mapped
+	}
+	peers := func(all []antrea.Peer) []antrea.Peer {
+		all = slices.Clone(all)
+		for i := range all {
+			all[i].IPBlock = block(all[i].IPBlock)
+		}
+		return all
+	}
+	rules := func(all []antrea.Rule) []antrea.Rule {
+		all = slices.Clone(all)
+		for i := range all {
+			all[i].From, all[i].To = peers(all[i].From), peers(all[i].To)
+		}
+		return all
+	}
+	group := func(s antrea.GroupSpec) antrea.GroupSpec {
+		s.IPBlocks = slices.Clone(s.IPBlocks)
+		for i := range s.IPBlocks {
+			s.IPBlocks[i] = *block(&s.IPBlocks[i])
+		}
+		return s
+	}
+	mapped := antrea.Objects{Tiers: o.Tiers}
+	for _, g := range o.ClusterGroups {
+		c := *g
+		c.Spec = group(c.Spec)
+		mapped.ClusterGroups = append(mapped.ClusterGroups, &c)
+	}
+	for _, g := range o.Groups {
+		c := *g
+		c.Spec = group(c.Spec)
+		mapped.Groups = append(mapped.Groups, &c)
+	}
+	for _, p := range o.ClusterPolicies {
+		c := *p
+		c.Spec.Ingress, c.Spec.Egress = rules(c.Spec.Ingress), rules(c.Spec.Egress)
+		mapped.ClusterPolicies = append(mapped.ClusterPolicies, &c)
+	}
+	for _, p := range o.Policies {
+		c := *p
+		c.Spec.Ingress, c.Spec.Egress = rules(c.Spec.Ingress), rules(c.Spec.Egress)
+		mapped.Policies = append(mapped.Policies, &c)
+	}
+	return mapped
 }
 
 func mapPeers(peers []networkingv1.NetworkPolicyPeer, f model.Family) {

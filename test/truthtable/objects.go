@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
 
+	"github.com/felixlike/felixlike/felixlike/antrea"
 	"github.com/felixlike/felixlike/model"
 )
 
@@ -18,6 +19,7 @@ type Objects struct {
 	Pods            []*corev1.Pod
 	Policies        []*networkingv1.NetworkPolicy
 	ClusterPolicies []*v1alpha2.ClusterNetworkPolicy
+	Antrea          antrea.Objects
 }
 
 // Objects turns the step into Kubernetes objects. Nodes and pods are
@@ -47,6 +49,7 @@ func (s Step) Objects(policyFamily model.Family) Objects {
 		p.TypeMeta = metav1.TypeMeta{APIVersion: v1alpha2.GroupVersion.String(), Kind: "ClusterNetworkPolicy"}
 		o.ClusterPolicies = append(o.ClusterPolicies, p)
 	}
+	o.Antrea = MapAntrea(s.Antrea, policyFamily)
 	return o
 }
 

@@ -13,6 +13,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
 
+	"github.com/felixlike/felixlike/felixlike/antrea"
 	"github.com/felixlike/felixlike/model"
 )
 
@@ -34,7 +35,9 @@ type Step struct {
 	Policies   []networkingv1.NetworkPolicy `json:"policies"`
 	// ClusterPolicies are missing in tables without tiers.
 	ClusterPolicies []v1alpha2.ClusterNetworkPolicy `json:"clusterPolicies,omitempty"`
-	Probes          []Probe                         `json:"probes"`
+	// Antrea are objects of Antrea's API, missing in tables without them.
+	Antrea antrea.Objects `json:"antrea,omitzero"`
+	Probes []Probe        `json:"probes"`
 }
 
 // Node is a node of the cluster.

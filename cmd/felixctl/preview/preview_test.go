@@ -10,6 +10,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
 
+	"github.com/felixlike/felixlike/felixlike/antrea"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/felixlike/policy/oracle"
 	"github.com/felixlike/felixlike/model"
@@ -56,12 +57,12 @@ func TestPredictionComesTrue(t *testing.T) {
 func predict(t *testing.T, s *truthtable.Step, before truthtable.Objects, f model.Family) (probes, changed int) {
 	t.Helper()
 	o := s.Objects(f)
-	now := control.Objects{Node: o.Nodes[0].Name, Nodes: o.Nodes, Namespaces: o.Namespaces, Pods: o.Pods, Policies: before.Policies, ClusterPolicies: before.ClusterPolicies}
+	now := control.Objects{Node: o.Nodes[0].Name, Nodes: o.Nodes, Namespaces: o.Namespaces, Pods: o.Pods, Policies: before.Policies, ClusterPolicies: before.ClusterPolicies, Antrea: before.Antrea}
 	p, err := Of(t.Context(), now, difference(before, o))
 	if err != nil {
 		t.Fatalf("%s: %v", s, err)
 	}
-	cluster := &oracle.Cluster{Nodes: o.Nodes, Namespaces: o.Namespaces, Pods: o.Pods, Policies: before.Policies, ClusterPolicies: before.ClusterPolicies}
+	cluster := &oracle.Cluster{Nodes: o.Nodes, Namespaces: o.Namespaces, Pods: o.Pods, Policies: before.Policies, ClusterPolicies: before.ClusterPolicies, Antrea: before.Antrea}
 	for _, probe := range s.Probes {
 		packet := oracle.Packet{Port: probe.Port, Source: address(t, s, probe.From, f), Destination: address(t, s, probe.To, f)}
 		if packet.Protocol, err = model.ParseProtocol(probe.Protocol); err != nil {
@@ -97,7 +98,7 @@ func isEnd(e *end, names []string, name string, a netip.Addr) bool {
 
 // difference is the change from some policies to others.
 func difference(before, after truthtable.Objects) Change {
-	c := Change{Set: after.Policies, SetCluster: after.ClusterPolicies}
+	c := Change{Set: after.Policies, SetCluster: after.ClusterPolicies, SetAntrea: after.Antrea.All()}
 	for _, b := range before.Policies {
 		if !slices.ContainsFunc(after.Policies, func(a *networkingv1.NetworkPolicy) bool { return nameOf(a) == nameOf(b) }) {
 			c.Delete = append(c.Delete, nameOf(b))
@@ -106,6 +107,11 @@ func difference(before, after truthtable.Objects) Change {
 	for _, b := range before.ClusterPolicies {
 		if !slices.ContainsFunc(after.ClusterPolicies, func(a *v1alpha2.ClusterNetworkPolicy) bool { return a.Name == b.Name }) {
 			c.DeleteCluster = append(c.DeleteCluster, b.Name)
+		}
+	}
+	for _, b := range antreaPolicies(before.Antrea) {
+		if !slices.ContainsFunc(c.SetAntrea, func(a antrea.Object) bool { return a.ID() == b.antrea.ID() }) {
+			c.DeleteAntrea = append(c.DeleteAntrea, b.antrea.ID())
 		}
 	}
 	return c

@@ -12,7 +12,7 @@ import (
 // TestTruthTables follows every probe of the truth tables through the desired state of
 // each backend on every node. The tracer's verdict is the table's.
 func TestTruthTables(t *testing.T) {
-	for _, name := range []string{"sample", "hosts", "tiers"} {
+	for _, name := range []string{"sample", "hosts", "tiers", "antrea"} {
 		for i, step := range readSteps(t, "../../../test/truthtable/testdata/"+name+".jsonl") {
 			for _, backend := range backends() {
 				for j, family := range model.Families() {
@@ -21,7 +21,7 @@ func TestTruthTables(t *testing.T) {
 					}
 					t.Run(step.String()+"/"+backend+"/IPv"+family.String(), func(t *testing.T) {
 						o := step.Objects(family)
-						cluster := oracle.Cluster{Nodes: o.Nodes, Namespaces: o.Namespaces, Pods: o.Pods, Policies: o.Policies, ClusterPolicies: o.ClusterPolicies}
+						cluster := oracle.Cluster{Nodes: o.Nodes, Namespaces: o.Namespaces, Pods: o.Pods, Policies: o.Policies, ClusterPolicies: o.ClusterPolicies, Antrea: o.Antrea}
 						c := &cluster
 						compare(t, &step, sitesOf(t, c, backend), family)
 					})

@@ -47,6 +47,9 @@ func siteOf(t testing.TB, c *oracle.Cluster, backend, node string) *Site {
 	for _, p := range c.ClusterPolicies {
 		e.SetClusterNetworkPolicy(p)
 	}
+	for _, o := range c.Antrea.All() {
+		e.SetAntrea(o)
+	}
 	m := &control.Model{Node: node, Backend: backend, Settings: control.Settings{Bridge: "br-int", Masquerade: true}}
 	// One node reports denied packets; the verdicts are the same.
 	m.DenialsReported = node == c.Nodes[0].Name

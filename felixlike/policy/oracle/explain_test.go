@@ -12,11 +12,11 @@ import (
 )
 
 // TestExplainAgrees: an explanation has the verdict of Evaluate, and allows by a rule
-// exactly where the verdict is due to a rule.
+// exactly where the verdict is due to a rule of a NetworkPolicy.
 func TestExplainAgrees(t *testing.T) {
 	for _, s := range tables(t, "../../../test/truthtable/testdata/*.jsonl") {
 		o := s.Objects(model.IPv4)
-		cluster := oracle.Cluster{Nodes: o.Nodes, Namespaces: o.Namespaces, Pods: o.Pods, Policies: o.Policies, ClusterPolicies: o.ClusterPolicies}
+		cluster := oracle.Cluster{Nodes: o.Nodes, Namespaces: o.Namespaces, Pods: o.Pods, Policies: o.Policies, ClusterPolicies: o.ClusterPolicies, Antrea: o.Antrea}
 		c := &cluster
 		for _, probe := range s.Probes {
 			agrees(t, s, c, probe)
@@ -46,7 +46,8 @@ func agrees(t *testing.T, s truthtable.Step, c *oracle.Cluster, probe truthtable
 				t.Errorf("%s: %s %s says nothing", p, a.Policy, a.Rule)
 			}
 		}
-		if allows != (end.decision.Why == oracle.RuleAllows) || (len(end.asked) > 0) != (len(end.decision.Isolating) > 0) {
+		rule := end.decision.Why == oracle.RuleAllows && end.decision.Policy.Tier == model.TierNetworkPolicy
+		if allows != rule || (len(end.asked) > 0) != (len(end.decision.Isolating) > 0) {
 			t.Errorf("%s: %+v, but %+v", p, end.decision, end.asked)
 		}
 	}

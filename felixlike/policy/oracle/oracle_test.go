@@ -46,7 +46,7 @@ func tables(t *testing.T, pattern string) []truthtable.Step {
 
 func compare(t *testing.T, s truthtable.Step, family model.Family) {
 	o := s.Objects(family)
-	cluster := oracle.Cluster{Nodes: o.Nodes, Namespaces: o.Namespaces, Pods: o.Pods, Policies: o.Policies, ClusterPolicies: o.ClusterPolicies}
+	cluster := oracle.Cluster{Nodes: o.Nodes, Namespaces: o.Namespaces, Pods: o.Pods, Policies: o.Policies, ClusterPolicies: o.ClusterPolicies, Antrea: o.Antrea}
 	c := &cluster
 	for _, probe := range s.Probes {
 		p := oracle.Packet{Port: probe.Port, Source: address(t, s, probe.From, family), Destination: address(t, s, probe.To, family)}

@@ -109,7 +109,7 @@ func runStep(ctx context.Context, l Cluster, step *truthtable.Step, options Opti
 	objects := step.Objects(options.Family)
 	err = l.SetState(ctx, lab.State{
 		Nodes: objects.Nodes, Namespaces: objects.Namespaces, Pods: objects.Pods, Policies: objects.Policies,
-		ClusterPolicies: objects.ClusterPolicies,
+		ClusterPolicies: objects.ClusterPolicies, Antrea: objects.Antrea,
 	})
 	o.Programming = time.Since(start)
 	var results []lab.Result
