@@ -41,8 +41,10 @@ type (
 // see the packet as it was.
 type CT struct {
 	Commit, Force bool
-	Zone          uint16
-	Table         uint8
+	// NAT translates the packet as its connection is translated.
+	NAT   bool
+	Zone  uint16
+	Table uint8
 	// Exec sets mark and label of the connection that is committed.
 	Exec []SetField
 }

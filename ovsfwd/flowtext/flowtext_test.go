@@ -60,6 +60,22 @@ func TestWrittenAsListed(t *testing.T) {
 	}
 }
 
+// Flows that the listing does not have, as ovs-ofctl writes them.
+func TestWrittenAsParsed(t *testing.T) {
+	for _, want := range []string{
+		"table=33,priority=220,ip,nw_frag=yes actions=goto_table:110",
+		"table=33,priority=220,ip,nw_frag=later actions=goto_table:110",
+		"table=33,priority=220,ipv6,nw_ttl=1 actions=goto_table:110",
+		"table=33,priority=200,tcp actions=ct(table=34)",
+		"table=34,priority=200,ip,ct_state=-new+est-rel-inv+trk actions=ct(table=70,nat)",
+	} {
+		f, err := flowtext.Parse(want)
+		if err != nil || f.Foreign != "" || f.String() != want {
+			t.Errorf("%s is %v, foreign %q, %v", want, f, f.Foreign, err)
+		}
+	}
+}
+
 // Of other programs' flows, those that felixlike does not write keep their text.
 func TestForeignFlows(t *testing.T) {
 	flows := read(t, load(t, "foreign.flows"))

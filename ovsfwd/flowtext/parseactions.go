@@ -197,6 +197,8 @@ func parseCT(inner string) (CT, error) {
 			a.Commit = true
 		case word == "force":
 			a.Force = true
+		case word == "nat":
+			a.NAT = true
 		case name == "table":
 			a.Table, err = number8(value)
 		case name == "zone":

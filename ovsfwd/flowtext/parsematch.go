@@ -128,11 +128,14 @@ func parseTerm(f openflow.Field, text string) (Term, error) {
 	case openflow.CTState, openflow.TCPFlags:
 		return parseFlags(f, text)
 	case openflow.IPFrag:
-		if text != "later" {
-			return Term{}, errForeign
+		const fragmented, fragmentedLater = 1, 3
+		switch text {
+		case "yes":
+			return Term{f, Word{Lo: fragmented}, Word{Lo: fragmented}}, nil
+		case "later":
+			return Term{f, Word{Lo: fragmentedLater}, Word{Lo: fragmentedLater}}, nil
 		}
-		const fragmentedLater = 3
-		return Term{f, Word{Lo: fragmentedLater}, Word{Lo: fragmentedLater}}, nil
+		return Term{}, errForeign
 	}
 	text, maskText, masked := strings.Cut(text, "/")
 	value, err := parseWord(f, text)

@@ -129,7 +129,12 @@ func (a CT) String() string {
 	if a.Table != openflow.NoTable {
 		words = append(words, fmt.Sprintf("table=%d", a.Table))
 	}
-	words = append(words, fmt.Sprintf("zone=%d", a.Zone))
+	if a.Zone != 0 { // ovs-ofctl leaves out zone 0
+		words = append(words, fmt.Sprintf("zone=%d", a.Zone))
+	}
+	if a.NAT {
+		words = append(words, "nat")
+	}
 	if len(a.Exec) > 0 {
 		words = append(words, "exec("+joined(a.Exec)+")")
 	}

@@ -60,6 +60,9 @@ type CTSpec struct {
 	// packet is then the first of a new one, if it can be.
 	Force bool
 	Zone  uint16
+	// NAT translates the packet as its connection is translated. Without it, the packet
+	// stays as it is, and is found all the same.
+	NAT bool
 	// Table is where a copy of the packet continues, with its state known, or
 	// NoTable. The actions after CT see the packet as it was.
 	Table uint8
@@ -83,7 +86,12 @@ func (a ct) String() string {
 	if a.Table != NoTable {
 		words = append(words, fmt.Sprintf("table=%d", a.Table))
 	}
-	words = append(words, fmt.Sprintf("zone=%d", a.Zone))
+	if a.Zone != 0 { // ovs-ofctl leaves out zone 0
+		words = append(words, fmt.Sprintf("zone=%d", a.Zone))
+	}
+	if a.NAT {
+		words = append(words, "nat")
+	}
 	if len(a.Exec) > 0 {
 		exec := make([]string, len(a.Exec))
 		for i, e := range a.Exec {
@@ -114,6 +122,10 @@ func (a ct) wire(b []byte) ([]byte, error) {
 	b = binary.BigEndian.AppendUint16(b, a.Zone)
 	b = append(b, a.Table, 0, 0, 0)
 	b = append(b, 0, 0) // no application gateway
+	if a.NAT {
+		at := len(b)
+		b = endAction(append(startNicira(b, niciraNAT), make([]byte, natBytes)...), at)
+	}
 	for _, e := range a.Exec {
 		var err error
 		if b, err = e.wire(b); err != nil {
@@ -122,6 +134,10 @@ func (a ct) wire(b []byte) ([]byte, error) {
 	}
 	return endAction(b, start), nil
 }
+
+// natBytes is the length of struct nx_action_nat behind its subtype: padding, no flags,
+// no range.
+const natBytes = 6
 
 type ctClear struct{}
 

@@ -21,6 +21,7 @@ const (
 	niciraController  = 20
 	niciraConjunction = 34
 	niciraCT          = 35
+	niciraNAT         = 36
 	niciraController2 = 37
 	niciraCTClear     = 43
 	niciraLearn2      = 45

@@ -31,6 +31,7 @@ const (
 	EthType
 	IPProto
 	IPFrag
+	IPTTL
 	IPv4Src
 	IPv4Dst
 	TCPSrc
@@ -93,6 +94,8 @@ func (f Field) spec() spec {
 	switch f {
 	case IPFrag:
 		return spec{nicira, 26, 1, fragment, "nw_frag", "nw_frag", "NXM_NX_IP_FRAG"}
+	case IPTTL:
+		return spec{nicira, 29, 1, decimal, "nw_ttl", "nw_ttl", "NXM_NX_IP_TTL"}
 	case EthType:
 		return spec{openFlow, 5, 2, hexadecimal, "dl_type", "eth_type", "OXM_OF_ETH_TYPE"}
 	case IPProto:

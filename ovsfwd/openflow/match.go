@@ -63,6 +63,15 @@ func (m Match) Bits(register Field, value, mask uint32) Match {
 // MAC matches an Ethernet address in a field of that kind.
 func (m Match) MAC(f Field, a net.HardwareAddr) Match { return m.with(f, a, nil) }
 
+// Fragment matches all fragments of IP packets.
+func (m Match) Fragment() Match {
+	const fragmented = 1
+	return m.with(IPFrag, []byte{fragmented}, []byte{fragmented})
+}
+
+// TTL matches the time to live, or the hop limit.
+func (m Match) TTL(hops uint8) Match { return m.with(IPTTL, []byte{hops}, nil) }
+
 // LaterFragment matches fragments of IP packets other than the first: they have
 // no ports. The field has two bits, and the switch returns a match of both without
 // a mask (ovs-fields(7)).

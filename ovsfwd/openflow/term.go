@@ -47,6 +47,10 @@ func (t term) valueString() string {
 	case flags:
 		return flagsString(t.field.Flags(), t.value, t.mask)
 	case fragment:
+		const later = 2
+		if number(t.value)&later == 0 {
+			return "yes"
+		}
 		return "later"
 	}
 	return "?"
@@ -65,13 +69,15 @@ func (t term) wire(b []byte) ([]byte, error) {
 	return append(b, t.mask...), nil
 }
 
-// position orders the fields of a match: by class and number. Only nw_frag comes later
-// than its class, behind ip_proto: OpenFlow wants its prerequisite, the Ethernet type,
-// before it.
+// position orders the fields of a match: by class and number. Only nw_frag and nw_ttl come
+// later than their class, behind ip_proto: OpenFlow wants their prerequisite, the Ethernet
+// type, before them.
 func (s spec) position() uint32 {
-	at := func(s spec) uint32 { return uint32(s.class)<<16 | uint32(s.number)<<1 }
-	if frag := IPFrag.spec(); s.class == frag.class && s.number == frag.number {
-		return at(IPProto.spec()) + 1
+	at := func(s spec) uint32 { return uint32(s.class)<<16 | uint32(s.number)<<2 }
+	for i, late := range []Field{IPFrag, IPTTL} {
+		if l := late.spec(); s.class == l.class && s.number == l.number {
+			return at(IPProto.spec()) + 1 + uint32(i)
+		}
 	}
 	return at(s)
 }
