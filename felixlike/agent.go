@@ -164,11 +164,12 @@ func (a *agent) driver(ctx context.Context) (*Driver, *bridge) {
 	cfg, log, ports := a.cfg, a.log, a.backendConfig.Switch.Node
 	flows := openflow.NewFlowTable(pipeline.Owner, pipeline.Version)
 	forwarding := managers.NewForwardingManager(cfg.NodeName, ports, flows)
+	tunnel := managers.NewTunnelManager(cfg.NodeName, ports, flows)
 	carrier := carry.New(carry.Options{
 		Node: cfg.NodeName, RunDir: cfg.OVSRunDir, Socket: a.backendConfig.Switch.ManagementSocket(), DatapathType: a.backendConfig.Switch.DatapathType(),
 	})
 	conntrack := hostnet.NewConntrack(carrier)
-	crossing := &crossing{at: a.backendConfig.Switch, carrier: carrier, forwarding: forwarding, log: log.With("component", "driver")}
+	crossing := &crossing{at: a.backendConfig.Switch, carrier: carrier, forwarding: forwarding, tunnel: tunnel, log: log.With("component", "driver")}
 	crossing.Steer(a.backend.Place())
 	back := &comeback{crossing: crossing, judges: crossing.judges, log: log.With("component", "driver")}
 	host := hostnet.NewReconciler()
@@ -207,6 +208,7 @@ func (a *agent) driver(ctx context.Context) (*Driver, *bridge) {
 			})
 		},
 		HealthAddress: a.server.Status, Settings: a.settings,
+		Offload:  a.offload,
 		Underlay: a.network.status, NodeProblems: func() []model.Problem { return br.restore.problem(cfg.NodeName) },
 		Outages: outages{cfg.NodeName, host, a.daemon, a.configs}.now, LostInterfaces: a.lost.attachments,
 		Dropped: func(ctx context.Context) (map[string]uint64, error) {
@@ -222,7 +224,7 @@ func (a *agent) driver(ctx context.Context) (*Driver, *bridge) {
 			}, host),
 			managers.NewConntrackManager(conntrack),
 			forwarding,
-			managers.NewTunnelManager(cfg.NodeName, ports, flows),
+			tunnel,
 		},
 		Stages: a.stages(a.arrival(crossing), back, conntrack, br, host),
 		Lost:   br.lost, Answers: a.daemon.Answers(), Log: log, PolicyLog: os.Stdout, Timing: timing,
@@ -239,12 +241,27 @@ func (a *agent) established(carrier *carry.Carrier) Established {
 	return carrier
 }
 
+// offload returns the state of the setting offload while policy is enforced at a place.
+func (a *agent) offload(at backend.Place) control.Offload {
+	o := control.Offload{Setting: a.cfg.Offload}
+	switch {
+	case o.Setting == config.OffloadOff:
+	case at == backend.InSwitch:
+		o.Why = "backend openflow judges packets in the bridge"
+	case !a.backendConfig.Switch.Node.Offload:
+		o.Why = "datapath " + a.network.datapath() + " does not share connection tracking with the host"
+	default:
+		o.Active = true
+	}
+	return o
+}
+
 // settings are the settings that affect the programmed state.
 func (a *agent) settings() control.Settings {
 	at := a.backendConfig.Switch
 	return control.Settings{
 		OVSRunDir: at.RunDir, Bridge: at.Bridge, Userspace: at.Node.Userspace,
-		Masquerade: a.backendConfig.Masquerade, ServiceCIDRs: at.Node.ServiceCIDRs,
+		Masquerade: a.backendConfig.Masquerade, ServiceCIDRs: at.Node.ServiceCIDRs, Offload: at.Node.Offload,
 	}
 }
 

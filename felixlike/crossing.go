@@ -37,6 +37,7 @@ type crossing struct {
 	at         backend.Switch
 	carrier    *carry.Carrier
 	forwarding *managers.ForwardingManager
+	tunnel     *managers.TunnelManager
 	// carried is called after each Carry, also a failed one.
 	carried func()
 	log     *slog.Logger
@@ -69,6 +70,7 @@ func (c *crossing) Steer(to backend.Place) {
 	c.settled.Store(false)
 	c.inSwitch.Store(to == backend.InSwitch)
 	c.forwarding.SetMode(to.Mode())
+	c.tunnel.SetMode(to.Mode())
 }
 
 // judges reports whether the desired forwarding flows lead through a switch that loses its

@@ -38,6 +38,10 @@ func (rep *reporter) status() control.Status {
 		u := rep.cfg.Underlay()
 		s.Underlay = &u
 	}
+	if rep.cfg.Offload != nil {
+		o := rep.cfg.Offload(rep.stages.backend.Place())
+		s.Offload = &o
+	}
 	if h := rep.stages.handover; h != nil {
 		s.Handover = &control.Handover{To: h.to.Name(), Phase: h.phase().String(), Since: h.began}
 		if h.err != nil {

@@ -134,11 +134,11 @@ func (m *ForwardingManager) CompleteDeferredWork() {
 	}
 }
 
-// forwarded returns the attachment as it is forwarded. Where the switch judges,
-// an address leads to one port, and a packet from it meets the policy of one pod:
+// forwarded returns the attachment as it is forwarded. Where the switch judges, or
+// switches past the host, an address leads to one port, and a packet from it meets the policy of one pod:
 // its newest one's. Two ports with it would be at odds over the same flows.
 func (m *ForwardingManager) forwarded(a *model.Attachment) *model.Attachment {
-	if m.bridge.Mode == pipeline.Steer {
+	if m.bridge.Mode == pipeline.Steer && !m.bridge.Switches() {
 		return a
 	}
 	own := *a

@@ -90,8 +90,16 @@ func TestForwardingMode(t *testing.T) {
 // a while, and the next pod have its address. Two groups of flows that disagree would
 // keep the node from forwarding anything new.
 func TestForwardingOfASharedAddress(t *testing.T) {
+	node := pipeline.Node{GatewayPort: 2, TunnelPort: 1, GatewayMAC: make([]byte, 6)}
+	full, offload := node, node
+	full.Mode, offload.Offload = pipeline.Full, true
+	t.Run("full", func(t *testing.T) { sharedAddress(t, full) })
+	t.Run("offload", func(t *testing.T) { sharedAddress(t, offload) })
+}
+
+func sharedAddress(t *testing.T, node pipeline.Node) {
 	flows := flowGroups{}
-	m := NewForwardingManager("n1", pipeline.Node{GatewayPort: 2, TunnelPort: 1, GatewayMAC: make([]byte, 6), Userspace: true, Mode: pipeline.Full}, flows)
+	m := NewForwardingManager("n1", node, flows)
 	m.OnUpdate(model.NodeUpdate{Node: &model.Node{Name: "n1", PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.10.0.0/24"), netip.MustParsePrefix("fd00:10:10::/64")}}})
 	shared := []netip.Addr{netip.MustParseAddr("10.10.0.2"), netip.MustParseAddr("fd00:10:10::2")}
 	attachment := func(name string, port uint32) *model.Attachment {
@@ -116,6 +124,36 @@ func TestForwardingOfASharedAddress(t *testing.T) {
 	m.CompleteDeferredWork()
 	if !has("old") {
 		t.Error("the old pod does not have its address back")
+	}
+}
+
+// TestOffloadFollowsTheMode: no flow of offload is left where the switch judges, and all come back.
+func TestOffloadFollowsTheMode(t *testing.T) {
+	flows := flowGroups{}
+	node := pipeline.Node{GatewayPort: 2, TunnelPort: 1, GatewayMAC: make([]byte, 6), Offload: true}
+	local, tunnel := NewForwardingManager("n1", node, flows), NewTunnelManager("n1", node, flows)
+	for _, u := range []model.Update{
+		model.NodeUpdate{Node: &model.Node{Name: "n1", PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.10.0.0/24")}}},
+		model.NodeUpdate{Node: &model.Node{
+			Name: "n2", PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.10.1.0/24")}, Addresses: []netip.Addr{netip.MustParseAddr("192.168.77.101")},
+		}},
+		model.AttachmentUpdate{Attachment: &model.Attachment{
+			Pod: model.PodID{Namespace: "x", Name: "a"}, OFPort: 3, MAC: []byte{2, 0, 0, 0, 0, 1}, Addresses: []netip.Addr{netip.MustParseAddr("10.10.0.2")},
+		}},
+	} {
+		local.OnUpdate(u)
+		tunnel.OnUpdate(u)
+	}
+	for _, mode := range []pipeline.Mode{pipeline.Steer, pipeline.Full, pipeline.Steer} {
+		local.SetMode(mode)
+		tunnel.SetMode(mode)
+		local.CompleteDeferredWork()
+		tunnel.CompleteDeferredWork()
+		for _, group := range []string{"base", "pod x/a", "peer n2"} {
+			if has := strings.Contains(flows[group], "table=33") || strings.Contains(flows[group], "goto_table:33"); has != (mode == pipeline.Steer) {
+				t.Errorf("%s: %s has flows of offload: %v", mode, group, has)
+			}
+		}
 	}
 }
 

@@ -28,15 +28,27 @@ func NewTunnelManager(node string, bridge pipeline.Node, flows Flows) *TunnelMan
 	return &TunnelManager{bridge: bridge, node: node, flows: flows, peers: map[string]*model.Node{}, claims: map[netip.Addr][]string{}, dirty: dirty[string]{}}
 }
 
+// SetMode chooses the pipeline, as ForwardingManager.SetMode.
+func (m *TunnelManager) SetMode(mode pipeline.Mode) {
+	if m.bridge.Mode != mode {
+		m.bridge.Mode = mode
+		m.touchAll()
+	}
+}
+
+func (m *TunnelManager) touchAll() {
+	for name := range m.peers {
+		m.dirty.add(name)
+	}
+}
+
 // OnUpdate takes updates of nodes.
 func (m *TunnelManager) OnUpdate(u model.Update) {
 	switch u := u.(type) {
 	case model.NodeUpdate:
 		if u.Node.Name == m.node {
 			m.self = u.Node
-			for name := range m.peers {
-				m.dirty.add(name)
-			}
+			m.touchAll()
 			return
 		}
 		m.replace(u.Node.Name, u.Node)

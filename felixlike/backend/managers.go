@@ -81,9 +81,9 @@ func switchManagers(c Config, store *policyflows.Store, host NFTDriver) (*manage
 // ForwardingManagers returns the managers of the bridge's forwarding flows for the configured
 // backend's enforcement point.
 func ForwardingManagers(c Config, flows managers.Flows) []managers.Manager {
-	forwarding := managers.NewForwardingManager(c.Node, c.Switch.Node, flows)
+	bridge := c.Switch.Node
 	if c.Name == config.OpenFlow {
-		forwarding.SetMode(pipeline.Full)
+		bridge.Mode = pipeline.Full
 	}
-	return []managers.Manager{forwarding, managers.NewTunnelManager(c.Node, c.Switch.Node, flows)}
+	return []managers.Manager{managers.NewForwardingManager(c.Node, bridge, flows), managers.NewTunnelManager(c.Node, bridge, flows)}
 }

@@ -46,6 +46,12 @@ const (
 	Revalidate = "revalidate"
 )
 
+// Values of the setting offload.
+const (
+	OffloadAuto = "auto"
+	OffloadOff  = "off"
+)
+
 // Config are the agent's settings. The keys of the file are the names in the
 // json tags, explained by the help tags; the flags are the same in kebab case, and the environment
 // variables FELIXLIKE_ and the same in upper case with underscores.
@@ -87,6 +93,9 @@ type Config struct {
 	// ExistingConnections is "revalidate" where a change of policy has to end the connections that it denies,
 	// as for the isolation of a pod that was broken into.
 	ExistingConnections string `json:"existingConnections" help:"established connections that a change of policy denies: keep, or revalidate, which ends them"`
+	// Offload is "auto" where packets of established connections are to skip the host. It has no effect under backend
+	// "openflow" and on datapath "netdev". Rules of other programs at FORWARD then see a connection's first packets only.
+	Offload string `json:"offload" help:"packets of established connections that policy has allowed: auto (switched in the bridge, on the kernel's datapath with a netfilter backend), or off (all through the host)"`
 	// RunDir holds the control socket and that of the CNI plugin.
 	RunDir string `json:"runDir" help:"directory of the control socket and the CNI plugin's"`
 	// StateDir keeps the last good versions of manifests over restarts. Change it where /var/lib is not kept over a reboot.
@@ -125,6 +134,7 @@ func Defaults() Config {
 		Masquerade: true,
 
 		ExistingConnections: Keep,
+		Offload:             OffloadOff,
 
 		RunDir:   "/run/felixlike",
 		StateDir: "/var/lib/felixlike",
@@ -160,6 +170,7 @@ func Choices(key string) []string {
 		"tunnel":    {"geneve", "vxlan", "gre"},
 
 		"existingConnections": {Keep, Revalidate},
+		"offload":             {OffloadAuto, OffloadOff},
 
 		"logLevel": {"debug", "info", "warn", "error"},
 	}[key]
@@ -184,6 +195,7 @@ func (c *Config) validate() error {
 		{"datapath", c.Datapath},
 		{"tunnel", c.Tunnel},
 		{"existingConnections", c.ExistingConnections},
+		{"offload", c.Offload},
 		{"logLevel", c.LogLevel},
 	} {
 		all = append(all, CheckChoice(s.key, s.value))

@@ -97,6 +97,18 @@ type Status struct {
 	Repairs Repairs `json:"repairs"`
 	// ExistingConnections says what happens to established connections that policy denies now.
 	ExistingConnections ExistingConnections `json:"existingConnections"`
+	// Offload says whether packets of established connections skip the host.
+	Offload *Offload `json:"offload,omitempty"`
+}
+
+// Offload is the state of the setting offload.
+type Offload struct {
+	// Setting is "auto" or "off".
+	Setting string `json:"setting"`
+	// Active reports that the bridge's flows switch established connections. Why says why they do not,
+	// with the setting "auto".
+	Active bool   `json:"active"`
+	Why    string `json:"why,omitempty"`
 }
 
 // ExistingConnections is the state of the setting existingConnections.

@@ -49,6 +49,8 @@ type Settings struct {
 	Userspace    bool           `json:"userspaceDatapath"`
 	Masquerade   bool           `json:"masquerade"`
 	ServiceCIDRs []netip.Prefix `json:"serviceCIDRs,omitempty"`
+	// Offload reports that a netfilter backend's bridge switches established connections.
+	Offload bool `json:"offload,omitempty"`
 }
 
 // Group is a group with its members.

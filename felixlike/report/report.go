@@ -111,6 +111,9 @@ func (t *text) summary(s control.Status) {
 		fmt.Fprintf(t, "flows in the bridge: %s\n", counts(s.Flows))
 	}
 	t.existing(s.ExistingConnections)
+	if s.Offload != nil {
+		t.offload(*s.Offload)
+	}
 	fmt.Fprintf(t, "writes since start: %s   groups %d\n\n", counts(s.Writes), s.Groups)
 }
 
@@ -130,6 +133,18 @@ func (t *text) existing(e control.ExistingConnections) {
 	if w := e.Last; w != nil {
 		fmt.Fprintf(t, "  last look at %s in %s: %d connections of %d pod addresses looked at, %d denied, %d ended %s\n",
 			w.At.Format(time.TimeOnly), w.Took.Round(time.Millisecond), w.Looked, w.Pods, w.Denied, w.Ended, w.Error)
+	}
+}
+
+// offload prints whether packets of established connections skip the host.
+func (t *text) offload(o control.Offload) {
+	switch {
+	case o.Active:
+		fmt.Fprintln(t, "offload: "+o.Setting+"   the bridge switches established connections")
+	case o.Why != "":
+		fmt.Fprintf(t, "offload: %s   no effect: %s\n", o.Setting, o.Why)
+	default:
+		fmt.Fprintln(t, "offload: "+o.Setting)
 	}
 }
 

@@ -67,6 +67,21 @@ func TestStatusText(t *testing.T) {
 	}
 }
 
+func TestStatusOfOffload(t *testing.T) {
+	for want, o := range map[string]control.Offload{
+		"offload: off\n": {Setting: "off"},
+		"offload: auto   the bridge switches established connections\n": {Setting: "auto", Active: true},
+		"offload: auto   no effect: datapath netdev\n":                  {Setting: "auto", Why: "datapath netdev"},
+	} {
+		s := status()
+		s.Offload = &o
+		var b bytes.Buffer
+		if err := Status(&b, s, terminal.Text); err != nil || !strings.Contains(b.String(), want) {
+			t.Errorf("no %q in:\n%s%v", want, b.String(), err)
+		}
+	}
+}
+
 func TestStatusJSONRoundTrip(t *testing.T) {
 	var b bytes.Buffer
 	if err := Status(&b, status(), Filter{}, terminal.JSON); err != nil {

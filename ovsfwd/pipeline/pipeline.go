@@ -11,6 +11,13 @@
 //	                                     +-> 20 ARP responder, else NORMAL
 //	gateway port -> 0 -> 10 -> 30 -> 70 L3 forwarding -> 72 TTL -> 80 L2 forwarding -> 110 output
 //
+// With Node.Offload, table 30 first looks up the connections of packets to pods. Packets of
+// established connections that netfilter has allowed skip the host:
+//
+//	pod / tunnel, to a pod -> 30 -> 33 conntrack of the host -> 34 established, allowed -> 70 -> 72 -> 80 -> 110
+//	                                 | other                     | other
+//	                                 +---------------------------+-> 110 output = gateway port
+//
 // Full, under the openflow backend: the switch judges, in the tables marked with *. This package does not
 // render their clauses, actions and drops. Table 71 is kept for SNAT.
 //
@@ -58,7 +65,7 @@
 // port known, reg0[19] came by the tunnel with the virtual MAC, reg0[20] denied
 // by a rule, reg0[21] a pod to itself through a Service, reg0[22] must not allow
 // its connection, reg0[23..25] associations of SCTP, reg0[26] there is policy,
-// reg1 output port, reg3 the rule that denies, reg5 and reg6 the rules that allow
+// reg0[27] skips the host, reg1 output port, reg3 the rule that denies, reg5 and reg6 the rules that allow
 // egress and ingress. Connections: mark 0x20 begun by the gateway port; label[0..31]
 // and label[32..63] the rules that allowed ingress and egress, label[64] allowed.
 //
@@ -80,6 +87,7 @@
 //     that are not allowed, and SYNs, lose their state and are judged for themselves.
 //   - 32: SCTP on the userspace datapath, whose conntrack leaves out its ports. The
 //     reference has no such table.
+//   - 33, 34: only with Node.Offload. The connections are those of the host, in zone 0.
 //   - 72: no decrement for packets from the gateway, since the host did it.
 //   - 105: also commits connections that are asked for from the ports of old ones.
 //   - 110: no new connection leaves while flows of policy are missing, for any reason, or
@@ -150,6 +158,8 @@ const (
 	hairpin    uint32 = 1 << 21
 	neverAllow uint32 = 1 << 22
 	judged     uint32 = 1 << 26
+	// switched marks packets of established connections that skip the host.
+	switched uint32 = 1 << 27
 )
 
 // FromGateway reports whether reg0 is that of a packet from the gateway port.
@@ -221,7 +231,15 @@ type Node struct {
 	// OrderedEgress says that a policy of the admin or baseline tier judges egress
 	// here.
 	OrderedEgress bool
+	// Offload has the steering pipeline switch packets of established connections that
+	// netfilter has allowed. It needs the kernel's datapath, whose connection tracking is
+	// that of the host.
+	Offload bool
 }
+
+// Switches reports whether the pipeline switches packets of established connections past
+// the host.
+func (n Node) Switches() bool { return n.Offload && n.Mode == Steer }
 
 // own are the addresses of this node: those of the gateway port, its link-local
 // one among them, then all others.
@@ -250,7 +268,7 @@ func Base(n Node) []openflow.Flow {
 		outputBase(),
 	)
 	if n.Mode == Steer {
-		return append(flows, steerBase(n)...)
+		return slices.Concat(flows, steerBase(n), offloadBase(n))
 	}
 	return slices.Concat(flows,
 		conntrackBase(),
@@ -274,7 +292,7 @@ func Endpoint(n Node, a *model.Attachment) []openflow.Flow {
 	}
 	flows := slices.Concat(classifierEndpoint(a), spoofGuardEndpoint(a), l2ForwardingEndpoint(n, a))
 	if n.Mode == Steer {
-		return flows
+		return append(flows, offloadEndpoint(n, a)...)
 	}
 	return slices.Concat(flows, dnatEndpoint(a), l3ForwardingEndpoint(n, a), associationsEndpoint(n, a))
 }
@@ -285,7 +303,7 @@ func Peer(n Node, p *model.Node) []openflow.Flow {
 	if !p.Address(model.IPv4).IsValid() {
 		return nil
 	}
-	return slices.Concat(classifierPeer(n, p), spoofGuardPeer(n, p), arpResponderPeer(p), l3ForwardingPeer(n, p))
+	return slices.Concat(classifierPeer(n, p), spoofGuardPeer(n, p), arpResponderPeer(p), l3ForwardingPeer(n, p), offloadPeer(n, p))
 }
 
 // outer is the address of a peer's end of the tunnel.

@@ -72,6 +72,13 @@ func fullNode() Node {
 	return n
 }
 
+// offloadNode is the steering pipeline that switches established connections.
+func offloadNode() Node {
+	n := testNode()
+	n.Offload = true
+	return n
+}
+
 func all(n Node) []openflow.Flow {
 	flows := Base(n)
 	for _, a := range testPods() {
@@ -92,7 +99,7 @@ func TestGolden(t *testing.T) {
 	admin := fullNode()
 	admin.AdminIngress, admin.OrderedEgress = true, true
 	for path, n := range map[string]Node{
-		"testdata/pipeline.txtar": testNode(), "testdata/full.txtar": fullNode(), "testdata/full-admin.txtar": admin,
+		"testdata/pipeline.txtar": testNode(), "testdata/offload.txtar": offloadNode(), "testdata/full.txtar": fullNode(), "testdata/full-admin.txtar": admin,
 	} {
 		pods := testPods()
 		got := &txtar.Archive{
@@ -134,7 +141,7 @@ func TestNothingWithoutPortOrAddress(t *testing.T) {
 
 func TestFlowsAreDistinct(t *testing.T) {
 	seen := map[string]string{}
-	for _, n := range []Node{testNode(), fullNode()} {
+	for _, n := range []Node{testNode(), offloadNode(), fullNode()} {
 		clear(seen)
 		for _, f := range all(n) {
 			match, _, _ := strings.Cut(f.String(), " ")
@@ -212,7 +219,7 @@ func TestFlowsInstall(t *testing.T) {
 	b := ovstest.NewBridge(t)
 	admin := fullNode()
 	admin.AdminIngress, admin.OrderedEgress = true, true
-	for _, n := range []Node{testNode(), fullNode(), admin} {
+	for _, n := range []Node{testNode(), offloadNode(), fullNode(), admin} {
 		b.Run("ovs-ofctl", "-O", "OpenFlow15", "del-flows", "unix:"+b.Management())
 		install(t, b, all(n))
 		var want []string

@@ -7,6 +7,8 @@ package pipeline
 //	table=30,priority=200,ip actions=set_field:GWMAC->eth_dst,set_field:GATEWAY->reg1,
 //	    set_field:0x10000/0x10000->reg0,goto_table:110                                   (and ipv6)
 //	table=30,priority=0 actions=drop
+//
+// Offload adds flows for packets to pods: see table033_offload.go.
 
 import (
 	"slices"
@@ -25,12 +27,17 @@ func steerBase(n Node) []openflow.Flow {
 			},
 			openflow.Flow{
 				Table: TableConntrack, Priority: priorityNormal, Match: m,
-				Actions: slices.Concat(
-					[]openflow.Action{openflow.SetMAC(openflow.EthDst, n.GatewayMAC)},
-					setOutput(n.GatewayPort),
-					jump(TableOutput),
-				),
+				Actions: toHost(n),
 			})
 	}
 	return flows
+}
+
+// toHost sends a packet to the host, to be judged there.
+func toHost(n Node) []openflow.Action {
+	return slices.Concat(
+		[]openflow.Action{openflow.SetMAC(openflow.EthDst, n.GatewayMAC)},
+		setOutput(n.GatewayPort),
+		jump(TableOutput),
+	)
 }

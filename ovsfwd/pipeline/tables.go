@@ -14,7 +14,10 @@ const (
 	TableConntrack      uint8 = 30
 	TableConntrackState uint8 = 31
 	// TableAssociations has the learned flows and no others.
-	TableAssociations   uint8 = 32
+	TableAssociations uint8 = 32
+	// TableHostConntrack and TableHostState are for established connections past the host.
+	TableHostConntrack  uint8 = 33
+	TableHostState      uint8 = 34
 	TableDNAT           uint8 = 40
 	TableAdminEgress    uint8 = 45
 	TableEgress         uint8 = 50
@@ -55,6 +58,8 @@ func Tables() []Table {
 		{TableConntrack, "connection tracking, or to the gateway", "conntrack", neither},
 		{TableConntrackState, "state of the connection", "state", neither},
 		{TableAssociations, "SCTP associations", "", neither},
+		{TableHostConntrack, "connections of the host", "host's connections", neither},
+		{TableHostState, "established past the host", "past the host", neither},
 		{TableDNAT, "services", "Services, own node", neither},
 		{TableAdminEgress, "admin tier, egress", "", model.Egress},
 		{TableEgress, "NetworkPolicies, egress", "", model.Egress},

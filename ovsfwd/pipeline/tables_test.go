@@ -7,7 +7,7 @@ func TestEveryTableHasAName(t *testing.T) {
 	used := map[uint8]bool{}
 	admin := fullNode()
 	admin.AdminIngress, admin.OrderedEgress = true, true
-	for _, n := range []Node{testNode(), fullNode(), admin} {
+	for _, n := range []Node{testNode(), offloadNode(), fullNode(), admin} {
 		for _, f := range all(n) {
 			used[f.Table] = true
 		}

@@ -27,6 +27,8 @@ import (
 const (
 	// datapathEnv is the datapath of labs that ask for none, netdev if it is empty.
 	datapathEnv = "FLX_TEST_DATAPATH"
+	// offloadEnv is the setting offload of labs that name none.
+	offloadEnv = "FLX_TEST_OFFLOAD"
 	// binariesEnv is a folder with felixctl and the agent, built already.
 	binariesEnv = "FLX_TEST_BINARIES"
 )
@@ -112,6 +114,9 @@ func newLabWith(t *testing.T, config lab.Config) *lab.Lab {
 	}
 	if config.Datapath == "" {
 		config.Datapath = os.Getenv(datapathEnv)
+	}
+	if config.Offload == "" {
+		config.Offload = os.Getenv(offloadEnv)
 	}
 	if os.Getenv(binariesEnv) != "" && config.SyncTimeout == 0 {
 		config.SyncTimeout = emulatedSync

@@ -36,6 +36,9 @@ type output struct {
 // resubmits).
 const maxLookups = 4096
 
+// hops is the time to live of a packet that its sender has just sent.
+const hops = 64
+
 // newFields returns the fields of a packet that comes in by a port.
 func newFields(p Packet, port uint32, ethSrc, ethDst []byte) fields {
 	var f fields
@@ -43,6 +46,7 @@ func newFields(p Packet, port uint32, ethSrc, ethDst []byte) fields {
 	number(openflow.InPort, uint64(port))
 	f[openflow.EthSrc], f[openflow.EthDst] = flowtext.WordOf(ethSrc), flowtext.WordOf(ethDst)
 	number(openflow.IPProto, uint64(p.Protocol))
+	number(openflow.IPTTL, hops)
 	src, dst := openflow.IPv4Src, openflow.IPv4Dst
 	number(openflow.EthType, 0x0800)
 	if p.Family() == model.IPv6 {
@@ -226,6 +230,9 @@ func rejects(f *flowtext.Flow) bool {
 
 func ctEffect(a flowtext.CT) string {
 	text := "connection looked up"
+	if a.NAT {
+		text = "translated as its connection is"
+	}
 	if a.Commit {
 		text = "connection committed"
 	}

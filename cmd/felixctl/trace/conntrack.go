@@ -6,6 +6,7 @@ import (
 	"github.com/felixlike/felixlike/ovsfwd/flowtext"
 	"github.com/felixlike/felixlike/ovsfwd/openflow"
 	"github.com/felixlike/felixlike/ovsfwd/pipeline"
+	"github.com/felixlike/felixlike/rules"
 )
 
 // tuple identifies a connection.
@@ -102,7 +103,18 @@ func (t *tracker) track(a flowtext.CT, f *fields) {
 	f[openflow.CTMark], f[openflow.CTLabel] = flowtext.Word{}, flowtext.Word{}
 	if t.current != nil {
 		f[openflow.CTMark], f[openflow.CTLabel] = t.current.mark, t.current.label
+		if a.Zone == 0 { // that of the host
+			f[openflow.CTMark], f[openflow.CTLabel] = t.current.hostMark(), flowtext.Word{}
+		}
 	}
+}
+
+// hostMark is the mark of the connection in the host's zone.
+func (k *known) hostMark() flowtext.Word {
+	if k.label.Hi&pipeline.AllowedLabel().Hi == 0 {
+		return flowtext.Word{}
+	}
+	return flowtext.Word{Lo: uint64(rules.MarkAllowed)}
 }
 
 // find looks a connection up.

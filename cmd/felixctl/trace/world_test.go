@@ -34,6 +34,12 @@ func sitesOf(t testing.TB, c *oracle.Cluster, backend string) []*Site {
 
 func siteOf(t testing.TB, c *oracle.Cluster, backend, node string) *Site {
 	t.Helper()
+	return siteWith(t, c, node, &control.Model{Node: node, Backend: backend, Settings: control.Settings{Bridge: "br-int", Masquerade: true}})
+}
+
+// siteWith renders a node with the settings of a model.
+func siteWith(t testing.TB, c *oracle.Cluster, node string, m *control.Model) *Site {
+	t.Helper()
 	e := policy.New(node)
 	for _, n := range c.Nodes {
 		e.SetNode(n)
@@ -50,7 +56,6 @@ func siteOf(t testing.TB, c *oracle.Cluster, backend, node string) *Site {
 	for _, o := range c.Antrea.All() {
 		e.SetAntrea(o)
 	}
-	m := &control.Model{Node: node, Backend: backend, Settings: control.Settings{Bridge: "br-int", Masquerade: true}}
 	// One node reports denied packets; the verdicts are the same.
 	m.DenialsReported = node == c.Nodes[0].Name
 	s := &Site{
@@ -79,7 +84,7 @@ func siteOf(t testing.TB, c *oracle.Cluster, backend, node string) *Site {
 	self := s.node()
 	m.HostAddresses = append(slices.Clone(self.Addresses), self.Gateway(model.IPv4), self.Gateway(model.IPv6))
 	s.HostAddresses = m.HostAddresses
-	state, err := wanted.Of(m, backend)
+	state, err := wanted.Of(m, m.Backend)
 	if err != nil {
 		t.Fatal(err)
 	}

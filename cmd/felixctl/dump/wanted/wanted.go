@@ -28,7 +28,7 @@ func Of(m *control.Model, name string) (*dump.State, error) {
 		Name: name, Node: m.Node, Masquerade: m.Settings.Masquerade,
 		Switch: backend.Switch{Node: pipeline.Node{
 			GatewayPort: ovsdb.GatewayOFPort, TunnelPort: ovsdb.TunnelOFPort, GatewayMAC: ovsdb.GatewayMAC(m.Node),
-			Userspace: m.Settings.Userspace, ServiceCIDRs: m.Settings.ServiceCIDRs,
+			Userspace: m.Settings.Userspace, ServiceCIDRs: m.Settings.ServiceCIDRs, Offload: m.Settings.Offload,
 		}},
 	}
 	updates := m.Updates()

@@ -1,0 +1,122 @@
+package pipeline
+
+// Tables 33 and 34, offload: packets of established connections that netfilter has allowed
+// skip the host. All other packets go to the host as without offload.
+//
+//	table=30,priority=205,ip,nw_dst=IP actions=goto_table:33                                   (and ipv6, as all here)
+//	table=30,priority=205,ip,reg0=0x2/0xffff,nw_dst=PEER'S PODS actions=goto_table:33
+//	table=33,priority=220,ip,nw_frag=yes actions=TO HOST
+//	table=33,priority=220,ip,nw_ttl=1 actions=TO HOST
+//	table=33,priority=210,tcp,tcp_flags=+syn-ack actions=TO HOST
+//	table=33,priority=200,tcp actions=ct(table=34)                                             (and udp, sctp)
+//	table=33,priority=0 actions=TO HOST
+//	table=34,priority=200,ct_state=-new+est-rel-inv+trk,ct_mark=ALLOWED/ALLOWED,ip actions=
+//	    set_field:0x8000000/0x8000000->reg0,ct(table=70,nat)
+//	table=34,priority=0 actions=TO HOST
+//	table=70,priority=210,ip,reg0=0x8000000/0x8000000,nw_dst=IP actions=set_field:GWMAC->eth_src,set_field:MAC->eth_dst,goto_table:72
+//	table=70,priority=100,ip,reg0=0x8000000/0x8000000 actions=drop
+//
+// TO HOST is set_field:GWMAC->eth_dst,set_field:GATEWAY->reg1,set_field:0x10000/0x10000->reg0,goto_table:110.
+// IP and MAC are those of a local pod. ALLOWED is rules.MarkAllowed. The host sets it and
+// takes it back; no flow of the bridge does. The pod's port has no way to it.
+//
+// On the kernel's datapath, zone 0 is the host's own connection tracking. The bridge's lookup
+// keeps its TCP state, sequence numbers and timeouts up to date. The host drops the state that
+// comes with a packet through the gateway port, and looks it up again.
+//
+// The first lookup does not translate. So a packet that goes to the host is as its sender wrote
+// it. The second one finds the connection in the packet, and does not track it again (Linux,
+// net/openvswitch/conntrack.c, skb_nfct_cached). It translates packets from a pod behind a
+// Service to the Service's client. Packets from the client to the Service's address go to the
+// host, because the bridge does not know whether the endpoint is a pod.
+//
+// The host gets what it alone does right: fragments, which the lookup would reassemble; the last
+// hop, which it answers; a segment that asks for a connection, which it judges; ICMP, because
+// translation of an error would change its quotation too.
+//
+// Packets from the tunnel to a peer's pods go to the host: a port sends nothing back by itself.
+// After translation, a destination that is no pod is dropped: no rule of kube-proxy leads there.
+
+import (
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/ovsfwd/openflow"
+	"github.com/felixlike/felixlike/rules"
+)
+
+const (
+	// priorityOffload is below that of packets from the gateway port, above that of the rest.
+	priorityOffload uint16 = 205
+	// priorityHostOnly is for packets of any protocol.
+	priorityHostOnly uint16 = 220
+)
+
+// offloadProtocols are the protocols whose packets are looked up.
+func offloadProtocols() []model.Protocol {
+	return []model.Protocol{model.TCP, model.UDP, model.SCTP}
+}
+
+func offloadBase(n Node) []openflow.Flow {
+	if !n.Switches() {
+		return nil
+	}
+	var flows []openflow.Flow
+	add := func(table uint8, priority uint16, m openflow.Match, actions []openflow.Action) {
+		flows = append(flows, openflow.Flow{Table: table, Priority: priority, Match: m, Actions: actions})
+	}
+	allowed := []openflow.Action{
+		openflow.SetBits(openflow.Reg0, switched, switched),
+		openflow.CT(openflow.CTSpec{NAT: true, Table: TableL3Forwarding}),
+	}
+	for _, ip := range ipFamilies() {
+		add(TableHostConntrack, priorityHostOnly, ip.Fragment(), toHost(n))
+		add(TableHostConntrack, priorityHostOnly, ip.TTL(1), toHost(n))
+		add(TableHostConntrack, priorityHigh, asks(ip), toHost(n))
+		for _, p := range offloadProtocols() {
+			add(TableHostConntrack, priorityNormal, ip.Protocol(p), []openflow.Action{openflow.CT(openflow.CTSpec{Table: TableHostState})})
+		}
+		known := ip.CTState(openflow.CTEst|openflow.CTTrk, openflow.CTNew|openflow.CTRel|openflow.CTInv)
+		add(TableHostState, priorityNormal, known.CTMark(rules.MarkAllowed, rules.MarkAllowed), allowed)
+		add(TableL3Forwarding, priorityOutside, ip.Bits(openflow.Reg0, switched, switched), nil)
+	}
+	add(TableHostConntrack, priorityDefault, openflow.Any(), toHost(n))
+	add(TableHostState, priorityDefault, openflow.Any(), toHost(n))
+	return flows
+}
+
+func offloadEndpoint(n Node, a *model.Attachment) []openflow.Flow {
+	if !n.Switches() {
+		return nil
+	}
+	var flows []openflow.Flow
+	for _, addr := range a.Addresses {
+		m := to(single(addr))
+		flows = append(flows,
+			openflow.Flow{Table: TableConntrack, Priority: priorityOffload, Match: m, Actions: jump(TableHostConntrack)},
+			openflow.Flow{
+				Table: TableL3Forwarding, Priority: priorityHigh, Match: m.Bits(openflow.Reg0, switched, switched),
+				Actions: []openflow.Action{
+					openflow.SetMAC(openflow.EthSrc, n.GatewayMAC),
+					openflow.SetMAC(openflow.EthDst, a.MAC),
+					openflow.GotoTable(TableTTL),
+				},
+			})
+	}
+	return flows
+}
+
+// offloadPeer makes the flows for packets of pods to a peer's pods. Packets to the peer's own
+// addresses go to the host: another node's object may claim one.
+func offloadPeer(n Node, p *model.Node) []openflow.Flow {
+	if !n.Switches() {
+		return nil
+	}
+	var flows []openflow.Flow
+	for _, prefix := range p.PodCIDRs {
+		flows = append(flows, openflow.Flow{
+			Table: TableConntrack, Priority: priorityOffload,
+			Match:   to(prefix).Bits(openflow.Reg0, sourcePod, sourceMask),
+			Actions: jump(TableHostConntrack),
+		})
+	}
+	return flows
+}
