@@ -1,6 +1,7 @@
 package model
 
 import (
+	"bytes"
 	"cmp"
 	"fmt"
 	"iter"
@@ -376,6 +377,8 @@ const (
 	// Loops are single addresses, each looked up as source and destination of one packet. No policy has such
 	// a group: they match a pod that reaches itself through a Service.
 	Loops
+	// Senders are prefixes, each with the MAC address that packets from there have. No policy has such a group.
+	Senders
 )
 
 // String returns the kind's name.
@@ -389,12 +392,14 @@ func (k GroupKind) String() string {
 		return "address-ports"
 	case Loops:
 		return "loops"
+	case Senders:
+		return "senders"
 	}
 	return fmt.Sprintf("kind(%d)", uint8(k))
 }
 
 // Member is one member of a group. Prefix is always masked; it is a single
-// address (/32 or /128) unless the kind is Networks. Protocol and Port are
+// address (/32 or /128) unless the kind is Networks or Senders. Protocol and Port are
 // zero unless the kind is AddressPorts.
 type Member struct {
 	Prefix   netip.Prefix `json:"prefix"`
@@ -406,6 +411,8 @@ type Member struct {
 	// Last makes the member the range from the address of Prefix, which is a single
 	// one, to Last. Only interval sets of nftables have such members.
 	Last netip.Addr `json:"last,omitzero"`
+	// MAC is zero unless the kind is Senders.
+	MAC MAC `json:"mac,omitzero"`
 }
 
 // RangeMember returns the member for a range of addresses: a prefix if it is one.
@@ -435,8 +442,8 @@ func AddressMember(a netip.Addr) Member {
 // Family returns the family of the member's prefix.
 func (m Member) Family() Family { return FamilyOf(m.Prefix.Addr()) }
 
-// Compare orders members by address, prefix length, protocol, port, and then
-// exceptions behind others.
+// Compare orders members by address, prefix length, protocol, port, then exceptions
+// behind others, and then by the end of the range and the MAC address.
 func (m Member) Compare(o Member) int {
 	if c := m.Prefix.Addr().Compare(o.Prefix.Addr()); c != 0 {
 		return c
@@ -456,7 +463,10 @@ func (m Member) Compare(o Member) int {
 		}
 		return -1
 	}
-	return m.Last.Compare(o.Last)
+	if c := m.Last.Compare(o.Last); c != 0 {
+		return c
+	}
+	return bytes.Compare(m.MAC[:], o.MAC[:])
 }
 
 // String returns the address, the prefix, the range "first-last" or
@@ -471,6 +481,9 @@ func (m Member) String() string {
 	}
 	if m.Last.IsValid() {
 		s += "-" + m.Last.String()
+	}
+	if m.MAC != (MAC{}) {
+		s += " by " + m.MAC.String()
 	}
 	if m.Except {
 		s += " nomatch"

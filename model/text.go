@@ -25,7 +25,7 @@ func (k GroupKind) MarshalText() ([]byte, error) { return []byte(k.String()), ni
 
 // UnmarshalText reads a kind's name.
 func (k *GroupKind) UnmarshalText(b []byte) error {
-	return named(k, b, "kind", Addresses, Networks, AddressPorts, Loops)
+	return named(k, b, "kind", Addresses, Networks, AddressPorts, Loops, Senders)
 }
 
 // named finds the value that has the name.

@@ -48,7 +48,15 @@ type AttachmentRemove struct {
 
 // HostAddressesUpdate has this node's own addresses, of all interfaces: sorted, without loopback and
 // link-local ones.
-type HostAddressesUpdate struct{ Addresses []netip.Addr }
+type HostAddressesUpdate struct {
+	Addresses []netip.Addr
+	// Subnets are the same addresses with the length of their prefixes, sorted. They are empty if nothing
+	// depends on them (TrafficMode Encap).
+	Subnets []netip.Prefix
+}
+
+// HopsUpdate has the neighbours that lead to routed peers, sorted by address: all that are known.
+type HopsUpdate struct{ Hops []Hop }
 
 // ServiceCIDRsUpdate says which prefixes the addresses of Services are from:
 // sorted, all of them.
@@ -71,6 +79,7 @@ func (NodeRemove) isUpdate()          {}
 func (AttachmentUpdate) isUpdate()    {}
 func (AttachmentRemove) isUpdate()    {}
 func (HostAddressesUpdate) isUpdate() {}
+func (HopsUpdate) isUpdate()          {}
 func (ServiceCIDRsUpdate) isUpdate()  {}
 func (DenialsUpdate) isUpdate()       {}
 func (LogsUpdate) isUpdate()          {}
