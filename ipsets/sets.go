@@ -20,6 +20,7 @@ import (
 //	Networks      nft ipv4_addr, interval    ipset hash:net
 //	AddressPorts  nft ipv4_addr . inet_proto . inet_service   ipset hash:ip,port
 //	Loops         nft ipv4_addr . ipv4_addr
+//	Senders       nft ether_addr . ipv4_addr, interval
 type Set struct {
 	Name   string
 	Kind   model.GroupKind

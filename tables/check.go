@@ -71,6 +71,8 @@ func (r Rule) Family() model.Family {
 			return model.FamilyOf(m.Prefix.Addr())
 		case MatchLoop:
 			return m.Family
+		case MatchSender:
+			return m.Family
 		}
 	}
 	switch a := r.Action.(type) {
@@ -136,6 +138,8 @@ func (c *checker) match(m Match) error {
 	case MatchLocal:
 		return checkSide(m.Side)
 	case MatchLoop:
+		return c.bind(m.Family)
+	case MatchSender:
 		return c.bind(m.Family)
 	case MatchConnOriginal, MatchConnDNAT, MatchForwarded:
 		return nil

@@ -95,6 +95,8 @@ func SetOf(m Match) string {
 		return m.Set
 	case MatchLoop:
 		return m.Set
+	case MatchSender:
+		return m.Set
 	}
 	return ""
 }

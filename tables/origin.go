@@ -33,17 +33,26 @@ type MatchLoop struct {
 	Set    string
 }
 
+// MatchSender matches packets of Ethernet whose MAC address and source address are a member of a set of the
+// kind Senders. It is for the hook prerouting.
+type MatchSender struct {
+	Family model.Family
+	Set    string
+}
+
 func (MatchLocal) isMatch()      {}
 func (MatchForwarded) isMatch()  {}
 func (MatchConnSource) isMatch() {}
 func (MatchConnDNAT) isMatch()   {}
 func (MatchLoop) isMatch()       {}
+func (MatchSender) isMatch()     {}
 
 func (m MatchLocal) String() string      { return text(m) }
 func (m MatchForwarded) String() string  { return text(m) }
 func (m MatchConnSource) String() string { return text(m) }
 func (m MatchConnDNAT) String() string   { return text(m) }
 func (m MatchLoop) String() string       { return text(m) }
+func (m MatchSender) String() string     { return text(m) }
 
 func (m MatchLocal) appendTo(b []byte) []byte {
 	b = append(append(b, m.Side.String()...), ' ')
@@ -65,4 +74,9 @@ func (MatchConnDNAT) appendTo(b []byte) []byte { return append(b, "ct dnat"...) 
 func (m MatchLoop) appendTo(b []byte) []byte {
 	b = append(append(b, "ip"...), m.Family.String()...)
 	return append(append(b, " src,dst @"...), m.Set...)
+}
+
+func (m MatchSender) appendTo(b []byte) []byte {
+	b = append(append(b, "ip"...), m.Family.String()...)
+	return append(append(b, " mac,src @"...), m.Set...)
 }

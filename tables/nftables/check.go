@@ -52,7 +52,7 @@ func checkShape(sh kernel.Shape) error {
 		return err
 	}
 	switch sh.Kind {
-	case model.Addresses, model.Networks, model.AddressPorts, model.Loops:
+	case model.Addresses, model.Networks, model.AddressPorts, model.Loops, model.Senders:
 		return nil
 	}
 	return fmt.Errorf("unknown kind %s", sh.Kind)
@@ -79,8 +79,10 @@ func (s *set) checkMember(m model.Member) error {
 		return errors.New("an interval set takes no exceptions")
 	case m.Last.IsValid() && (s.shape.Kind != model.Networks || !m.Prefix.IsSingleIP() || !m.Range().IsValid()):
 		return errors.New("not a range of addresses")
-	case s.shape.Kind != model.Networks && !m.Prefix.IsSingleIP():
+	case s.shape.Kind != model.Networks && s.shape.Kind != model.Senders && !m.Prefix.IsSingleIP():
 		return fmt.Errorf("a set of %s takes single addresses only", s.shape.Kind)
+	case (m.MAC != model.MAC{}) != (s.shape.Kind == model.Senders):
+		return errors.New("a MAC address belongs to the members of a set of senders, and to no others")
 	case s.shape.Kind == model.AddressPorts && m.Protocol == model.AnyProtocol:
 		return errors.New("a protocol is needed")
 	case s.shape.Kind != model.AddressPorts && (m.Protocol != model.AnyProtocol || m.Port != 0):

@@ -82,6 +82,8 @@ func (v *validator) validateRule(c *tables.Chain, r tables.Rule) error {
 			err = v.checkSet(m.Set, m.Family, model.AddressPorts)
 		case tables.MatchLoop:
 			err = v.checkSet(m.Set, m.Family, model.Loops)
+		case tables.MatchSender:
+			err = v.checkSet(m.Set, m.Family, model.Senders)
 		}
 		if err != nil {
 			return err

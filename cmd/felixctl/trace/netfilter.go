@@ -274,7 +274,7 @@ func (w *netfilter) match(m tables.Match) (sets []Membership, because string, er
 	p := w.packet
 	ok := false
 	switch m := m.(type) {
-	case tables.MatchSet, tables.MatchPortSet, tables.MatchLoop:
+	case tables.MatchSet, tables.MatchPortSet, tables.MatchLoop, tables.MatchSender:
 		return w.lookup(m)
 	case tables.MatchProtocol:
 		ok = (p.transport() == m.Protocol) != m.Negated

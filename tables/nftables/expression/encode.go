@@ -91,6 +91,8 @@ func (e *encoder) match(m tables.Match) error {
 		e.compareNumber(true, 0)
 	case tables.MatchLoop:
 		e.loop(m)
+	case tables.MatchSender:
+		e.sender(m)
 	case tables.MatchConnOriginal:
 		e.conn(unix.NFT_CT_DIRECTION)
 		e.compare(unix.NFT_CMP_EQ, ipCTDirOriginal)

@@ -1,6 +1,8 @@
 package expression
 
 import (
+	"encoding/binary"
+
 	"golang.org/x/sys/unix"
 
 	"github.com/felixlike/felixlike/model"
@@ -75,4 +77,34 @@ func (m *Message) sourceNAT(f model.Family) {
 	m.Uint32(unix.NFTA_NAT_REG_ADDR_MAX, reg1)
 	m.Uint32(unix.NFTA_NAT_FLAGS, natRangeMapIPs)
 	m.endExpression(element, data)
+}
+
+// The numbers of Ethernet (linux/if_arp.h, linux/if_ether.h), and the places of its header's fields.
+const (
+	typeEthernet = 1
+
+	etherIPv4 = 0x0800
+	etherIPv6 = 0x86dd
+
+	etherSourceOffset, etherSourceSize = 6, 6
+	etherTypeOffset                    = 12
+)
+
+// sender looks the MAC address and the source address up, which lie in consecutive registers. It binds the
+// rule to the family as nft does behind a match on the Ethernet header.
+func (e *encoder) sender(m tables.MatchSender) {
+	e.meta(unix.NFT_META_IIFTYPE, reg1)
+	e.compare(unix.NFT_CMP_EQ, binary.NativeEndian.AppendUint16(nil, typeEthernet)...)
+	if e.family != m.Family {
+		e.family = m.Family
+		kind := uint16(etherIPv4)
+		if m.Family == model.IPv6 {
+			kind = etherIPv6
+		}
+		e.payload(unix.NFT_PAYLOAD_LL_HEADER, etherTypeOffset, 2, reg1)
+		e.compare(unix.NFT_CMP_EQ, binary.BigEndian.AppendUint16(nil, kind)...)
+	}
+	e.payload(unix.NFT_PAYLOAD_LL_HEADER, etherSourceOffset, etherSourceSize, reg1)
+	e.payload(unix.NFT_PAYLOAD_NETWORK_HEADER, addressOffset(m.Family, tables.Source), uint32(AddressSize(m.Family)), reg32+2)
+	e.lookup(m.Set, false)
 }

@@ -18,10 +18,13 @@ import (
 // element is an element as the kernel holds it.
 type element struct {
 	// The key is the first size bytes of buffer, which is as long as our longest key.
-	buffer  [keySize]byte
-	size    int
-	end     bool // of an interval
-	verdict tables.Action
+	buffer [keySize]byte
+	size   int
+	// last is the last key of a range of concatenations, which only Senders have.
+	last     [macSize + 16]byte
+	lastSize int
+	end      bool // of an interval
+	verdict  tables.Action
 	// odd reports that the element has a property that our elements never have.
 	odd bool
 }
@@ -41,7 +44,10 @@ func decodeMembers(sh Shape, elements []element) (map[model.Member]tables.Action
 	for i := range elements {
 		e := &elements[i]
 		m, ok := decodeKey(sh, e.key())
-		if !ok || e.odd || e.end || (e.verdict != nil) != sh.Verdicts {
+		if sh.Kind == model.Senders {
+			m, ok = decodeSender(sh, e.key(), e.last[:e.lastSize])
+		}
+		if !ok || e.odd || e.end || (e.lastSize != 0) != (sh.Kind == model.Senders) || (e.verdict != nil) != sh.Verdicts {
 			return nil, false
 		}
 		out[m] = e.verdict
@@ -67,6 +73,18 @@ func decodeKey(sh Shape, k []byte) (model.Member, bool) {
 	return model.AddressMember(addressOf(k)), true
 }
 
+// decodeSender returns the member for a range of concatenations: one MAC address, and the addresses of a
+// prefix.
+func decodeSender(sh Shape, first, last []byte) (m model.Member, ok bool) {
+	size := macSize + expression.AddressSize(sh.Family)
+	if len(first) != size || len(last) != size || !bytes.Equal(first[:macSize], last[:macSize]) {
+		return m, false
+	}
+	m.Prefix, ok = netipx.IPRangeFrom(addressOf(first[macSize:]), addressOf(last[macSize:])).Prefix()
+	m.MAC = model.MAC(first[:len(m.MAC)])
+	return m, ok && m.MAC != (model.MAC{})
+}
+
 // decodeIntervals pairs boundaries to prefixes and ranges.
 func decodeIntervals(sh Shape, elements []element) (map[model.Member]tables.Action, bool) {
 	order := make([]*element, len(elements))
@@ -82,7 +100,7 @@ func decodeIntervals(sh Shape, elements []element) (map[model.Member]tables.Acti
 	out := make(map[model.Member]tables.Action, len(elements)/2)
 	var start netip.Addr
 	for _, e := range order {
-		if e.odd || e.size != expression.AddressSize(sh.Family) || e.end != start.IsValid() {
+		if e.odd || e.lastSize != 0 || e.size != expression.AddressSize(sh.Family) || e.end != start.IsValid() {
 			return nil, false
 		}
 		a := addressOf(e.key())

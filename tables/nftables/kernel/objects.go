@@ -99,6 +99,12 @@ func (sh Shape) Noun() string {
 // kernelType is the type of a set in the kernel's terms.
 type kernelType struct{ flags, key, keyLength, data uint32 }
 
+// macSize is the length of a MAC address in a key, in whole registers of 4 bytes.
+const macSize = 8
+
+// setConcat is NFT_SET_CONCAT: an interval set of concatenations (Linux 5.6).
+const setConcat = 0x80
+
 // kernelType returns the type of sets of this shape. The numbers of data types
 // are an agreement among the programs of user space; the kernel only keeps
 // them.
@@ -118,6 +124,11 @@ func (sh Shape) kernelType() kernelType {
 	if sh.Kind == model.Loops {
 		t.key = t.key<<nft.SetConcatTypeBits | t.key
 		t.keyLength *= 2
+	}
+	if sh.Kind == model.Senders {
+		t.flags = unix.NFT_SET_INTERVAL | setConcat
+		t.key |= nft.TypeEtherAddr.GetNFTMagic() << nft.SetConcatTypeBits
+		t.keyLength += macSize
 	}
 	if sh.Verdicts {
 		t.flags |= unix.NFT_SET_MAP

@@ -187,9 +187,32 @@ func (o *Op) encodeSet(m *expression.Message, id uint32) {
 		m.Uint32(unix.NFTA_SET_DATA_TYPE, t.data)
 		m.Uint32(unix.NFTA_SET_DATA_LEN, 0)
 	}
+	if o.Shape.Kind == model.Senders {
+		writeFields(m, etherSize, uint32(expression.AddressSize(o.Shape.Family)))
+	}
 	// For nft's listing only: the order of bytes in keys, as a number of 4.
 	const bigEndian = 2
 	m.Data(unix.NFTA_SET_USERDATA, []byte{byte(userdata.NFTNL_UDATA_SET_KEYBYTEORDER), 4, bigEndian, 0, 0, 0})
+}
+
+// The attributes of a description of a concatenation, and the bytes of a MAC address.
+const (
+	setDescConcat = 2 // NFTA_SET_DESC_CONCAT
+	setFieldLen   = 1 // NFTA_SET_FIELD_LEN
+	etherSize     = 6
+)
+
+// writeFields writes the lengths of the parts of a concatenation, by which the kernel finds ranges of them.
+func writeFields(m *expression.Message, lengths ...uint32) {
+	description := m.Nest(unix.NFTA_SET_DESC)
+	concat := m.Nest(setDescConcat)
+	for _, n := range lengths {
+		field := m.Nest(unix.NFTA_LIST_ELEM)
+		m.Uint32(setFieldLen, n)
+		m.Close(field)
+	}
+	m.Close(concat)
+	m.Close(description)
 }
 
 // encodeChain writes the name and the hook of a chain.
@@ -233,7 +256,12 @@ func (o *Op) encodeMembers(m *expression.Message) error {
 	sh := o.Shape
 	for _, c := range o.Changes {
 		element := m.Nest(unix.NFTA_LIST_ELEM)
-		writeKey(m, sh, c.Member)
+		writeKey(m, unix.NFTA_SET_ELEM_KEY, sh, c.Member)
+		if sh.Kind == model.Senders {
+			last := c.Member
+			last.Prefix = model.AddressMember(c.Member.Range().To()).Prefix
+			writeKey(m, setElementKeyEnd, sh, last)
+		}
 		// The key identifies a deleted element.
 		if sh.Verdicts && o.Kind == AddMembers {
 			if err := m.VerdictData(unix.NFTA_SET_ELEM_DATA, c.Verdict); err != nil {
@@ -247,7 +275,7 @@ func (o *Op) encodeMembers(m *expression.Message) error {
 		if end := c.Member.Range().To().Next(); end.IsValid() {
 			element := m.Nest(unix.NFTA_LIST_ELEM)
 			m.Uint32(unix.NFTA_SET_ELEM_FLAGS, unix.NFT_SET_ELEM_INTERVAL_END)
-			writeKey(m, sh, model.AddressMember(end))
+			writeKey(m, unix.NFTA_SET_ELEM_KEY, sh, model.AddressMember(end))
 			m.Close(element)
 		}
 	}
@@ -257,9 +285,13 @@ func (o *Op) encodeMembers(m *expression.Message) error {
 
 // writeKey writes the element key of a member. The parts of a concatenation are
 // padded to the 4 bytes of a register.
-func writeKey(m *expression.Message, sh Shape, member model.Member) {
+func writeKey(m *expression.Message, attribute uint16, sh Shape, member model.Member) {
 	var buffer [keySize]byte
-	k := expression.AppendAddress(buffer[:0], member.Prefix.Addr())
+	k := buffer[:0]
+	if sh.Kind == model.Senders {
+		k = append(append(k, member.MAC[:]...), 0, 0)
+	}
+	k = expression.AppendAddress(k, member.Prefix.Addr())
 	if sh.Kind == model.AddressPorts {
 		k = append(k, byte(member.Protocol), 0, 0, 0)
 		k = append(k, byte(member.Port>>8), byte(member.Port), 0, 0)
@@ -267,5 +299,5 @@ func writeKey(m *expression.Message, sh Shape, member model.Member) {
 	if sh.Kind == model.Loops {
 		k = append(k, k...)
 	}
-	m.Value(unix.NFTA_SET_ELEM_KEY, k)
+	m.Value(attribute, k)
 }

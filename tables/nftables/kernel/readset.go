@@ -73,12 +73,12 @@ func limitedSize(b []byte) bool {
 }
 
 // shapes lists all shapes of our sets.
-func shapes() [10]Shape {
-	var out [10]Shape
+func shapes() [12]Shape {
+	var out [12]Shape
 	for i, f := range [...]model.Family{model.IPv4, model.IPv6} {
-		out[5*i] = Shape{Kind: model.Addresses, Family: f, Verdicts: true}
-		for n, k := range [...]model.GroupKind{model.Addresses, model.Networks, model.AddressPorts, model.Loops} {
-			out[5*i+1+n] = Shape{Kind: k, Family: f}
+		out[6*i] = Shape{Kind: model.Addresses, Family: f, Verdicts: true}
+		for n, k := range [...]model.GroupKind{model.Addresses, model.Networks, model.AddressPorts, model.Loops, model.Senders} {
+			out[6*i+1+n] = Shape{Kind: k, Family: f}
 		}
 	}
 	return out
@@ -137,6 +137,9 @@ func (c *Conn) readElements(table, set string) ([]element, error) {
 	return c.elements, err
 }
 
+// setElementKeyEnd is NFTA_SET_ELEM_KEY_END: the last key of a range of concatenations.
+const setElementKeyEnd = 10
+
 func decodeElement(b []byte) element {
 	var e element
 	for kind, v := range nfnetlink.Attributes(b) {
@@ -145,6 +148,10 @@ func decodeElement(b []byte) element {
 			for _, data := range nfnetlink.Attributes(v) {
 				e.size = copy(e.buffer[:], data)
 				e.odd = e.odd || e.size < len(data)
+			}
+		case setElementKeyEnd:
+			for _, data := range nfnetlink.Attributes(v) {
+				e.lastSize = copy(e.last[:], data)
 			}
 		case unix.NFTA_SET_ELEM_FLAGS:
 			flags := nfnetlink.Uint32(v)
@@ -157,7 +164,7 @@ func decodeElement(b []byte) element {
 				}
 			}
 		case unix.NFTA_SET_ELEM_USERDATA, unix.NFTA_SET_ELEM_PAD: // comments
-		default: // a time to live, a counter or limit, the end of a range, ...
+		default: // a time to live, a counter or limit, ...
 			e.odd = true
 		}
 	}
