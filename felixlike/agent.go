@@ -133,6 +133,9 @@ func newSource(cfg *config.Effective, log *slog.Logger) (datastore.Source, error
 // newBackend returns the configured backend. It logs the effect of a missing serviceCIDRs if
 // the datastore cannot supply the ranges.
 func newBackend(ctx context.Context, c backend.Config, datastore string, log *slog.Logger) (backend.Backend, error) {
+	if err := config.CheckTraffic(c.TrafficMode.String(), c.Name); err != nil {
+		return nil, err
+	}
 	b, err := backend.New(ctx, c)
 	if err == nil && b.Place() == backend.InSwitch && len(c.Switch.Node.ServiceCIDRs) == 0 && datastore == config.Manifests {
 		log.Warn("without serviceCIDRs the address of a Service is judged as any other address: set it if pods use Services", "backend", b.Name())
@@ -164,7 +167,7 @@ func (a *agent) driver(ctx context.Context) (*Driver, *bridge) {
 	cfg, log, ports := a.cfg, a.log, a.backendConfig.Switch.Node
 	flows := openflow.NewFlowTable(pipeline.Owner, pipeline.Version)
 	forwarding := managers.NewForwardingManager(cfg.NodeName, ports, flows)
-	tunnel := managers.NewTunnelManager(cfg.NodeName, ports, flows)
+	tunnel := managers.NewTunnelManager(cfg.NodeName, a.backendConfig.TrafficMode, ports, flows)
 	carrier := carry.New(carry.Options{
 		Node: cfg.NodeName, RunDir: cfg.OVSRunDir, Socket: a.backendConfig.Switch.ManagementSocket(), DatapathType: a.backendConfig.Switch.DatapathType(),
 	})
@@ -181,10 +184,16 @@ func (a *agent) driver(ctx context.Context) (*Driver, *bridge) {
 		options.readdressed = r.Reconnect
 	}
 	br := newBridge(options)
+	mode := a.backendConfig.TrafficMode
+	hops := hostnet.NewHops(model.GatewayPort)
 	dropped := newDroppedPackets()
 	daemon := vswitchd.New(cfg.OVSRunDir, a.backendConfig.Switch.DatapathType())
 	timing := DefaultTiming()
 	timing.Resync = time.Duration(cfg.ResyncInterval)
+	routes := managers.NewRouteManager(cfg.NodeName, mode, hostnet.State{
+		Gateway: model.GatewayPort, VirtualMAC: pipeline.VirtualMAC(),
+		RouteTable: hostnet.DefaultRouteTable, RulePriority: hostnet.DefaultRulePriority,
+	}, host)
 	d := New(Config{
 		Node: cfg.NodeName, Backend: a.backend, Datastore: cfg.Datastore, Crossing: crossing, Forwards: forwarding.Forwards,
 		NewBackend: func(name string) (backend.Backend, error) {
@@ -201,15 +210,23 @@ func (a *agent) driver(ctx context.Context) (*Driver, *bridge) {
 			})
 		},
 		HostAddresses: func(ctx context.Context, update func(model.HostAddressesUpdate)) error {
-			return hostnet.WatchAddresses(ctx, func(all []netip.Addr) {
-				update(model.HostAddressesUpdate{Addresses: all})
+			return hostnet.WatchAddresses(ctx, func(all []netip.Addr, subnets []netip.Prefix) {
+				if mode == model.Encap {
+					subnets = nil
+				}
+				update(model.HostAddressesUpdate{Addresses: all, Subnets: subnets})
 			}, func(err error) {
 				log.Warn("this node's addresses may be out of date", "component", "netlink", "error", err)
 			})
 		},
+		Hops: func(ctx context.Context, update func(model.HopsUpdate)) error {
+			return hops.Run(ctx, func(all []model.Hop) { update(model.HopsUpdate{Hops: all}) }, func(err error) {
+				log.Warn("the senders of routed packets may be out of date", "component", "netlink", "error", err)
+			})
+		},
 		HealthAddress: a.server.Status, Settings: a.settings,
 		Offload:  a.offload,
-		Underlay: a.network.status, NodeProblems: func() []model.Problem { return br.restore.problem(cfg.NodeName) },
+		Underlay: a.network.status, NodeProblems: func() []model.Problem { return append(br.restore.problem(cfg.NodeName), routes.Problems()...) },
 		Outages: outages{cfg.NodeName, host, a.daemon, a.configs}.now, LostInterfaces: a.lost.attachments,
 		Dropped: func(ctx context.Context) (map[string]uint64, error) {
 			return dropped.read(ctx, a.backendConfig.Switch.ManagementSocket())
@@ -218,15 +235,12 @@ func (a *agent) driver(ctx context.Context) (*Driver, *bridge) {
 		Managers: []managers.Manager{
 			br,
 			carrier,
-			managers.NewRouteManager(cfg.NodeName, hostnet.State{
-				Gateway: model.GatewayPort, VirtualMAC: pipeline.VirtualMAC(),
-				RouteTable: hostnet.DefaultRouteTable, RulePriority: hostnet.DefaultRulePriority,
-			}, host),
+			routes,
 			managers.NewConntrackManager(conntrack),
 			forwarding,
 			tunnel,
 		},
-		Stages: a.stages(a.arrival(crossing), back, conntrack, br, host),
+		Stages: a.stages(a.arrival(crossing), back, conntrack, br, host, backend.Senders(a.backendConfig, hops)),
 		Lost:   br.lost, Answers: a.daemon.Answers(), Log: log, PolicyLog: os.Stdout, Timing: timing,
 	})
 	crossing.carried = d.existing.carried
@@ -261,18 +275,20 @@ func (a *agent) settings() control.Settings {
 	at := a.backendConfig.Switch
 	return control.Settings{
 		OVSRunDir: at.RunDir, Bridge: at.Bridge, Userspace: at.Node.Userspace,
-		Masquerade: a.backendConfig.Masquerade, ServiceCIDRs: at.Node.ServiceCIDRs, Offload: at.Node.Offload,
+		Masquerade: a.backendConfig.Masquerade, TrafficMode: a.backendConfig.TrafficMode, ServiceCIDRs: at.Node.ServiceCIDRs, Offload: at.Node.Offload,
 	}
 }
 
 // stages returns all stages in their order.
-func (a *agent) stages(arrival *arrival, back *comeback, conntrack *hostnet.Conntrack, br *bridge, host *hostnet.Reconciler) []backend.Stage {
+func (a *agent) stages(arrival *arrival, back *comeback, conntrack *hostnet.Conntrack, br *bridge, host *hostnet.Reconciler, senders backend.Stage) []backend.Stage {
 	all := []backend.Stage{
 		arrival.before(),
 		// No stage needs an object that a later stage makes: this stage makes the bridge.
 		{Name: "ovsdb", Timeout: switchTimeout, Apply: writes(br.apply), Invalidate: br.invalidate},
 		// Before a pod gets its flows, the old connections of its address are deleted.
 		{Name: "conntrack", Required: true, Timeout: 30 * time.Second, Apply: writes(conntrack.Apply)},
+		// Before the routes: their answers are believed.
+		senders,
 		hostStage(host),
 		arrival.between(),
 		back.before(),

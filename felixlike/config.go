@@ -47,6 +47,8 @@ type Config struct {
 	Attachments  AttachmentSource
 	// HostAddresses may be nil: then the driver does not wait for addresses.
 	HostAddresses AddressSource
+	// Hops delivers the neighbours that lead to routed peers. It may be nil.
+	Hops func(ctx context.Context, update func(model.HopsUpdate)) error
 	// Managers serve all stages without managers of their own.
 	Managers []managers.Manager
 	// Stages are programmed in this order.

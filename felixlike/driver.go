@@ -99,6 +99,11 @@ func (d *Driver) Run(ctx context.Context) error {
 			})
 		})
 	}
+	if d.cfg.Hops != nil {
+		g.Go(func() error {
+			return d.cfg.Hops(ctx, func(u model.HopsUpdate) { d.queue.call(ctx, func() { d.feed.update(u) }) })
+		})
+	}
 	for _, r := range d.stages.runners {
 		d.stages.listen(ctx, r)
 	}

@@ -21,6 +21,7 @@ func (rep *reporter) model() control.Model {
 	m := control.Model{
 		Node: rep.cfg.Node, Backend: rep.stages.backend.Name(), Revision: rep.scheduler.programmed,
 		HostAddresses: slices.Clone(rep.cluster.tracker.host.Addresses), ServiceCIDRs: slices.Clone(rep.cluster.tracker.services.Prefixes),
+		Subnets:         slices.Clone(rep.cluster.tracker.host.Subnets),
 		DenialsReported: rep.cluster.tracker.denials.Reported,
 		LogsReported:    rep.cluster.tracker.logs.Reported,
 		RatesUnbounded:  rep.stages.backend.Unbounded() != nil,

@@ -11,6 +11,7 @@ import (
 
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/ovsdb"
 	"github.com/felixlike/felixlike/ovsfwd/underlay"
 )
@@ -74,6 +75,7 @@ type nodeNetwork struct {
 	// uplink, mtu and tunnel are the settings.
 	uplink, tunnel string
 	mtu            int
+	mode           model.TrafficMode
 	taken          underlay.Taken
 	log            *slog.Logger
 
@@ -93,9 +95,13 @@ func newNodeNetwork(ctx context.Context, cfg *config.Effective, db *ovsdb.Client
 	} else {
 		log.Info("datapath", "datapath", datapath, "why", why)
 	}
+	var mode model.TrafficMode
+	if err := mode.UnmarshalText([]byte(cfg.TrafficMode)); err != nil {
+		return nil, err
+	}
 	return &nodeNetwork{
-		uplink: cfg.Uplink, mtu: cfg.MTU, tunnel: cfg.Tunnel, taken: db.Uplink, log: log,
-		found: control.Underlay{Datapath: datapath, DatapathWhy: why},
+		mode: mode, uplink: cfg.Uplink, mtu: cfg.MTU, tunnel: cfg.Tunnel, taken: db.Uplink, log: log,
+		found: control.Underlay{Datapath: datapath, DatapathWhy: why, TrafficMode: mode},
 	}, nil
 }
 
@@ -142,6 +148,11 @@ func (n *nodeNetwork) look(ctx context.Context, node netip.Addr) (control.Underl
 	now.Uplink, now.UplinkWhy = uplink.Name, uplink.Why
 	now.MTU, now.MTUWhy = n.mtu, "set in the configuration"
 	if n.mtu == 0 {
+		if n.mode == model.NoEncap {
+			now.MTU, err = underlay.RoutedMTU(uplink)
+			now.MTUWhy = "the uplink's: there is no tunnel"
+			return now, err
+		}
 		now.MTU, err = underlay.PodMTU(uplink, n.tunnel)
 		now.MTUWhy = fmt.Sprintf("the uplink's %d minus the tunnel's header", uplink.MTU)
 	}

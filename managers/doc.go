@@ -6,7 +6,7 @@
 //
 // Managers do no I/O: the driver (felixlike/) programs the desired state when it
 // applies. The policy, endpoint, ipset, static and source managers serve both netfilter
-// backends, switch policy and host serve the openflow backend; forwarding, tunnel and
+// backends, switch policy and host serve the openflow backend; sender, forwarding, tunnel and
 // route serve every backend. They are tested against recording fakes of their small
 // consumer interfaces, and on the real kernel by the packet property test in
 // test/property.

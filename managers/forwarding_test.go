@@ -131,7 +131,7 @@ func sharedAddress(t *testing.T, node pipeline.Node) {
 func TestOffloadFollowsTheMode(t *testing.T) {
 	flows := flowGroups{}
 	node := pipeline.Node{GatewayPort: 2, TunnelPort: 1, GatewayMAC: make([]byte, 6), Offload: true}
-	local, tunnel := NewForwardingManager("n1", node, flows), NewTunnelManager("n1", node, flows)
+	local, tunnel := NewForwardingManager("n1", node, flows), NewTunnelManager("n1", model.Encap, node, flows)
 	for _, u := range []model.Update{
 		model.NodeUpdate{Node: &model.Node{Name: "n1", PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.10.0.0/24")}}},
 		model.NodeUpdate{Node: &model.Node{
@@ -162,7 +162,7 @@ func TestOffloadFollowsTheMode(t *testing.T) {
 // address of a dead one.
 func TestTunnelsToASharedAddress(t *testing.T) {
 	flows := flowGroups{}
-	m := NewTunnelManager("n1", pipeline.Node{GatewayPort: 2, TunnelPort: 1, GatewayMAC: make([]byte, 6)}, flows)
+	m := NewTunnelManager("n1", model.Encap, pipeline.Node{GatewayPort: 2, TunnelPort: 1, GatewayMAC: make([]byte, 6)}, flows)
 	m.OnUpdate(model.NodeUpdate{Node: &model.Node{Name: "n1"}})
 	peer := func(name, address4, address6 string) {
 		n := &model.Node{Name: name, Addresses: []netip.Addr{netip.MustParseAddr(address6)}}

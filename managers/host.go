@@ -92,7 +92,7 @@ func (m *HostManager) OnUpdate(u model.Update) {
 func (m *HostManager) CompleteDeferredWork() {
 	for _, name := range m.dirtyNodes.take(strings.Compare) {
 		n := m.nodes[name]
-		m.networks.set(name, n)
+		m.networks.update(name, n)
 		if name == m.options.Node && n != nil {
 			for _, c := range m.renderer.Node().Host(m.host(n)) {
 				m.chains.UpdateChain(c)

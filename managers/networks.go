@@ -1,6 +1,7 @@
 package managers
 
 import (
+	"net/netip"
 	"slices"
 
 	"github.com/felixlike/felixlike/ipsets"
@@ -8,10 +9,13 @@ import (
 	"github.com/felixlike/felixlike/rules"
 )
 
-// podNetworks keeps the sets of the cluster's pod prefixes, by which a forged
-// pod address from outside is known.
+// podNetworks keeps a set of prefixes of nodes in each family: that of the cluster's pod prefixes, by which a
+// forged pod address from outside is known, or that of the peers.
 type podNetworks struct {
 	sets ipsets.Sets
+	// set names the set of a family, prefixes returns those of a node.
+	set      func(model.Family) string
+	prefixes func(*model.Node) []netip.Prefix
 	// members are the prefixes of each node, holders counts the nodes that have one:
 	// it may go from a node to the next in any order, as when a node is replaced.
 	members map[string][]model.Member
@@ -19,24 +23,39 @@ type podNetworks struct {
 }
 
 func newPodNetworks(sets ipsets.Sets) podNetworks {
-	for _, f := range model.Families() {
-		sets.CreateSet(rules.PodNetworks(f))
-	}
-	return podNetworks{sets: sets, members: map[string][]model.Member{}, holders: map[model.Member]int{}}
+	return newNetworks(sets, rules.PodNetworksSet, func(n *model.Node) []netip.Prefix { return n.PodCIDRs })
 }
 
-// set gives the sets the prefixes of a node, nil if it is gone.
-func (p podNetworks) set(name string, n *model.Node) {
+// newPeerNetworks returns the sets of all prefixes and addresses of peers; this node must not be among them.
+func newPeerNetworks(sets ipsets.Sets) podNetworks {
+	return newNetworks(sets, rules.PeersSet, func(n *model.Node) []netip.Prefix {
+		all := slices.Clone(n.PodCIDRs)
+		for _, a := range n.Addresses {
+			all = append(all, model.AddressMember(a).Prefix)
+		}
+		return all
+	})
+}
+
+func newNetworks(sets ipsets.Sets, set func(model.Family) string, prefixes func(*model.Node) []netip.Prefix) podNetworks {
+	for _, f := range model.Families() {
+		sets.CreateSet(ipsets.Set{Name: set(f), Kind: model.Networks, Family: f})
+	}
+	return podNetworks{sets: sets, set: set, prefixes: prefixes, members: map[string][]model.Member{}, holders: map[model.Member]int{}}
+}
+
+// update gives the sets the prefixes of a node, nil if it is gone.
+func (p podNetworks) update(name string, n *model.Node) {
 	var now []model.Member
 	if n != nil {
-		for _, prefix := range n.PodCIDRs {
+		for _, prefix := range p.prefixes(n) {
 			now = append(now, model.Member{Prefix: prefix})
 		}
 	}
 	old := p.members[name]
 	gone, added := p.count(without(old, now), -1), p.count(without(now, old), +1)
 	for _, f := range model.Families() {
-		set := rules.PodNetworksSet(f)
+		set := p.set(f)
 		if gone := ofFamily(gone, f); len(gone) > 0 {
 			p.sets.RemoveMembers(set, gone)
 		}

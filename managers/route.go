@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"sync/atomic"
 
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/hostnet"
@@ -22,17 +23,28 @@ type HostNetwork interface {
 type RouteManager struct {
 	node   string
 	base   hostnet.State
+	ways   ways
 	host   HostNetwork
 	nodes  map[string]*model.Node
 	owners *owners
 	pods   map[netip.Addr]net.HardwareAddr
 	dirty  bool
+	// unreached are the peers without a way in some family.
+	unreached atomic.Pointer[[]model.Problem]
+}
+
+// Problems returns the peers whose pods have no way in some family. It may be called from any goroutine.
+func (m *RouteManager) Problems() []model.Problem {
+	if all := m.unreached.Load(); all != nil {
+		return *all
+	}
+	return nil
 }
 
 // NewRouteManager returns a manager for the node of that name. It keeps base's interfaces and tables;
-// addresses and peers follow the nodes.
-func NewRouteManager(node string, base hostnet.State, host HostNetwork) *RouteManager {
-	return &RouteManager{node: node, base: base, host: host, nodes: map[string]*model.Node{}, owners: newOwners(), pods: map[netip.Addr]net.HardwareAddr{}}
+// addresses and peers follow the nodes. The mode decides which peers are routed to.
+func NewRouteManager(node string, mode model.TrafficMode, base hostnet.State, host HostNetwork) *RouteManager {
+	return &RouteManager{node: node, base: base, ways: ways{mode: mode}, host: host, nodes: map[string]*model.Node{}, owners: newOwners(), pods: map[netip.Addr]net.HardwareAddr{}}
 }
 
 // OnUpdate takes updates of nodes and attachments.
@@ -44,6 +56,7 @@ func (m *RouteManager) OnUpdate(u model.Update) {
 			m.pods[c.addr] = c.after.MAC
 		}
 	}
+	m.dirty = m.ways.update(u) || m.dirty
 	switch u := u.(type) {
 	case model.NodeUpdate:
 		m.nodes[u.Node.Name] = u.Node
@@ -68,11 +81,17 @@ func (m *RouteManager) CompleteDeferredWork() {
 		state.GatewayAddresses = append(state.GatewayAddresses, netip.PrefixFrom(g, self.PodCIDR(model.FamilyOf(g)).Bits()))
 	}
 	state.Peers = nil
+	var unreached []model.Problem
 	for _, name := range slices.Sorted(maps.Keys(m.nodes)) {
 		if n := m.nodes[name]; name != m.node {
-			state.Peers = append(state.Peers, hostnet.Peer{PodCIDRs: n.PodCIDRs, Gateways: gateways(n), NodeAddresses: n.Addresses})
+			unreached = append(unreached, m.ways.unreached(self, n)...)
+			state.Peers = append(state.Peers, hostnet.Peer{
+				PodCIDRs: n.PodCIDRs, Gateways: gateways(n), NodeAddresses: n.Addresses,
+				Routed: m.ways.of(self, n, model.ByPeer), Left: m.ways.of(self, n, model.ByNetwork, model.NoWay),
+			})
 		}
 	}
+	m.unreached.Store(&unreached)
 	state.Pods = maps.Clone(m.pods)
 	m.host.SetState(state)
 }

@@ -18,6 +18,8 @@ type StaticManager struct {
 	chains   Chains
 	nodes    map[string]*model.Node
 	networks podNetworks
+	// peers are the destinations to which pods keep their addresses without a tunnel; nil if all are tunnelled.
+	peers    *podNetworks
 	services servicePrefixes
 	dirty    dirty[string]
 }
@@ -26,11 +28,16 @@ type StaticManager struct {
 // sets of pod prefixes. The services are the configured prefixes of Service addresses;
 // the datastore may have more.
 func NewStaticManager(node string, renderer *rules.Renderer, chains Chains, sets ipsets.Sets, services ...netip.Prefix) *StaticManager {
-	return &StaticManager{
+	m := &StaticManager{
 		node: node, renderer: renderer, chains: chains,
 		nodes: map[string]*model.Node{}, networks: newPodNetworks(sets),
 		services: newServicePrefixes(services), dirty: dirty[string]{},
 	}
+	if renderer.Node().Routed() {
+		peers := newPeerNetworks(sets)
+		m.peers = &peers
+	}
+	return m
 }
 
 // OnUpdate takes updates of nodes, and the prefixes of Services.
@@ -54,7 +61,10 @@ func (m *StaticManager) OnUpdate(u model.Update) {
 func (m *StaticManager) CompleteDeferredWork() {
 	for _, name := range m.dirty.take(strings.Compare) {
 		n := m.nodes[name]
-		m.networks.set(name, n)
+		m.networks.update(name, n)
+		if m.peers != nil && name != m.node {
+			m.peers.update(name, n)
+		}
 		if name == m.node && n != nil {
 			for _, c := range m.renderer.Node().Static(n, m.services.all...) {
 				m.chains.UpdateChain(c)

@@ -15,6 +15,7 @@ type TunnelManager struct {
 	bridge pipeline.Node
 	node   string
 	flows  Flows
+	ways   ways
 	self   *model.Node
 	peers  map[string]*model.Node
 	// claims lists the peers of an address, by name.
@@ -23,9 +24,9 @@ type TunnelManager struct {
 }
 
 // NewTunnelManager returns a manager for the node of that name. bridge has the ports
-// of its bridge.
-func NewTunnelManager(node string, bridge pipeline.Node, flows Flows) *TunnelManager {
-	return &TunnelManager{bridge: bridge, node: node, flows: flows, peers: map[string]*model.Node{}, claims: map[netip.Addr][]string{}, dirty: dirty[string]{}}
+// of its bridge. Packets to and from peers without a tunnel pass the gateway port as those of the outside.
+func NewTunnelManager(node string, mode model.TrafficMode, bridge pipeline.Node, flows Flows) *TunnelManager {
+	return &TunnelManager{ways: ways{mode: mode}, bridge: bridge, node: node, flows: flows, peers: map[string]*model.Node{}, claims: map[netip.Addr][]string{}, dirty: dirty[string]{}}
 }
 
 // SetMode chooses the pipeline, as ForwardingManager.SetMode.
@@ -44,6 +45,9 @@ func (m *TunnelManager) touchAll() {
 
 // OnUpdate takes updates of nodes.
 func (m *TunnelManager) OnUpdate(u model.Update) {
+	if m.ways.update(u) {
+		m.touchAll()
+	}
 	switch u := u.(type) {
 	case model.NodeUpdate:
 		if u.Node.Name == m.node {
@@ -114,8 +118,9 @@ func (m *TunnelManager) CompleteDeferredWork() {
 	node := withNode(m.bridge, m.self)
 	for _, name := range m.dirty.take(strings.Compare) {
 		if p := m.peers[name]; p != nil {
+			routed := m.ways.of(m.self, p, model.ByPeer, model.ByNetwork, model.NoWay)
 			p = m.reached(p)
-			m.flows.SetFlows("peer "+name, func() []openflow.Flow { return pipeline.Peer(node, p) })
+			m.flows.SetFlows("peer "+name, func() []openflow.Flow { return pipeline.Peer(node, p, routed...) })
 		} else {
 			m.flows.RemoveFlows("peer " + name)
 		}

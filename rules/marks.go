@@ -33,6 +33,11 @@ const (
 	// policy rejects it: INPUT has no later chain that could drop it.
 	MarkRejected uint32 = 0x80000000
 
+	// MarkBelieved means that a packet from the network between the nodes has a pod address that its sender's
+	// node owns (Senders). Only the modes without a tunnel use it. The table of Senders clears it on every packet first. No
+	// other program of the list above claims the bit.
+	MarkBelieved uint32 = 0x08000000
+
 	// MarkAllowed, in the mark of a connection, means that policy allowed its packets.
 	// Only such a connection goes on without being judged. A connection that began
 	// while there was no policy (another program flushed the ruleset, or the agent did

@@ -39,6 +39,9 @@ const (
 	ChainInput   = "input"
 	ChainOwnNode = "judge-own-node"
 
+	// ChainSenders is in a table of its own (Senders).
+	ChainSenders = "senders"
+
 	ChainGuardForward    = "guard-forward"
 	ChainGuardPrerouting = "guard-prerouting"
 	ChainGuardInput      = "guard-input"
@@ -104,6 +107,9 @@ func DispatchMap(d model.Direction, f model.Family) string {
 // PodNetworksSet returns the name of the set of all pod prefixes of the
 // cluster in one family.
 func PodNetworksSet(f model.Family) string { return "pod-networks-" + f.String() }
+
+// PeersSet returns the name of the set of the pod prefixes and addresses of all peer nodes in one family.
+func PeersSet(f model.Family) string { return "peers-" + f.String() }
 
 // HairpinSet returns the name of the set of this node's pods in one family. Rules use
 // it to recognise packets of a pod to itself.

@@ -10,7 +10,12 @@ type NodeChains struct {
 	// iptables is true for rules of iptables, where rejected packets are answered in
 	// another table than that of policy.
 	iptables bool
+	// routed is true if packets between pods of different nodes may travel without a tunnel.
+	routed bool
 }
+
+// Routed reports whether packets between pods of different nodes may travel without a tunnel.
+func (n NodeChains) Routed() bool { return n.routed }
 
 // in matches packets from the gateway port, and out those to it.
 func (n NodeChains) in() tables.Match {

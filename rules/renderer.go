@@ -27,7 +27,15 @@ type Renderer struct {
 func NewRenderer(gateway string, maxName int) *Renderer {
 	names := newNames(maxName)
 	// Only nftables takes long names.
-	return &Renderer{Names: names, node: NodeChains{gateway, !names.long()}, nftables: names.long(), policies: NewClaims(PolicySide.Compare)}
+	return &Renderer{Names: names, node: NodeChains{gateway: gateway, iptables: !names.long()}, nftables: names.long(), policies: NewClaims(PolicySide.Compare)}
+}
+
+// Routed returns a renderer like r, for nodes whose packets between pods of different nodes may travel without
+// a tunnel if routed is true.
+func (r *Renderer) Routed(routed bool) *Renderer {
+	other := *r
+	other.node.routed = routed
+	return &other
 }
 
 // Narrowed returns a renderer like r with fewer characters of label and hash in names.

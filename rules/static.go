@@ -36,7 +36,7 @@ func PodNetworks(f model.Family) ipsets.Set {
 // the family: a pod may still have an address of it. The services
 // are the prefixes of the addresses of Services.
 func (n NodeChains) Static(node *model.Node, services ...netip.Prefix) []tables.Chain {
-	return ofEveryPod(prerouting(), n.forward(), egress(node), outside(), allowedOut(), toPods(node), n.allowed(node, services))
+	return ofEveryPod(prerouting(), n.forward(), egress(node), n.outside(), allowedOut(), toPods(node), n.allowed(node, services))
 }
 
 func ofEveryPod(chains ...tables.Chain) []tables.Chain {
@@ -152,6 +152,12 @@ func (n NodeChains) allowed(node *model.Node, services []netip.Prefix) tables.Ch
 		c.Rules = append(c.Rules, n.unclaimed(p, services)...)
 	}
 	for _, p := range node.PodCIDRs {
+		if n.routed {
+			c.Rules = append(c.Rules, tables.Rule{
+				Matches: append(n.toPeers(p), tables.MatchMark{Value: MarkMasquerade, Mask: MarkMasquerade}),
+				Action:  tables.SetMark{Value: 0, Mask: MarkMasquerade}, Comment: "pods within the cluster, without a tunnel",
+			})
+		}
 		c.Rules = append(c.Rules, tables.Rule{
 			Matches: append(n.within(p), tables.MatchMark{Value: MarkMasquerade, Mask: MarkMasquerade}),
 			Action:  tables.SetMark{Value: 0, Mask: MarkMasquerade}, Comment: "pods within the cluster",
@@ -199,15 +205,6 @@ func (n NodeChains) unclaimed(pods netip.Prefix, services []netip.Prefix) []tabl
 		})
 	}
 	return all
-}
-
-// within matches packets of this node's pods to other nodes of the cluster.
-func (n NodeChains) within(pods netip.Prefix) []tables.Match {
-	return []tables.Match{
-		n.out(),
-		tables.MatchPrefix{Side: tables.Source, Prefix: pods},
-		tables.MatchPrefix{Side: tables.Destination, Prefix: pods, Negated: true},
-	}
 }
 
 // Passed renders the chain that accepts packets that policy allowed, before rules of
@@ -295,8 +292,15 @@ func egress(node *model.Node) tables.Chain {
 	return c
 }
 
-func outside() tables.Chain {
-	c := tables.Chain{Name: ChainOutside, Rules: append([]tables.Rule{dropInvalid()}, forgedPods()...)}
+func (n NodeChains) outside() tables.Chain {
+	c := tables.Chain{Name: ChainOutside, Rules: []tables.Rule{dropInvalid()}}
+	for _, r := range forgedPods() {
+		if n.routed {
+			// Senders has dropped all others, unless another program flushed its table.
+			r.Matches = append(r.Matches, tables.MatchMark{Value: MarkBelieved, Mask: MarkBelieved, Negated: true})
+		}
+		c.Rules = append(c.Rules, r)
+	}
 	c.Rules = append(c.Rules, judged("from outside"))
 	return c
 }
@@ -336,48 +340,6 @@ func toPods(node *model.Node) tables.Chain {
 		},
 		tables.Rule{Action: tables.Accept{}, Comment: "not to a pod of this node"})
 	return c
-}
-
-// Sources renders the chain that decides about the source address of packets of this
-// node's pods. Within the cluster they keep it, also if other programs would masquerade
-// it, because policy at the other end needs the pod's address. Packets that a Service
-// leads back to this node were judged before. On the way out of the cluster, with
-// masquerade, the source becomes the node's own.
-func (n NodeChains) Sources(node *model.Node, masquerade bool) tables.Chain {
-	c := n.sourcesChain()
-	for _, p := range node.PodCIDRs {
-		c.Rules = append(c.Rules, tables.Rule{
-			Matches: n.within(p),
-			Action:  tables.KeepSource{Family: model.FamilyOf(p.Addr())}, Comment: "pods within the cluster",
-		})
-	}
-	if masquerade {
-		c.Rules = append(c.Rules, n.masquerade(node)...)
-	}
-	return c
-}
-
-func (n NodeChains) sourcesChain() tables.Chain {
-	return tables.Chain{
-		Name: ChainSources,
-		Hook: &tables.Hook{Type: tables.HookNAT, Point: tables.HookPostrouting, Priority: prioritySources},
-	}
-}
-
-// masquerade replaces the source of packets from pods to the outside of the cluster.
-// Packets that leave by the gateway port go to pods or peer nodes.
-func (n NodeChains) masquerade(node *model.Node) []tables.Rule {
-	var all []tables.Rule
-	for _, p := range node.PodCIDRs {
-		all = append(all, tables.Rule{
-			Matches: []tables.Match{
-				tables.MatchInterface{Side: tables.Destination, Name: n.gateway, Negated: true},
-				tables.MatchPrefix{Side: tables.Source, Prefix: p},
-			},
-			Action: tables.Masquerade{}, Comment: "pods to outside",
-		})
-	}
-	return all
 }
 
 func dispatch(d model.Direction, f model.Family) tables.Rule {

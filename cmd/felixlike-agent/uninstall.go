@@ -41,7 +41,8 @@ Exit codes: 0 nothing is left; 2 something is, or felixlike still runs.`,
 			l.Running = func(ctx context.Context) error { return notRunning(ctx, filepath.Join(l.Root, cfg.RunDir)) }
 			l.RemoveBackends = func(ctx context.Context) ([]string, error) {
 				at := backend.Switch{RunDir: filepath.Join(l.Root, cfg.OVSRunDir), Bridge: cfg.Bridge}
-				return backend.Remove(ctx, backend.Config{Switch: at})
+				gone, err := backend.Remove(ctx, backend.Config{Switch: at})
+				return gone, errors.Join(err, backend.RemoveSenders(ctx))
 			}
 			return l.Remove(cmd.Context(), func(f install.Finding) { fmt.Fprintln(cmd.OutOrStdout(), f) })
 		},

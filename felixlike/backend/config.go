@@ -4,6 +4,7 @@ import (
 	"path/filepath"
 
 	"github.com/felixlike/felixlike/felixlike/config"
+	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/ovsdb"
 	"github.com/felixlike/felixlike/ovsfwd/pipeline"
 	"github.com/felixlike/felixlike/tables/iptables"
@@ -18,6 +19,8 @@ type Config struct {
 	// address on the way out of the cluster.
 	Node       string
 	Masquerade bool
+	// TrafficMode is the way of packets between nodes.
+	TrafficMode model.TrafficMode
 	// NetNS is the descriptor of the network namespace to program; the
 	// caller's if zero.
 	NetNS int
@@ -33,8 +36,12 @@ func ConfigOf(cfg *config.Effective, datapath string) (Config, error) {
 	if err != nil {
 		return Config{}, err
 	}
+	var mode model.TrafficMode
+	if err := mode.UnmarshalText([]byte(cfg.TrafficMode)); err != nil {
+		return Config{}, err
+	}
 	return Config{
-		Name: cfg.Backend, Variant: variant, Node: cfg.NodeName, Masquerade: cfg.Masquerade,
+		Name: cfg.Backend, TrafficMode: mode, Variant: variant, Node: cfg.NodeName, Masquerade: cfg.Masquerade,
 		Switch: Switch{RunDir: cfg.OVSRunDir, Bridge: cfg.Bridge, Node: pipeline.Node{
 			GatewayPort: ovsdb.GatewayOFPort, TunnelPort: ovsdb.TunnelOFPort, GatewayMAC: ovsdb.GatewayMAC(cfg.NodeName),
 			Userspace: datapath == ovsdb.DatapathNetdev, ServiceCIDRs: cfg.ServiceCIDRs, Offload: cfg.Offload == config.OffloadAuto && datapath == ovsdb.DatapathSystem,

@@ -26,7 +26,7 @@ type NFTDriver interface {
 
 // NFTablesManagers returns the managers of the backend in nftables.
 func NFTablesManagers(c Config, table NFTDriver) (*rules.Renderer, []managers.Manager) {
-	r := rules.NewRenderer(model.GatewayPort, rules.NFTablesNameLength)
+	r := rules.NewRenderer(model.GatewayPort, rules.NFTablesNameLength).Routed(c.TrafficMode != model.Encap)
 	return r, []managers.Manager{
 		managers.NewDeniedManager(table, r),
 		managers.NewStaticManager(c.Node, r, table, table, c.Switch.Node.ServiceCIDRs...),
@@ -40,7 +40,7 @@ func NFTablesManagers(c Config, table NFTDriver) (*rules.Renderer, []managers.Ma
 
 // IPTablesManagers returns the managers of the backends in iptables.
 func IPTablesManagers(c Config, table managers.Chains, sets ipsets.Sets) (*rules.Renderer, []managers.Manager) {
-	r := rules.NewRenderer(model.GatewayPort, rules.IPTablesNameLength)
+	r := rules.NewRenderer(model.GatewayPort, rules.IPTablesNameLength).Routed(c.TrafficMode != model.Encap)
 	chains := managers.NewTreeDispatcher(r, table)
 	chains.UpdateChain(r.Node().Passed())
 	from := managers.CommonFrom
@@ -85,5 +85,5 @@ func ForwardingManagers(c Config, flows managers.Flows) []managers.Manager {
 	if c.Name == config.OpenFlow {
 		bridge.Mode = pipeline.Full
 	}
-	return []managers.Manager{managers.NewForwardingManager(c.Node, bridge, flows), managers.NewTunnelManager(c.Node, bridge, flows)}
+	return []managers.Manager{managers.NewForwardingManager(c.Node, bridge, flows), managers.NewTunnelManager(c.Node, c.TrafficMode, bridge, flows)}
 }

@@ -52,6 +52,13 @@ const (
 	OffloadOff  = "off"
 )
 
+// Values of the setting trafficMode.
+const (
+	Encap   = "encap"
+	NoEncap = "noEncap"
+	Hybrid  = "hybrid"
+)
+
 // Config are the agent's settings. The keys of the file are the names in the
 // json tags, explained by the help tags; the flags are the same in kebab case, and the environment
 // variables FELIXLIKE_ and the same in upper case with underscores.
@@ -77,6 +84,9 @@ type Config struct {
 	Bridge   string `json:"bridge" help:"integration bridge, made if missing; pods are attached to it"`
 	Datapath string `json:"datapath" help:"the bridge's datapath: system (kernel module), netdev (userspace) or auto (system where the module answers)"`
 	Tunnel   string `json:"tunnel" help:"encapsulation between nodes: geneve, vxlan or gre"`
+	// TrafficMode says how packets between pods of different nodes travel. Set it where the network between the
+	// nodes carries pod addresses, to save the tunnel's header and work.
+	TrafficMode string `json:"trafficMode" help:"packets between pods of different nodes: encap (tunnelled), noEncap (routed) or hybrid (routed within a subnet, else tunnelled); the same on all nodes"`
 	// Uplink is the interface by which the node reaches its peers; on netdev it
 	// goes to a separate userspace bridge. Nodes with several uplinks set it.
 	Uplink string `json:"uplink" help:"interface to the other nodes, which datapath netdev moves to a userspace bridge; empty: the one with the node's address"`
@@ -131,6 +141,8 @@ func Defaults() Config {
 		Datapath:  "auto",
 		Tunnel:    "geneve",
 
+		TrafficMode: Encap,
+
 		Masquerade: true,
 
 		ExistingConnections: Keep,
@@ -169,6 +181,8 @@ func Choices(key string) []string {
 		"datapath":  {"auto", "system", "netdev"},
 		"tunnel":    {"geneve", "vxlan", "gre"},
 
+		"trafficMode": {Encap, NoEncap, Hybrid},
+
 		"existingConnections": {Keep, Revalidate},
 		"offload":             {OffloadAuto, OffloadOff},
 
@@ -185,6 +199,14 @@ func CheckChoice(key, value string) error {
 	return nil
 }
 
+// CheckTraffic returns an error if a backend does not work in a mode.
+func CheckTraffic(mode, backend string) error {
+	if mode != Encap && backend == OpenFlow {
+		return fmt.Errorf("trafficMode: %s does not work with backend %s, which works with %s only", mode, backend, Encap)
+	}
+	return nil
+}
+
 // validate returns all errors, each with setting and reason, in a fixed order.
 func (c *Config) validate() error {
 	var all []error
@@ -194,6 +216,7 @@ func (c *Config) validate() error {
 		{"datastore", c.Datastore},
 		{"datapath", c.Datapath},
 		{"tunnel", c.Tunnel},
+		{"trafficMode", c.TrafficMode},
 		{"existingConnections", c.ExistingConnections},
 		{"offload", c.Offload},
 		{"logLevel", c.LogLevel},
@@ -212,6 +235,7 @@ func (c *Config) validate() error {
 			all = append(all, fmt.Errorf("%s: must not be empty", s.key))
 		}
 	}
+	all = append(all, CheckTraffic(c.TrafficMode, c.Backend))
 	if err := checkServiceCIDRs(c.ServiceCIDRs); err != nil {
 		all = append(all, fmt.Errorf("serviceCIDRs: %w", err))
 	}

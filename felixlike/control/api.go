@@ -149,6 +149,8 @@ type Underlay struct {
 	UplinkWhy string `json:"uplinkWhy,omitempty"`
 	MTU       int    `json:"mtu,omitempty"`
 	MTUWhy    string `json:"mtuWhy,omitempty"`
+	// TrafficMode is the way of packets between nodes.
+	TrafficMode model.TrafficMode `json:"trafficMode"`
 }
 
 // Handover is a change of the backend on a live node.

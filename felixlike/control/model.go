@@ -29,6 +29,8 @@ type Model struct {
 	Attachments []Attachment      `json:"attachments"`
 	// HostAddresses are this node's own.
 	HostAddresses []netip.Addr `json:"hostAddresses"`
+	// Subnets are the same addresses with the length of their prefixes, unless the traffic mode is encap.
+	Subnets []netip.Prefix `json:"subnets,omitempty"`
 	// ServiceCIDRs are the prefixes of Services in the datastore; those of the settings come on top.
 	ServiceCIDRs []netip.Prefix `json:"serviceCIDRs,omitempty"`
 	// DenialsReported reports that a client follows denied packets.
@@ -44,11 +46,13 @@ type Model struct {
 // Settings are those that the programmed state depends on.
 type Settings struct {
 	// OVSRunDir holds the sockets of Open vSwitch.
-	OVSRunDir    string         `json:"ovsRunDir"`
-	Bridge       string         `json:"bridge"`
-	Userspace    bool           `json:"userspaceDatapath"`
-	Masquerade   bool           `json:"masquerade"`
-	ServiceCIDRs []netip.Prefix `json:"serviceCIDRs,omitempty"`
+	OVSRunDir  string `json:"ovsRunDir"`
+	Bridge     string `json:"bridge"`
+	Userspace  bool   `json:"userspaceDatapath"`
+	Masquerade bool   `json:"masquerade"`
+	// TrafficMode is the way of packets between nodes.
+	TrafficMode  model.TrafficMode `json:"trafficMode"`
+	ServiceCIDRs []netip.Prefix    `json:"serviceCIDRs,omitempty"`
 	// Offload reports that a netfilter backend's bridge switches established connections.
 	Offload bool `json:"offload,omitempty"`
 }
@@ -90,7 +94,7 @@ func (m *Model) Updates() []model.Update {
 	for _, n := range m.Nodes {
 		all = append(all, model.NodeUpdate{Node: n})
 	}
-	all = append(all, model.HostAddressesUpdate{Addresses: m.HostAddresses}, model.ServiceCIDRsUpdate{Prefixes: m.ServiceCIDRs},
+	all = append(all, model.HostAddressesUpdate{Addresses: m.HostAddresses, Subnets: m.Subnets}, model.ServiceCIDRsUpdate{Prefixes: m.ServiceCIDRs},
 		model.DenialsUpdate{Reported: m.DenialsReported}, model.LogsUpdate{Reported: m.LogsReported})
 	for _, g := range m.Groups {
 		all = append(all, model.GroupUpdate{Group: g.Group, Added: g.Members})

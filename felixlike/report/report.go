@@ -155,6 +155,9 @@ func (t *text) underlay(u control.Underlay) {
 		datapath += " (USERSPACE)"
 	}
 	fmt.Fprintf(t, "%s: %s\n", datapath, u.DatapathWhy)
+	if u.TrafficMode != model.Encap {
+		fmt.Fprintf(t, "traffic mode %s\n", u.TrafficMode)
+	}
 	if u.MTU != 0 {
 		fmt.Fprintf(t, "uplink %s: %s   mtu of pods %d: %s\n", u.Uplink, u.UplinkWhy, u.MTU, u.MTUWhy)
 	}

@@ -27,12 +27,12 @@ const (
 )
 
 // WatchAddresses calls update with all addresses that this network namespace answers
-// to, sorted, until ctx ends: once at the start, then after each change of an address or
+// to, and with the same addresses with the length of their prefixes, both sorted, until ctx ends: once at the start, then after each change of an address or
 // of the interface that has it. It leaves out loopback addresses, IPv6 link-local
 // ones, and addresses of interfaces that are down, which the kernel does not answer to.
 // After an error it calls failed and tries again. It reads the whole list each time, so
 // lost notifications do no harm.
-func WatchAddresses(ctx context.Context, update func([]netip.Addr), failed func(error)) error {
+func WatchAddresses(ctx context.Context, update func([]netip.Addr, []netip.Prefix), failed func(error)) error {
 	w := &addressWatch{update: update}
 	wait := relistMin
 	for {
@@ -55,7 +55,7 @@ func WatchAddresses(ctx context.Context, update func([]netip.Addr), failed func(
 
 // addressWatch holds the addresses that were reported last.
 type addressWatch struct {
-	update   func([]netip.Addr)
+	update   func([]netip.Addr, []netip.Prefix)
 	reported bool
 	last     []placed
 	// up are the interfaces with such addresses, and whether they are up.
@@ -66,6 +66,7 @@ type addressWatch struct {
 type placed struct {
 	addr  netip.Addr
 	index int32
+	bits  int
 }
 
 // run subscribes, and reads the list after each notification, until something
@@ -145,17 +146,21 @@ func (w *addressWatch) list() (whole bool, err error) {
 			}
 		}
 		if w.up[index] {
-			now = append(now, placed{addr, index})
+			now = append(now, placed{addr, index, prefixOf(a.IPNet).Bits()})
 		}
 	}
-	slices.SortFunc(now, func(a, b placed) int { return cmp.Or(a.addr.Compare(b.addr), cmp.Compare(a.index, b.index)) })
+	slices.SortFunc(now, func(a, b placed) int {
+		return cmp.Or(a.addr.Compare(b.addr), cmp.Compare(a.index, b.index), cmp.Compare(a.bits, b.bits))
+	})
 	if !w.reported || !slices.Equal(now, w.last) {
 		w.reported, w.last = true, now
 		var addrs []netip.Addr
+		var subnets []netip.Prefix
 		for _, p := range now {
 			addrs = append(addrs, p.addr)
+			subnets = append(subnets, netip.PrefixFrom(p.addr, p.bits))
 		}
-		w.update(slices.Compact(addrs))
+		w.update(slices.Compact(addrs), slices.Compact(subnets))
 	}
 	return true, nil
 }

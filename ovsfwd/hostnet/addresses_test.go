@@ -64,7 +64,7 @@ func watchAddresses(t *testing.T) *addressLog {
 			done <- err
 			return
 		}
-		done <- WatchAddresses(ctx, func(list []netip.Addr) {
+		done <- WatchAddresses(ctx, func(list []netip.Addr, _ []netip.Prefix) {
 			l.mu.Lock()
 			defer l.mu.Unlock()
 			l.lists = append(l.lists, strings.Trim(fmt.Sprint(list), "[]"))

@@ -6,6 +6,8 @@
 // Watch notices foreign changes at once, so that the next Apply repairs them. Problem reports
 // changes that no Apply could repair for some time.
 //
+// Hops finds the neighbours by which this node's packets to peers leave.
+//
 // It also reports the addresses of the node itself (WatchAddresses), and deletes the
 // connections of addresses that changed hands (Conntrack).
 //

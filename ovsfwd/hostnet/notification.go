@@ -90,9 +90,10 @@ func (d *drift) concernedRoute(m socket.Message) string {
 		return ""
 	}
 	r := route{dst: to, via: addrOf(a[unix.RTA_GATEWAY]), src: addrOf(a[unix.RTA_PREFSRC]), table: int(number(a[unix.RTA_TABLE])), family: f}
+	r.direct = int(number(a[unix.RTA_OIF])) != d.link
 	_, wanted := d.wanted.byID[r.identity()]
 	ours := m.Data[5] == Protocol
-	asDesired := ours && int(number(a[unix.RTA_OIF])) == d.link && d.wanted.hasRoute(r)
+	asDesired := ours && d.wanted.hasRoute(r)
 	switch gone := m.Header.Type == unix.RTM_DELROUTE; {
 	case gone && wanted, !gone && wanted && !asDesired, !gone && ours && !wanted:
 		return kindRoute + " " + r.String()

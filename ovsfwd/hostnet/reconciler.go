@@ -106,8 +106,10 @@ func Remove(gateway string, table, priority int) error {
 		p.routes()
 	case !errors.As(err, &netlink.LinkNotFoundError{}):
 		return fmt.Errorf("gateway port %s: %w", gateway, err)
+	default:
+		// Addresses, neighbours and routes go with a port; those to routed peers outlive it, as the rules.
+		p.routes()
 	}
-	// Addresses, neighbours and routes go with a port; rules outlive it.
 	p.rules()
 	return errors.Join(p.errs...)
 }
@@ -252,89 +254,6 @@ func (p *pass) neighbours() {
 			p.log.add(kindNeighbour, a.String(), cmp.Or(changed[a], missing))
 		}
 	}
-}
-
-// nextHops returns the current next hops of our routes. A permanent neighbour is ours if it is
-// one of them, if it is a pod, or if it has the virtual MAC. Other programs may have
-// neighbours here too.
-func (p *pass) nextHops() (map[netip.Addr]bool, error) {
-	hops := map[netip.Addr]bool{}
-	for _, f := range model.Families() {
-		routes, err := p.ourRoutes(f)
-		if err != nil {
-			return nil, err
-		}
-		for i := range routes {
-			if routes[i].LinkIndex == p.link.Attrs().Index {
-				hops[addrOf(routes[i].Gw)] = true
-			}
-		}
-	}
-	return hops, nil
-}
-
-// ourRoutes lists the routes of our protocol number in every table.
-func (p *pass) ourRoutes(f model.Family) ([]netlink.Route, error) {
-	filter := &netlink.Route{Protocol: Protocol, Table: unix.RT_TABLE_UNSPEC}
-	return listing.Whole(func() ([]netlink.Route, error) {
-		return netlink.RouteListFiltered(netlinkFamily(f), filter, netlink.RT_FILTER_PROTOCOL|netlink.RT_FILTER_TABLE)
-	})
-}
-
-func (p *pass) routes() {
-	lacks := map[route]bool{}
-	for _, r := range p.wanted.inOrder {
-		lacks[r] = true
-	}
-	for _, f := range model.Families() {
-		actual, err := p.ourRoutes(f)
-		if err != nil {
-			p.fail("list routes", err)
-			return
-		}
-		for i := range actual {
-			r := routeOf(&actual[i], f)
-			if lacks[r] && actual[i].LinkIndex == p.link.Attrs().Index {
-				delete(lacks, r)
-				continue
-			}
-			if now, ok := p.wanted.byID[r.identity()]; ok && lacks[now] {
-				// Replaced in one step: without a route, packets to a peer's
-				// pods would follow the default route out of the cluster.
-				ok := p.write(fmt.Sprintf("replace route %s", r), netlink.RouteReplace(p.routeMessage(now)))
-				if ok && p.again() && p.before.hasRoute(now) {
-					p.log.add(kindRoute, now.String(), "changed")
-				}
-				delete(lacks, now)
-				continue
-			}
-			ok := p.write(fmt.Sprintf("remove route %s", r), netlink.RouteDel(&actual[i]))
-			if ok && p.again() && !p.before.hasRoute(r) {
-				p.log.add(kindRoute, r.String(), "foreign")
-			}
-		}
-	}
-	for _, r := range p.wanted.inOrder {
-		if !lacks[r] {
-			continue
-		}
-		// Added, not replaced: an existing route with this prefix is not ours.
-		ok := p.write(fmt.Sprintf("add route %s via %s table %d", r.dst, r.via, r.table), netlink.RouteAdd(p.routeMessage(r)))
-		if ok && p.again() && p.before.hasRoute(r) {
-			p.log.add(kindRoute, r.String(), missing)
-		}
-	}
-}
-
-func (p *pass) routeMessage(r route) *netlink.Route {
-	n := &netlink.Route{
-		LinkIndex: p.link.Attrs().Index, Dst: netOf(r.dst), Gw: r.via.AsSlice(), Table: r.table,
-		Protocol: Protocol, Flags: int(netlink.FLAG_ONLINK),
-	}
-	if r.src.IsValid() {
-		n.Src = r.src.AsSlice()
-	}
-	return n
 }
 
 // foreignRules bounds the foreign rules that one pass removes from a family.

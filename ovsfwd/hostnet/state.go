@@ -35,6 +35,10 @@ type Peer struct {
 	// Gateways are the peer's gateway addresses, one a family.
 	Gateways      []netip.Addr
 	NodeAddresses []netip.Addr
+	// Routed are the families in which the peer's own address is the next hop to its pods; the peer is on a
+	// subnet of this node. In the families of Left, the node network knows the way. In all others the tunnel
+	// behind the gateway port leads to the peer.
+	Routed, Left []model.Family
 }
 
 // Protocol is the route protocol number of our routes (rtm_protocol,
@@ -55,6 +59,8 @@ type route struct {
 	src    netip.Addr
 	table  int
 	family model.Family
+	// direct routes lead to the peer's own address, the others through the gateway port.
+	direct bool
 }
 
 // String names a route by the kernel's key.
@@ -81,6 +87,17 @@ func (s *State) routes() (routes []route, gateways []netip.Addr) {
 	}
 	for _, p := range s.Peers {
 		for _, f := range model.Families() {
+			if slices.Contains(p.Left, f) {
+				continue
+			}
+			if slices.Contains(p.Routed, f) {
+				for _, c := range p.PodCIDRs {
+					if model.FamilyOf(c.Addr()) == f {
+						add(route{dst: c, via: first(p.NodeAddresses, f), src: first(s.NodeAddresses, f), table: mainTable, family: f, direct: true})
+					}
+				}
+				continue
+			}
 			gw := first(p.Gateways, f)
 			if !gw.IsValid() || !first(s.gatewayAddrs(), f).IsValid() {
 				continue

@@ -298,12 +298,20 @@ func Endpoint(n Node, a *model.Attachment) []openflow.Flow {
 }
 
 // Peer renders the flows towards and from another node. The tunnel's outer
-// header is IPv4, so a peer without an IPv4 address has none.
-func Peer(n Node, p *model.Node) []openflow.Flow {
+// header is IPv4, so a peer without an IPv4 address has none. Packets of the routed families do not take the
+// tunnel in either direction: the flows of these families only keep pods from sending tunnel packets to the peer.
+func Peer(n Node, p *model.Node, routed ...model.Family) []openflow.Flow {
 	if !p.Address(model.IPv4).IsValid() {
 		return nil
 	}
-	return slices.Concat(classifierPeer(n, p), spoofGuardPeer(n, p), arpResponderPeer(p), l3ForwardingPeer(n, p), offloadPeer(n, p))
+	guard := tunnelEnds(ends(p))
+	tunnelled := *p
+	tunnelled.PodCIDRs = slices.DeleteFunc(slices.Clone(p.PodCIDRs), func(c netip.Prefix) bool { return slices.Contains(routed, model.FamilyOf(c.Addr())) })
+	prefixes := slices.DeleteFunc(owned(p), func(c netip.Prefix) bool { return slices.Contains(routed, model.FamilyOf(c.Addr())) })
+	if len(prefixes) == 0 {
+		return guard
+	}
+	return slices.Concat(classifierPeer(n, p), spoofGuardPeer(n, p, prefixes), guard, arpResponderPeer(&tunnelled), l3ForwardingPeer(n, p, prefixes), offloadPeer(n, &tunnelled))
 }
 
 // outer is the address of a peer's end of the tunnel.

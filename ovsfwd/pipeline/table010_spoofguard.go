@@ -16,6 +16,7 @@ package pipeline
 // see table010_tunnelends.go.
 
 import (
+	"net/netip"
 	"slices"
 
 	"github.com/felixlike/felixlike/model"
@@ -69,14 +70,14 @@ func spoofGuardEndpoint(a *model.Attachment) []openflow.Flow {
 	return append(flows, neighboursEndpoint(a)...)
 }
 
-func spoofGuardPeer(n Node, p *model.Node) []openflow.Flow {
+func spoofGuardPeer(n Node, p *model.Node, tunnelled []netip.Prefix) []openflow.Flow {
 	var flows []openflow.Flow
-	for _, prefix := range owned(p) {
+	for _, prefix := range tunnelled {
 		flows = append(flows, openflow.Flow{
 			Table: TableSpoofGuard, Priority: priorityNormal,
 			Match:   from(prefix).InPort(n.TunnelPort).TunnelSource(outer(p)),
 			Actions: jump(TableConntrack),
 		})
 	}
-	return append(flows, tunnelEnds(ends(p))...)
+	return flows
 }

@@ -36,6 +36,7 @@ package pipeline
 
 import (
 	"net"
+	"net/netip"
 	"slices"
 
 	"github.com/felixlike/felixlike/model"
@@ -48,9 +49,9 @@ func l3ForwardingBase() []openflow.Flow {
 	}}
 }
 
-func l3ForwardingPeer(n Node, p *model.Node) []openflow.Flow {
+func l3ForwardingPeer(n Node, p *model.Node, tunnelled []netip.Prefix) []openflow.Flow {
 	var flows []openflow.Flow
-	for _, prefix := range owned(p) {
+	for _, prefix := range tunnelled {
 		priority := priorityNormal
 		if prefix.IsSingleIP() {
 			priority = priorityPeerAddress

@@ -133,3 +133,13 @@ func TestPodMTU(t *testing.T) {
 		}
 	}
 }
+
+// TestRoutedMTU: without a tunnel pods have the uplink's MTU.
+func TestRoutedMTU(t *testing.T) {
+	for link, want := range map[int]int{1500: 1500, 9000: 9000, 65536: 65535, 1280: 1280, 1279: 0} {
+		got, err := RoutedMTU(Uplink{Name: "up0", MTU: link})
+		if got != want || (err == nil) != (want > 0) {
+			t.Errorf("of %d: %d, %v", link, got, err)
+		}
+	}
+}

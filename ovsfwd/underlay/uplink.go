@@ -128,6 +128,15 @@ func PodMTU(uplink Uplink, tunnel string) (int, error) {
 	return mtu, nil
 }
 
+// RoutedMTU returns the MTU of pods whose packets leave by an uplink as they are.
+func RoutedMTU(uplink Uplink) (int, error) {
+	mtu := min(uplink.MTU, maxMTU)
+	if mtu < minMTU {
+		return 0, fmt.Errorf("uplink %s: MTU %d is less than %d, which IPv6 needs", uplink.Name, uplink.MTU, minMTU)
+	}
+	return mtu, nil
+}
+
 // minMTU is the least that IPv6 allows (RFC 8200), maxMTU the most of an IPv4
 // packet; a loopback has more.
 const (

@@ -23,6 +23,10 @@ const DefaultTable = "felixlike"
 // around the bridge.
 const HostTable = DefaultTable + "-openflow"
 
+// SendersTable is the name of the table that decides which pod addresses of packets without a tunnel are
+// believed (rules.Senders).
+const SendersTable = DefaultTable + "-senders"
+
 // Options configure a Table. The zero value is usable.
 type Options struct {
 	// Table is the name of the private table; DefaultTable if empty.

@@ -37,9 +37,9 @@ func FindAgent() (string, error) {
 
 // agentCommand is the command line of a lab's agents.
 type agentCommand struct {
-	binary, backend, datapath, tunnel, logLevel, existing, offload string
-	manifests                                                      manifestsDir
-	serveCNI                                                       bool
+	binary, backend, datapath, tunnel, logLevel, existing, offload, traffic string
+	manifests                                                               manifestsDir
+	serveCNI                                                                bool
 }
 
 // podMTU leaves room for the tunnel's headers on an uplink of 1500.
@@ -60,6 +60,7 @@ func (c agentCommand) args(n *Node) []string {
 		"--ovs-run-dir", n.OVSDir(), "--bridge", Bridge, "--datapath", c.datapath,
 		"--tunnel", c.tunnel, "--run-dir", n.runDir(), "--state-dir", n.stateDir(), "--cni-plugin-dir", plugins,
 		"--mtu", strconv.Itoa(podMTU), "--log-level", c.logLevel, "--existing-connections", c.existing, "--offload", c.offload,
+		"--traffic-mode", c.traffic,
 		"--service-cidrs", Services().String() + "," + MapPrefix(Services()).String(),
 	}
 }

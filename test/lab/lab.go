@@ -43,6 +43,8 @@ type Config struct {
 	ExistingConnections string
 	// Offload is the setting of the agents; the default if it is empty.
 	Offload string
+	// TrafficMode is the setting of the agents; the default if it is empty.
+	TrafficMode string
 	// ProbeRate is the number of probes begun per second; probe.DefaultRate if
 	// zero.
 	ProbeRate int
@@ -68,7 +70,7 @@ func (c Config) withDefaults() (Config, error) {
 	for _, field := range []struct {
 		value *string
 		def   string
-	}{{&c.Root, labs.DefaultRoot}, {&c.Backend, "nftables"}, {&c.Datapath, "netdev"}, {&c.Tunnel, "geneve"}, {&c.LogLevel, "info"}, {&c.ExistingConnections, config.Keep}, {&c.Offload, config.Defaults().Offload}} {
+	}{{&c.Root, labs.DefaultRoot}, {&c.Backend, "nftables"}, {&c.Datapath, "netdev"}, {&c.Tunnel, "geneve"}, {&c.LogLevel, "info"}, {&c.ExistingConnections, config.Keep}, {&c.Offload, config.Defaults().Offload}, {&c.TrafficMode, config.Encap}} {
 		if *field.value == "" {
 			*field.value = field.def
 		}
@@ -76,7 +78,7 @@ func (c Config) withDefaults() (Config, error) {
 	if c.SyncTimeout <= 0 {
 		c.SyncTimeout = DefaultSyncTimeout
 	}
-	for key, value := range map[string]string{"backend": c.Backend, "datapath": c.Datapath, "tunnel": c.Tunnel, "logLevel": c.LogLevel, "existingConnections": c.ExistingConnections, "offload": c.Offload} {
+	for key, value := range map[string]string{"backend": c.Backend, "datapath": c.Datapath, "tunnel": c.Tunnel, "logLevel": c.LogLevel, "existingConnections": c.ExistingConnections, "offload": c.Offload, "trafficMode": c.TrafficMode} {
 		if err := config.CheckChoice(key, value); err != nil {
 			return c, fmt.Errorf("lab %s: %w", c.Name, err)
 		}
@@ -299,7 +301,7 @@ func (l *Lab) removeLocked(ctx context.Context, p *plan) error {
 func (l *Lab) addNodesLocked(ctx context.Context, p *plan) error {
 	command := agentCommand{
 		binary: l.config.Agent, backend: l.config.Backend, datapath: l.config.Datapath,
-		tunnel: l.config.Tunnel, logLevel: l.config.LogLevel, existing: l.config.ExistingConnections, offload: l.config.Offload, manifests: manifestsDir(l.Manifests()),
+		tunnel: l.config.Tunnel, logLevel: l.config.LogLevel, existing: l.config.ExistingConnections, offload: l.config.Offload, traffic: l.config.TrafficMode, manifests: manifestsDir(l.Manifests()),
 		serveCNI: l.config.ServeCNI,
 	}
 	var mu sync.Mutex

@@ -40,7 +40,7 @@ func (o *ovs) forwarding() (*forwarding, error) {
 	local := managers.NewForwardingManager(o.config.NodeName, o.pipeline(), table)
 	return &forwarding{conn: conn, has: local.Forwards, Stage: backend.Stage{
 		Name:       backend.ForwardingStage,
-		Managers:   []managers.Manager{local, managers.NewTunnelManager(o.config.NodeName, o.pipeline(), table)},
+		Managers:   []managers.Manager{local, managers.NewTunnelManager(o.config.NodeName, model.Encap, o.pipeline(), table)},
 		Invalidate: func() { table.Connect(conn) },
 		Apply: func(ctx context.Context) (backend.Applied, error) {
 			r, err := table.Apply(ctx)

@@ -15,7 +15,9 @@ type Site struct {
 	Nodes []*model.Node
 	// HostAddresses are all addresses that the node itself has.
 	HostAddresses []netip.Addr
-	Attachments   []*model.Attachment
+	// TrafficMode is the way of packets between nodes.
+	TrafficMode model.TrafficMode
+	Attachments []*model.Attachment
 	// Bridge is the name of the integration bridge, Gateway that of its port to the
 	// host, and Uplink a name for the host's outside interface.
 	Bridge, Gateway, Uplink string

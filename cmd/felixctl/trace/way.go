@@ -55,6 +55,9 @@ const maxHops = 16
 func (w *way) begin() error {
 	p := w.packet
 	for _, s := range w.sites {
+		if s.TrafficMode != model.Encap && (s.owns(p.Source) && s.peer(p.Destination) != nil || s.owns(p.Destination) && s.peer(p.Source) != nil) {
+			return fmt.Errorf("node %s has traffic mode %s: a trace knows no way to another node but the tunnel", s.Node, s.TrafficMode)
+		}
 		if s.owns(p.Destination) {
 			w.path.Ingress = true
 		}

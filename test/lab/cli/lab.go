@@ -65,6 +65,7 @@ func (o *options) configFlags(c *cobra.Command) {
 	f := c.Flags()
 	f.StringVar(&o.config.Agent, "agent", "", "agent binary (default: beside felixctl, or in $PATH)")
 	f.StringVar(&o.config.Backend, "backend", "nftables", "policy backend of the agents: "+choices("backend"))
+	f.StringVar(&o.config.TrafficMode, "traffic-mode", "encap", "packets between pods of different nodes: "+choices("trafficMode"))
 	f.StringVar(&o.config.Datapath, "datapath", "netdev", "OVS datapath: "+choices("datapath"))
 	f.StringVar(&o.config.Tunnel, "tunnel", "geneve", "tunnel between the nodes: "+choices("tunnel"))
 	f.StringVar(&o.config.LogLevel, "agent-log-level", "info", "log level of the agents: "+choices("logLevel"))
@@ -144,7 +145,7 @@ func (o *options) upCommand() *cobra.Command {
 			}
 			args := []string{
 				"lab", "supervise", "--name", o.config.Name, "--root", o.config.Root, "--agent", o.config.Agent, "--backend", o.config.Backend,
-				"--datapath", o.config.Datapath, "--tunnel", o.config.Tunnel, "--agent-log-level", o.config.LogLevel,
+				"--datapath", o.config.Datapath, "--traffic-mode", o.config.TrafficMode, "--tunnel", o.config.Tunnel, "--agent-log-level", o.config.LogLevel,
 			}
 			stop := terminal.Progress(c.ErrOrStderr(), terminal.Doing("making "+plural(len(state.Nodes), "node")+" and "+plural(len(state.Pods), "pod")))
 			if err = supervisor.Start(program, args...); err == nil {

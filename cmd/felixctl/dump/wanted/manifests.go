@@ -49,6 +49,7 @@ func FromEvents(events []datastore.Event, node string, like *control.Model) (*co
 	m := &control.Model{Node: node}
 	if like != nil {
 		m.Backend, m.Settings, m.HostAddresses, m.ServiceCIDRs = like.Backend, like.Settings, like.HostAddresses, like.ServiceCIDRs
+		m.Subnets = like.Subnets
 		m.LogsReported = like.LogsReported
 	}
 	for _, u := range e.Snapshot() {

@@ -25,7 +25,7 @@ func Of(m *control.Model, name string) (*dump.State, error) {
 		name = m.Backend
 	}
 	c := backend.Config{
-		Name: name, Node: m.Node, Masquerade: m.Settings.Masquerade,
+		Name: name, Node: m.Node, Masquerade: m.Settings.Masquerade, TrafficMode: m.Settings.TrafficMode,
 		Switch: backend.Switch{Node: pipeline.Node{
 			GatewayPort: ovsdb.GatewayOFPort, TunnelPort: ovsdb.TunnelOFPort, GatewayMAC: ovsdb.GatewayMAC(m.Node),
 			Userspace: m.Settings.Userspace, ServiceCIDRs: m.Settings.ServiceCIDRs, Offload: m.Settings.Offload,

@@ -1,0 +1,51 @@
+package backend
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/felixlike/felixlike/managers"
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/rules"
+	"github.com/felixlike/felixlike/tables/nftables"
+)
+
+// SendersStage is the stage of the table that decides which pod addresses of packets without a tunnel are
+// believed.
+const SendersStage = "senders"
+
+// Senders returns the stage of that table. It is the same beside every backend. In the mode Encap it removes a
+// table of an earlier mode.
+func Senders(c Config, hops managers.Hops) Stage {
+	table := nftables.New(nftables.Options{Table: nftables.SendersTable, NetNS: c.NetNS})
+	if c.TrafficMode == model.Encap {
+		return Stage{Name: SendersStage, Once: true, Aside: true, Timeout: 10 * time.Second, Apply: func(ctx context.Context) (Applied, error) {
+			s, err := table.Snapshot(ctx)
+			if err != nil || !s.Exists {
+				return Applied{}, nil // without nf_tables there is no table
+			}
+			return Applied{Writes: 1}, errors.Join(table.Remove(ctx), table.Close())
+		}}
+	}
+	r := rules.NewRenderer(model.GatewayPort, rules.NFTablesNameLength).Routed(true)
+	m := managers.NewSenderManager(c.Node, c.TrafficMode, r, table, table, hops)
+	return Stage{
+		Name: SendersStage, Required: true, Timeout: 30 * time.Second,
+		Managers:   []managers.Manager{m},
+		Invalidate: table.Invalidate, Watch: table.Watch,
+		Apply: func(ctx context.Context) (Applied, error) {
+			if !m.Programmed() {
+				return Applied{}, nil
+			}
+			did, err := table.Apply(ctx)
+			return applied(did), err
+		},
+	}
+}
+
+// RemoveSenders removes the table of Senders.
+func RemoveSenders(ctx context.Context) error {
+	table := nftables.New(nftables.Options{Table: nftables.SendersTable})
+	return errors.Join(table.Remove(ctx), table.Close())
+}

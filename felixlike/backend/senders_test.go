@@ -1,0 +1,64 @@
+package backend
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/test/tablestest"
+)
+
+type noHops struct{}
+
+func (noHops) SetPeers([]netip.Addr) {}
+
+// TestSendersOverRestart: a restarted agent leaves the table as it is until it knows the senders, and then writes
+// nothing. An agent with a tunnel to all nodes removes it.
+func TestSendersOverRestart(t *testing.T) {
+	ns := tablestest.NewNamespace(t, "nft")
+	node := func(name, address, pods string) model.Update {
+		return model.NodeUpdate{Node: &model.Node{
+			Name: name, Addresses: []netip.Addr{netip.MustParseAddr(address)}, PodCIDRs: []netip.Prefix{netip.MustParsePrefix(pods)},
+		}}
+	}
+	nodes := []model.Update{
+		node("n1", "192.168.50.1", "10.10.0.0/24"), node("n2", "192.168.50.2", "10.10.1.0/24"),
+		model.HostAddressesUpdate{Subnets: []netip.Prefix{netip.MustParsePrefix("192.168.50.1/24")}},
+	}
+	hops := model.HopsUpdate{Hops: []model.Hop{{Address: netip.MustParseAddr("192.168.50.2"), Interface: "eth0", MAC: model.MAC{2, 0, 0, 0, 0, 2}}}}
+	run := func(s Stage, updates ...model.Update) Applied {
+		t.Helper()
+		for _, m := range s.Managers {
+			for _, u := range updates {
+				m.OnUpdate(u)
+			}
+			m.CompleteDeferredWork()
+		}
+		did, err := s.Run(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return did
+	}
+	list := func() string { return ns.Run(t, "nft", "-s", "list", "ruleset") }
+	c := Config{Node: "n1", TrafficMode: model.Hybrid, NetNS: ns.FD}
+	run(Senders(c, noHops{}), append(nodes, hops)...)
+	programmed := list()
+	if !strings.Contains(programmed, "02:00:00:00:00:02 . 10.10.1.0/24") {
+		t.Fatalf("programmed:\n%s", programmed)
+	}
+	restarted := Senders(c, noHops{})
+	if did := run(restarted, nodes...); did.Writes != 0 || list() != programmed {
+		t.Errorf("before the senders are known: %d writes\n%s", did.Writes, list())
+	}
+	if did := run(restarted, hops); did.Writes != 0 || list() != programmed {
+		t.Errorf("a restart: %d writes\n%s", did.Writes, list())
+	}
+	if c.TrafficMode = model.Encap; run(Senders(c, noHops{})).Writes != 1 || list() != "" {
+		t.Errorf("left in mode encap:\n%s", list())
+	}
+	if did := run(Senders(c, noHops{})); did.Writes != 0 {
+		t.Errorf("%d writes without a table", did.Writes)
+	}
+}

@@ -1,0 +1,290 @@
+package hostnet
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	socket "github.com/mdlayher/netlink"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/felixlike/felixlike/internal/listing"
+	"github.com/felixlike/felixlike/model"
+)
+
+const (
+	// askAgain is the time between two requests for the MAC address of a neighbour that has not answered.
+	askAgain = time.Second
+	// lookAgain is the time between two looks without a notification.
+	lookAgain = 30 * time.Second
+	// patience is how long the first report waits for answers.
+	patience = 2 * time.Second
+)
+
+// Hops finds the neighbours by which this node's packets to the addresses of peers leave: the peers
+// themselves where they are on a subnet of this node, else routers. It asks the neighbours that the kernel
+// does not know. A known MAC address stays until the neighbour has another one: entries of neighbours that
+// are silent come and go. The first report waits for the answers of all, for at most patience.
+type Hops struct {
+	gateway string
+	wake    chan struct{}
+
+	mu    sync.Mutex
+	peers []netip.Addr
+	// known is set once there were peers, or none.
+	known bool
+}
+
+// NewHops returns Hops for a node with a gateway port of that name, which leads to no neighbour.
+func NewHops(gateway string) *Hops { return &Hops{gateway: gateway, wake: make(chan struct{}, 1)} }
+
+// SetPeers replaces the addresses of the peers. It may be called from any goroutine.
+func (h *Hops) SetPeers(all []netip.Addr) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.known && slices.Equal(all, h.peers) {
+		return
+	}
+	h.peers, h.known = slices.Clone(all), true
+	select {
+	case h.wake <- struct{}{}:
+	default: // it will look anyway
+	}
+}
+
+// Run calls update with the hops that are known, sorted, after each change, until ctx ends. After an error it
+// calls failed and tries again. It waits for the first SetPeers.
+func (h *Hops) Run(ctx context.Context, update func([]model.Hop), failed func(error)) error {
+	w := &hopWatch{hops: h, update: update, known: map[neighbour]model.MAC{}}
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-h.wake:
+	}
+	wait := relistMin
+	for {
+		start := time.Now()
+		err := w.run(ctx)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		failed(fmt.Errorf("watch the neighbours that lead to peers: %w", err))
+		if wait = min(2*wait, relistMax); time.Since(start) > relistMax {
+			wait = relistMin
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(wait):
+		}
+	}
+}
+
+// neighbour is the kernel's key of a neighbour.
+type neighbour struct {
+	link int
+	addr netip.Addr
+}
+
+// hopWatch holds the hops that were reported last.
+type hopWatch struct {
+	hops     *Hops
+	update   func([]model.Hop)
+	reported bool
+	last     []model.Hop
+	// known are the MAC addresses of the neighbours that lead to peers; zero while they are not known.
+	known map[neighbour]model.MAC
+	// began is the time of the first look.
+	began time.Time
+}
+
+func (w *hopWatch) run(ctx context.Context) (err error) {
+	s, err := socket.Dial(unix.NETLINK_ROUTE, nil)
+	if err != nil {
+		return fmt.Errorf("connect to netlink: %w", err)
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	for _, group := range []uint32{unix.RTNLGRP_NEIGH, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE, unix.RTNLGRP_LINK} {
+		if err := s.JoinGroup(group); err != nil {
+			return fmt.Errorf("join group %d of rtnetlink: %w", group, err)
+		}
+	}
+	if err := s.SetReadBuffer(watchBuffer); err != nil {
+		return fmt.Errorf("set the receive buffer of rtnetlink: %w", err)
+	}
+	notices, ended := make(chan struct{}, 1), make(chan error, 1)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	context.AfterFunc(ctx, func() { _ = s.SetReadDeadline(time.Unix(1, 0)) })
+	concerns := make(chan map[neighbour]model.MAC, 1)
+	go func() { ended <- receive(s, concerns, notices) }()
+	defer func() { cancel(); <-ended }()
+	for {
+		whole, err := w.look()
+		if err != nil {
+			return err
+		}
+		offer(concerns, w.known)
+		wait := lookAgain
+		if !whole {
+			wait = askAgain
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case err := <-ended:
+			ended <- err
+			return err
+		case <-w.hops.wake:
+		case <-notices:
+		case <-time.After(wait):
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(gather):
+		}
+	}
+}
+
+// offer replaces the value in a channel of one.
+func offer(c chan map[neighbour]model.MAC, known map[neighbour]model.MAC) {
+	select {
+	case <-c:
+	default:
+	}
+	c <- known
+}
+
+// receive notes the notifications that may change the hops, until the socket's deadline.
+func receive(s *socket.Conn, concerns <-chan map[neighbour]model.MAC, notices chan<- struct{}) error {
+	var known map[neighbour]model.MAC
+	for {
+		messages, err := s.Receive()
+		lost := errors.Is(err, unix.ENOBUFS)
+		switch {
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			return err
+		case err != nil && !lost:
+			return fmt.Errorf("read notifications: %w", err)
+		}
+		select {
+		case known = <-concerns:
+		default:
+		}
+		if lost || known == nil || slices.ContainsFunc(messages, func(m socket.Message) bool { return moves(m, known) }) {
+			select {
+			case notices <- struct{}{}:
+			default:
+			}
+		}
+	}
+}
+
+// moves reports whether a notification may change the hops.
+func moves(m socket.Message, known map[neighbour]model.MAC) bool {
+	switch m.Header.Type {
+	case unix.RTM_NEWNEIGH, unix.RTM_DELNEIGH:
+		a, ok := attributes(m.Data, unix.SizeofNdMsg)
+		if !ok {
+			return false
+		}
+		key := neighbour{int(int32(binary.NativeEndian.Uint32(m.Data[4:]))), addrOf(a[unix.NDA_DST])}
+		mac, wanted := known[key]
+		raw := a[unix.NDA_LLADDR]
+		return wanted && m.Header.Type == unix.RTM_NEWNEIGH && len(raw) == len(mac) && model.MAC(raw) != mac
+	case unix.RTM_NEWROUTE, unix.RTM_DELROUTE:
+		return len(m.Data) >= unix.SizeofRtMsg && m.Data[5] != Protocol
+	}
+	return true
+}
+
+// look finds the hops, and calls update if they have changed. It reports whether all are known.
+func (w *hopWatch) look() (whole bool, err error) {
+	w.hops.mu.Lock()
+	peers := w.hops.peers
+	w.hops.mu.Unlock()
+	ways, names := map[netip.Addr]neighbour{}, map[int]string{}
+	for _, p := range peers {
+		if n, name, ok := nextHop(p); ok && name != w.hops.gateway {
+			ways[p], names[n.link] = n, name
+		}
+	}
+	now, err := w.learn(ways)
+	if err != nil {
+		return false, err
+	}
+	var hops []model.Hop
+	for p, n := range ways {
+		if mac := now[n]; mac != (model.MAC{}) {
+			hops = append(hops, model.Hop{Address: p, Interface: names[n.link], MAC: mac})
+		}
+	}
+	slices.SortFunc(hops, func(a, b model.Hop) int { return a.Address.Compare(b.Address) })
+	whole = len(hops) == len(peers)
+	w.known = now
+	if w.began.IsZero() {
+		w.began = time.Now()
+	}
+	if !w.reported && !whole && time.Since(w.began) < patience {
+		return false, nil
+	}
+	if !w.reported || !slices.Equal(hops, w.last) {
+		w.reported, w.last = true, hops
+		w.update(slices.Clone(hops))
+	}
+	return whole, nil
+}
+
+// learn returns the MAC addresses of the neighbours, and asks for those that are not known.
+func (w *hopWatch) learn(ways map[netip.Addr]neighbour) (map[neighbour]model.MAC, error) {
+	now := map[neighbour]model.MAC{}
+	for _, n := range ways {
+		now[n] = w.known[n]
+	}
+	for _, f := range model.Families() {
+		all, err := listing.Whole(func() ([]netlink.Neigh, error) { return netlink.NeighList(0, netlinkFamily(f)) })
+		if err != nil {
+			return nil, fmt.Errorf("list neighbours: %w", err)
+		}
+		for _, n := range all {
+			key := neighbour{n.LinkIndex, addrOf(n.IP)}
+			if _, wanted := now[key]; wanted && len(n.HardwareAddr) == len(model.MAC{}) && n.State&(netlink.NUD_INCOMPLETE|netlink.NUD_FAILED) == 0 {
+				now[key] = model.MAC(n.HardwareAddr)
+			}
+		}
+	}
+	for n, mac := range now {
+		if mac == (model.MAC{}) {
+			// Without an answer the neighbour stays unknown, and its packets are not believed.
+			_ = netlink.NeighSet(&netlink.Neigh{
+				LinkIndex: n.link, Family: netlinkFamily(model.FamilyOf(n.addr)), IP: n.addr.AsSlice(), Flags: netlink.NTF_USE,
+			})
+		}
+	}
+	return now, nil
+}
+
+// nextHop returns the neighbour that this node's packets to an address go to, with the name of the interface.
+func nextHop(to netip.Addr) (n neighbour, iface string, ok bool) {
+	routes, err := netlink.RouteGet(to.AsSlice())
+	if err != nil || len(routes) == 0 || routes[0].Type != unix.RTN_UNICAST {
+		return n, "", false
+	}
+	link, err := netlink.LinkByIndex(routes[0].LinkIndex)
+	if err != nil {
+		return n, "", false
+	}
+	via := addrOf(routes[0].Gw)
+	if !via.IsValid() {
+		via = to
+	}
+	return neighbour{link.Attrs().Index, via}, link.Attrs().Name, true
+}

@@ -1,0 +1,71 @@
+package rules
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"strings"
+
+	"github.com/felixlike/felixlike/ipsets"
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/tables"
+)
+
+// prioritySenders is one before "raw": no chain of a backend sees a packet before.
+const prioritySenders = priorityRaw - 1
+
+// loopback is the interface of the node's own traffic.
+const loopback = "lo"
+
+// SendersSet returns the set of the pod prefixes of routed peers in one family, each with the MAC address that
+// packets from there have when they come in by the interface.
+func SendersSet(iface string, f model.Family) ipsets.Set {
+	return ipsets.Set{Name: "senders-" + f.String() + "-" + interfaceLabel(iface), Kind: model.Senders, Family: f}
+}
+
+// interfaceLabel returns the name of an interface, or a hash of it where nft does not take its characters in
+// the name of a set.
+func interfaceLabel(iface string) string {
+	usual := func(r rune) bool {
+		return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '-' || r == '_'
+	}
+	if !strings.ContainsFunc(iface, func(r rune) bool { return !usual(r) }) {
+		return iface
+	}
+	sum := sha256.Sum256([]byte(iface))
+	return "." + hex.EncodeToString(sum[:8]) // no name of an interface above has a dot
+}
+
+// Senders renders the chain that decides, for nodes without a tunnel between them, which packets with a pod address
+// are believed. It is in a table of its own, for every backend:
+//
+//	senders (before conntrack)
+//	  in by gw, where the switch has checked, or by lo ............... return
+//	  in by an interface to peers, and MAC address and source address
+//	    are those of a peer and its pods ............................ mark as believed
+//	  source in a pod prefix of the cluster ........................ drop
+//
+// The chains of the backends require the mark (see MarkBelieved). So nothing is believed if another program
+// flushed this table. The kernel's rp_filter is not needed: it looks at the interface only, and not at the neighbour.
+func (n NodeChains) Senders(interfaces []string) tables.Chain {
+	c := tables.Chain{
+		Name: ChainSenders, Origin: tables.OfEveryPod{},
+		Hook: &tables.Hook{Type: tables.HookFilter, Point: tables.HookPrerouting, Priority: prioritySenders},
+		Rules: []tables.Rule{
+			{Action: tables.SetMark{Value: 0, Mask: MarkBelieved}, Comment: "is not believed yet"},
+			{Matches: []tables.Match{n.in()}, Action: tables.Return{}, Comment: "the switch has checked the source"},
+			{Matches: []tables.Match{tables.MatchInterface{Side: tables.Source, Name: loopback}}, Action: tables.Return{}, Comment: "this node itself"},
+		},
+	}
+	for _, iface := range interfaces {
+		for _, f := range model.Families() {
+			c.Rules = append(c.Rules, tables.Rule{
+				Matches: []tables.Match{
+					tables.MatchInterface{Side: tables.Source, Name: iface}, tables.MatchSender{Family: f, Set: SendersSet(iface, f).Name},
+				},
+				Action: tables.SetMarkAndReturn{Value: MarkBelieved, Mask: MarkBelieved}, Comment: "from the node that owns the pod address",
+			})
+		}
+	}
+	c.Rules = append(c.Rules, forgedPods()...)
+	return c
+}

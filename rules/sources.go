@@ -1,0 +1,75 @@
+package rules
+
+import (
+	"net/netip"
+
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/tables"
+)
+
+// Sources renders the chain that decides about the source address of packets of this
+// node's pods. Within the cluster they keep it, also if other programs would masquerade
+// it, because policy at the other end needs the pod's address. Packets that a Service
+// leads back to this node were judged before. On the way out of the cluster, with
+// masquerade, the source becomes the node's own.
+func (n NodeChains) Sources(node *model.Node, masquerade bool) tables.Chain {
+	c := n.sourcesChain()
+	for _, p := range node.PodCIDRs {
+		if n.routed {
+			c.Rules = append(c.Rules, tables.Rule{
+				Matches: n.toPeers(p),
+				Action:  tables.KeepSource{Family: model.FamilyOf(p.Addr())}, Comment: "pods within the cluster, without a tunnel",
+			})
+		}
+		c.Rules = append(c.Rules, tables.Rule{
+			Matches: n.within(p),
+			Action:  tables.KeepSource{Family: model.FamilyOf(p.Addr())}, Comment: "pods within the cluster",
+		})
+	}
+	if masquerade {
+		c.Rules = append(c.Rules, n.masquerade(node)...)
+	}
+	return c
+}
+
+func (n NodeChains) sourcesChain() tables.Chain {
+	return tables.Chain{
+		Name: ChainSources,
+		Hook: &tables.Hook{Type: tables.HookNAT, Point: tables.HookPostrouting, Priority: prioritySources},
+	}
+}
+
+// masquerade replaces the source of packets from pods to the outside of the cluster.
+// Packets that leave by the gateway port go to pods or peer nodes.
+func (n NodeChains) masquerade(node *model.Node) []tables.Rule {
+	var all []tables.Rule
+	for _, p := range node.PodCIDRs {
+		all = append(all, tables.Rule{
+			Matches: []tables.Match{
+				tables.MatchInterface{Side: tables.Destination, Name: n.gateway, Negated: true},
+				tables.MatchPrefix{Side: tables.Source, Prefix: p},
+			},
+			Action: tables.Masquerade{}, Comment: "pods to outside",
+		})
+	}
+	return all
+}
+
+// within matches packets of this node's pods to other nodes of the cluster.
+func (n NodeChains) within(pods netip.Prefix) []tables.Match {
+	return []tables.Match{
+		n.out(),
+		tables.MatchPrefix{Side: tables.Source, Prefix: pods},
+		tables.MatchPrefix{Side: tables.Destination, Prefix: pods, Negated: true},
+	}
+}
+
+// toPeers matches packets of this node's pods that leave for other nodes of the cluster without a tunnel.
+func (n NodeChains) toPeers(pods netip.Prefix) []tables.Match {
+	f := model.FamilyOf(pods.Addr())
+	return []tables.Match{
+		tables.MatchInterface{Side: tables.Destination, Name: n.gateway, Negated: true},
+		tables.MatchPrefix{Side: tables.Source, Prefix: pods},
+		tables.MatchSet{Family: f, Side: tables.Destination, Set: PeersSet(f)},
+	}
+}

@@ -1,0 +1,229 @@
+package e2e
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/felixlike/felixlike/felixlike/config"
+	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/internal/namespace"
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/test/lab"
+)
+
+// twoSubnets has two nodes in one subnet, and the third behind the fabric, which is the router.
+const twoSubnets = `
+{kind: Node, metadata: {name: node1}, status: {addresses: [{type: InternalIP, address: 192.168.50.11}]}}
+---
+{kind: Node, metadata: {name: node2}, status: {addresses: [{type: InternalIP, address: 192.168.50.12}]}}
+---
+{kind: Node, metadata: {name: node3}, status: {addresses: [{type: InternalIP, address: 192.168.60.13}]}}
+---
+{kind: Pod, metadata: {namespace: x, name: a, labels: {pod: a}}, spec: {nodeName: node1, containers: [{name: c, ports: [{containerPort: 80}, {containerPort: 81}]}]}}
+---
+{kind: Pod, metadata: {namespace: x, name: b, labels: {pod: b}}, spec: {nodeName: node1, containers: [{name: c, ports: [{containerPort: 80}]}]}}
+---
+{kind: Pod, metadata: {namespace: x, name: c, labels: {pod: c}}, spec: {nodeName: node2, containers: [{name: c, ports: [{containerPort: 80}]}]}}
+---
+{kind: Pod, metadata: {namespace: x, name: d, labels: {pod: d}}, spec: {nodeName: node3, containers: [{name: c, ports: [{containerPort: 80}]}]}}
+---
+{kind: NetworkPolicy, metadata: {namespace: x, name: only-from-c}, spec: {podSelector: {matchLabels: {pod: a}},
+  ingress: [{from: [{podSelector: {matchLabels: {pod: c}}}], ports: [{port: 80}]}]}}
+---
+{kind: NetworkPolicy, metadata: {namespace: x, name: d-not-to-c}, spec: {podSelector: {matchLabels: {pod: d}}, policyTypes: [Egress],
+  egress: [{to: [{podSelector: {matchLabels: {pod: b}}}, {podSelector: {matchLabels: {pod: a}}}]}]}}
+`
+
+// TestTrafficModes runs one lab a backend through all modes: nodes change the mode while they live, and nothing
+// of the mode before stays.
+func TestTrafficModes(t *testing.T) {
+	t.Parallel()
+	for _, backend := range []string{config.NFTables, config.IPTablesNFT} {
+		t.Run(backend, func(t *testing.T) {
+			t.Parallel()
+			l := newLabWith(t, lab.Config{Backend: backend, TrafficMode: config.NoEncap})
+			set(t, l, state(t, twoSubnets))
+			for _, mode := range []string{config.NoEncap, config.Hybrid, config.Encap} {
+				t.Run(mode, func(t *testing.T) {
+					if mode != config.NoEncap {
+						for i, name := range []string{"node1", "node2", "node3"} {
+							l.Node(name).SetTrafficMode(mode)
+							if err := l.RestartAgent(t.Context(), name); err != nil {
+								t.Fatal(err)
+							}
+							if i == 0 && mode == config.Encap {
+								// The two ends disagree: neither believes the other's packets.
+								expect(t, l, false, "x/c", "x/b", model.TCP, 80)
+								expect(t, l, false, "x/b", "x/c", model.TCP, 80)
+							}
+						}
+					}
+					trafficMode(t, l, mode)
+				})
+			}
+		})
+	}
+}
+
+func trafficMode(t *testing.T, l *lab.Lab, mode string) {
+	fabric, err := namespace.Open("flx-" + l.Name() + "-fabric")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer fabric.Close()
+	ports := map[string]*wire{}
+	for _, n := range []string{"node1", "node2", "node3"} {
+		ports[n] = openWire(t, fabric, "n-"+n)
+	}
+	// The policies are one for ingress and one for egress at another node.
+	for _, c := range []struct {
+		from, to string
+		port     uint16
+		through  bool
+	}{
+		{"x/c", "x/a", 80, true},
+		{"x/c", "x/a", 81, false},
+		{"x/b", "x/a", 80, false},
+		{"x/d", "x/a", 80, false},
+		{"x/a", "x/c", 80, true},
+		{"x/a", "x/d", 80, true},
+		{"x/c", "x/d", 80, true},
+		{"x/d", "x/b", 80, true},
+		{"x/d", "x/c", 80, false},
+	} {
+		expect(t, l, c.through, c.from, c.to, model.TCP, c.port)
+	}
+	tunnelled := map[string]bool{}
+	for node, w := range ports {
+		w.tunnelledTo(tunnelled, node)
+	}
+	far := []string{"node1>192.168.60.13", "node2>192.168.60.13", "node3>192.168.50.11", "node3>192.168.50.12"}
+	near := []string{"node1>192.168.50.12", "node2>192.168.50.11"}
+	want := map[string][]string{config.NoEncap: nil, config.Hybrid: far, config.Encap: append(far, near...)}[mode]
+	for _, pair := range append(far, near...) {
+		if tunnelled[pair] != slices.Contains(want, pair) {
+			t.Errorf("packets of the tunnel %s: %v", pair, tunnelled[pair])
+		}
+	}
+	routesOf(t, l, mode)
+	forgers(t, l, fabric)
+	if text := shell(t, l.Node("node1"), "nft list tables"); strings.Contains(text, "felixlike-senders") == (mode == config.Encap) {
+		t.Errorf("tables in mode %s:\n%s", mode, text)
+	}
+	if out, errs, code := felixctl(t, "diff", "live", "wanted", "--lab", l.Name(), "--node", "node1"); code != 0 {
+		t.Errorf("the node does not have what is desired: exit code %d\n%s%s", code, out, errs)
+	}
+	if mode != config.Encap {
+		err := control.NewClient(l.Node("node1").ControlSocket()).SetBackend(t.Context(), config.OpenFlow)
+		if err == nil || !strings.Contains(err.Error(), "does not work with backend openflow") {
+			t.Errorf("a change to openflow: %v", err)
+		}
+	}
+	if s, err := l.Node("node1").Status(t.Context()); err != nil || s.Underlay.TrafficMode.String() != mode {
+		t.Errorf("status has traffic mode %s, %v", s.Underlay.TrafficMode, err)
+	}
+}
+
+// tunnelledTo notes the destinations of the tunnel packets that a node has sent so far.
+func (w *wire) tunnelledTo(all map[string]bool, node string) {
+	for frame := w.next(time.Now().Add(100 * time.Millisecond)); frame != nil; frame = w.next(time.Now().Add(100 * time.Millisecond)) {
+		const ipv4, udp, geneve = 0x0800, 17, 6081
+		if len(frame) < etherLen+28 || binary.BigEndian.Uint16(frame[12:]) != ipv4 || frame[etherLen+9] != udp {
+			continue
+		}
+		if binary.BigEndian.Uint16(frame[etherLen+22:]) == geneve {
+			to, _ := netip.AddrFromSlice(frame[etherLen+16 : etherLen+20])
+			all[node+">"+to.String()] = true
+		}
+	}
+}
+
+// routesOf compares the agent's routes of node1 with those of docs/SEMANTICS.md.
+func routesOf(t *testing.T, l *lab.Lab, mode string) {
+	t.Helper()
+	near := []string{"10.10.1.0/24 via 192.168.50.12 dev br-phy src 192.168.50.11", "fd00:10::a0a:100/120 via fd00:10::c0a8:320c dev br-phy src fd00:10::c0a8:320b metric 1024"}
+	far := []string{"10.10.2.0/24 via 10.10.2.1 dev flx-gw0 src 192.168.50.11 onlink", "fd00:10::a0a:200/120 via fd00:10::a0a:201 dev flx-gw0 src fd00:10::c0a8:320b metric 1024 onlink"}
+	tunnelled := []string{"10.10.1.0/24 via 10.10.1.1 dev flx-gw0 src 192.168.50.11 onlink", "fd00:10::a0a:100/120 via fd00:10::a0a:101 dev flx-gw0 src fd00:10::c0a8:320b metric 1024 onlink"}
+	want := map[string][]string{config.NoEncap: near, config.Hybrid: append(near, far...), config.Encap: append(tunnelled, far...)}[mode]
+	var got []string
+	for line := range strings.Lines(shell(t, l.Node("node1"), "ip route show proto 208; ip -6 route show proto 208")) {
+		got = append(got, strings.Join(strings.Fields(strings.ReplaceAll(line, " pref medium", "")), " "))
+	}
+	slices.Sort(got)
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		t.Errorf("routes in mode %s:\n%s\nwant\n%s", mode, strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+}
+
+// forgers has hosts of the underlay send to pod b as pods: a third host in the subnet, the router for the pods of a node
+// in the subnet, and each of them with the addresses of the node's own pods.
+func forgers(t *testing.T, l *lab.Lab, fabric *namespace.Namespace) {
+	t.Helper()
+	third := net.HardwareAddr{2, 0, 0, 0, 0, 0x66}
+	var router net.HardwareAddr
+	err := fabric.Do(func() error {
+		link, err := net.InterfaceByName("br0")
+		if err == nil {
+			router = link.HardwareAddr
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// A frame to the port n-node1 of the bridge leaves by it, as if the bridge had forwarded it.
+	out := openWire(t, fabric, "n-node1")
+	node, b := l.Node("node1"), l.Pod(pod("b"))
+	victim := openWire(t, b.Namespace(), "eth0")
+	to := linkMAC(t, node, "br-phy")
+	for _, f := range model.Families() {
+		honest := func(text string) {
+			kind, packet := udpPacket(mapTo(f, "203.0.113.5"), b.Address(f), markerPort, text)
+			out.send(ethernet(third, to, kind, packet))
+		}
+		for _, c := range []struct {
+			name   string
+			mac    net.HardwareAddr
+			source netip.Addr
+		}{
+			{"third host as pod of the subnet", third, l.Pod(pod("c")).Address(f)},
+			{"third host as pod behind the router", third, l.Pod(pod("d")).Address(f)},
+			{"third host as pod of the node", third, l.Pod(pod("a")).Address(f)},
+			{"third host as gateway of the node", third, mapTo(f, "10.10.0.1")},
+			{"router as pod of the subnet", router, l.Pod(pod("c")).Address(f)},
+			{"router as pod of the node", router, l.Pod(pod("a")).Address(f)},
+			{"peer as pod behind the router", linkMAC(t, l.Node("node2"), "br-phy"), l.Pod(pod("d")).Address(f)},
+		} {
+			lie := fmt.Sprintf("lie of %s IPv%s", c.name, f)
+			kind, packet := udpPacket(c.source, b.Address(f), markerPort, lie)
+			if arrives(t, victim, func() { out.send(ethernet(c.mac, to, kind, packet)) },
+				func(frame []byte) bool { return bytes.Contains(frame, []byte(lie)) }, honest) {
+				t.Errorf("IPv%s: the packet of a %s arrived", f, c.name)
+			}
+		}
+	}
+}
+
+// linkMAC returns the MAC address of an interface of a node.
+func linkMAC(t *testing.T, n *lab.Node, name string) (mac net.HardwareAddr) {
+	t.Helper()
+	err := n.Namespace().Do(func() error {
+		link, err := net.InterfaceByName(name)
+		if err == nil {
+			mac = link.HardwareAddr
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return mac
+}
