@@ -132,12 +132,16 @@ func (m Match) ICMPMessage(kind uint8, code ...uint8) Match {
 // The flags of a TCP segment that are looked at (RFC 9293, section 3.1).
 const (
 	TCPSYN uint16 = 0x02
+	TCPRST uint16 = 0x04
 	TCPACK uint16 = 0x10
 )
 
 // SYN matches the segments that ask for a connection: with SYN, without ACK. The
 // match has TCP for its protocol.
 func (m Match) SYN() Match { return m.with(TCPFlags, uint16Bytes(TCPSYN), uint16Bytes(TCPSYN|TCPACK)) }
+
+// RST matches the segments with RST. The match has TCP for its protocol.
+func (m Match) RST() Match { return m.with(TCPFlags, uint16Bytes(TCPRST), uint16Bytes(TCPRST)) }
 
 // ConjID matches packets for which all dimensions of a conjunction matched.
 func (m Match) ConjID(id uint32) Match { return m.with(ConjID, uint32Bytes(id), nil) }

@@ -6,36 +6,47 @@ package pipeline
 //	table=30,priority=205,ip,nw_dst=IP actions=goto_table:33                                   (and ipv6, as all here)
 //	table=30,priority=205,ip,reg0=0x2/0xffff,nw_dst=PEER'S PODS actions=goto_table:33
 //	table=33,priority=220,ip,nw_frag=yes actions=TO HOST
-//	table=33,priority=220,ip,nw_ttl=1 actions=TO HOST
 //	table=33,priority=210,tcp,tcp_flags=+syn-ack actions=TO HOST
+//	table=33,priority=210,tcp,tcp_flags=+rst actions=TO HOST
 //	table=33,priority=200,tcp actions=ct(table=34)                                             (and udp, sctp)
 //	table=33,priority=0 actions=TO HOST
+//	table=34,priority=210,ct_state=-new+est-rel-inv+trk,ct_mark=ALLOWED/ALLOWED,ip,nw_ttl=1 actions=TO HOST
 //	table=34,priority=200,ct_state=-new+est-rel-inv+trk,ct_mark=ALLOWED/ALLOWED,ip actions=
 //	    set_field:0x8000000/0x8000000->reg0,ct(table=70,nat)
 //	table=34,priority=0 actions=TO HOST
+//	table=70,priority=220,ct_state=+inv+trk,ip,reg0=0x8000000/0x8000000 actions=drop
 //	table=70,priority=210,ip,reg0=0x8000000/0x8000000,nw_dst=IP actions=set_field:GWMAC->eth_src,set_field:MAC->eth_dst,goto_table:72
 //	table=70,priority=100,ip,reg0=0x8000000/0x8000000 actions=drop
 //
 // TO HOST is set_field:GWMAC->eth_dst,set_field:GATEWAY->reg1,set_field:0x10000/0x10000->reg0,goto_table:110.
 // IP and MAC are those of a local pod. ALLOWED is rules.MarkAllowed. The host sets it and
-// takes it back; no flow of the bridge does. The pod's port has no way to it.
+// takes it back; no flow of the bridge does. A pod cannot set it.
 //
 // On the kernel's datapath, zone 0 is the host's own connection tracking. The bridge's lookup
-// keeps its TCP state, sequence numbers and timeouts up to date. The host drops the state that
-// comes with a packet through the gateway port, and looks it up again.
+// keeps its TCP state and timeouts up to date. From then on the kernel accepts segments of
+// the connection outside the TCP window (net/openvswitch/conntrack.c calls
+// nf_ct_set_tcp_be_liberal for an established connection). The host drops the state that comes
+// with a packet through the gateway port, and looks it up again.
 //
 // The first lookup does not translate. So a packet that goes to the host is as its sender wrote
 // it. The second one finds the connection in the packet, and does not track it again (Linux,
-// net/openvswitch/conntrack.c, skb_nfct_cached). It translates packets from a pod behind a
-// Service to the Service's client. Packets from the client to the Service's address go to the
-// host, because the bridge does not know whether the endpoint is a pod.
+// net/openvswitch/conntrack.c, skb_nfct_cached). After an upcall it looks the connection up again. It
+// translates packets from a pod behind a Service to the Service's client. Packets from the client
+// to the Service's address go to the host, because the bridge does not know whether the endpoint
+// is a pod.
 //
 // The host gets what it alone does right: fragments, which the lookup would reassemble; the last
 // hop, which it answers; a segment that asks for a connection, which it judges; ICMP, because
-// translation of an error would change its quotation too.
+// translation of an error would change its quotation too. And RST: the first lookup of an RST
+// that refuses a connection deletes the connection (nf_conntrack_proto_tcp.c). After an upcall the
+// second lookup would find the packet invalid, and not translate it. Table 70 drops such a packet of any kind.
 //
-// Packets from the tunnel to a peer's pods go to the host: a port sends nothing back by itself.
-// After translation, a destination that is no pod is dropped: no rule of kube-proxy leads there.
+// Table 34 matches the time to live, not table 33: Open vSwitch then makes cached flows for each time to
+// live for packets of allowed connections only, and table 72 does that anyway.
+//
+// Packets from the tunnel to a peer's pods go to the host, because Open vSwitch does not send a
+// packet out of the port that it came by. After translation, a destination that is no pod is
+// dropped: no rule of kube-proxy leads there.
 
 import (
 	"github.com/felixlike/felixlike/model"
@@ -48,6 +59,8 @@ const (
 	priorityOffload uint16 = 205
 	// priorityHostOnly is for packets of any protocol.
 	priorityHostOnly uint16 = 220
+	// priorityUntranslated is above those of packets to pods.
+	priorityUntranslated uint16 = 220
 )
 
 // offloadProtocols are the protocols whose packets are looked up.
@@ -69,14 +82,17 @@ func offloadBase(n Node) []openflow.Flow {
 	}
 	for _, ip := range ipFamilies() {
 		add(TableHostConntrack, priorityHostOnly, ip.Fragment(), toHost(n))
-		add(TableHostConntrack, priorityHostOnly, ip.TTL(1), toHost(n))
 		add(TableHostConntrack, priorityHigh, asks(ip), toHost(n))
+		add(TableHostConntrack, priorityHigh, ip.Protocol(model.TCP).RST(), toHost(n))
 		for _, p := range offloadProtocols() {
 			add(TableHostConntrack, priorityNormal, ip.Protocol(p), []openflow.Action{openflow.CT(openflow.CTSpec{Table: TableHostState})})
 		}
-		known := ip.CTState(openflow.CTEst|openflow.CTTrk, openflow.CTNew|openflow.CTRel|openflow.CTInv)
-		add(TableHostState, priorityNormal, known.CTMark(rules.MarkAllowed, rules.MarkAllowed), allowed)
-		add(TableL3Forwarding, priorityOutside, ip.Bits(openflow.Reg0, switched, switched), nil)
+		known := ip.CTState(openflow.CTEst|openflow.CTTrk, openflow.CTNew|openflow.CTRel|openflow.CTInv).CTMark(rules.MarkAllowed, rules.MarkAllowed)
+		add(TableHostState, priorityHigh, known.TTL(1), toHost(n))
+		add(TableHostState, priorityNormal, known, allowed)
+		skips := ip.Bits(openflow.Reg0, switched, switched)
+		add(TableL3Forwarding, priorityUntranslated, skips.CTState(openflow.CTInv|openflow.CTTrk, 0), nil)
+		add(TableL3Forwarding, priorityOutside, skips, nil)
 	}
 	add(TableHostConntrack, priorityDefault, openflow.Any(), toHost(n))
 	add(TableHostState, priorityDefault, openflow.Any(), toHost(n))
@@ -104,8 +120,8 @@ func offloadEndpoint(n Node, a *model.Attachment) []openflow.Flow {
 	return flows
 }
 
-// offloadPeer makes the flows for packets of pods to a peer's pods. Packets to the peer's own
-// addresses go to the host: another node's object may claim one.
+// offloadPeer makes the flows for packets of pods to a peer's pods, and to the peer's gateway addresses, which
+// its pod prefixes contain. Packets to the peer's other addresses go to the host: another node's object may claim one.
 func offloadPeer(n Node, p *model.Node) []openflow.Flow {
 	if !n.Switches() {
 		return nil
