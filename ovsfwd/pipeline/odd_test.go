@@ -157,16 +157,28 @@ func (l *lab) fragments(p probe, id uint16) [][]byte {
 	copy(payload[1900:], p.mark)
 	body := transport(src, dst, 17, udp(p.sport, p.dport, payload))
 	// Open vSwitch takes none below 1,200 bytes but the last.
-	fragment := func(offset int, more uint16, b []byte) []byte {
+	fragment := func(offset int, more bool, b []byte) []byte {
+		bit := func(value uint16) uint16 {
+			if more {
+				return value
+			}
+			return 0
+		}
+		if src.Is6() {
+			// The fragment header (RFC 8200, section 4.5).
+			header := binary.BigEndian.AppendUint16([]byte{17, 0}, uint16(offset)|bit(1))
+			header = binary.BigEndian.AppendUint32(header, uint32(id))
+			return ethernet(l.pods[1].MAC, l.pods[0].MAC, 0x86dd, ip(src, dst, 44, 64, append(header, b...)))
+		}
 		packet := ip(src, dst, 17, 64, b)
 		binary.BigEndian.PutUint16(packet[4:], id)
-		binary.BigEndian.PutUint16(packet[6:], uint16(offset/8)|more)
+		binary.BigEndian.PutUint16(packet[6:], uint16(offset/8)|bit(0x2000))
 		binary.BigEndian.PutUint16(packet[10:], 0)
 		binary.BigEndian.PutUint16(packet[10:], checksum(packet[:20]))
 		return ethernet(l.pods[1].MAC, l.pods[0].MAC, 0x0800, packet)
 	}
 	const split = 1400
-	return [][]byte{fragment(0, 0x2000, body[:split]), fragment(split, 0, body[split:])}
+	return [][]byte{fragment(0, true, body[:split]), fragment(split, false, body[split:])}
 }
 
 // TestFragments: the userspace datapath puts a datagram together to look its

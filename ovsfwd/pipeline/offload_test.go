@@ -22,8 +22,8 @@ func TestOffloadOnlyInSteer(t *testing.T) {
 // unmarked is the port of connections that the host lets pass without allowing them.
 const unmarked = 54
 
-// hostMarks stands for the host's netfilter: each packet that it sends to a pod or a peer is of a
-// connection that policy allows, but for those to the port unmarked.
+// hostMarks stands for the host's netfilter: it marks the connection of each packet that the host
+// sends into the bridge as allowed. UDP to the port unmarked gets no mark.
 func hostMarks() []openflow.Flow {
 	var flows []openflow.Flow
 	for _, ip := range ipFamilies() {
@@ -51,11 +51,11 @@ func TestOffload(t *testing.T) {
 			offloadedLocally(l, f)
 			offloadedByTunnel(l, f)
 			takesTheDetour(l, f)
-			asksTakesTheDetour(l, f)
+			toThePeersGateway(l, f)
+			fragmentsTakeTheDetour(l, f)
+			segmentsTakeTheDetour(l, f)
 		})
 	}
-	l.t = t
-	fragmentsTakeTheDetour(l)
 }
 
 // open has a connection allowed or not: its first packet comes to the host, which sends it on.
@@ -131,55 +131,89 @@ func offloadedByTunnel(l *lab, f names) {
 	}
 }
 
-// takesTheDetour sends the packets that only the host handles right. All but the last two are of
-// the allowed connection of offloadedLocally.
+// establish has an allowed connection with answers. The host sends the packets of both ends, so that the
+// connection has its mark whatever the bridge does with the packets of pods.
+func (l *lab) establish(there, back probe) {
+	l.fromGateway(nobodysMAC(), there)
+	l.fromGateway(l.pods[0].MAC, back)
+	l.comes("answer from the host", back, l.pod0, 64)
+}
+
+// establishUDP has an allowed connection between two ports.
+func (l *lab) establishUDP(src, dst string, sport, dport uint16) {
+	l.establish(l.udpProbe(src, dst, sport, dport), l.udpProbe(dst, src, dport, sport))
+}
+
+// echo makes an ICMP echo request, or its reply.
+func (l *lab) echo(src, dst string, reply bool) probe {
+	kinds := map[bool]byte{false: 8, true: 0}
+	p := l.udpProbe(src, dst, 0, 0)
+	p.proto = 1
+	if netip.MustParseAddr(src).Is6() {
+		p.proto, kinds = 58, map[bool]byte{false: 128, true: 129}
+	}
+	p.body = append([]byte{kinds[reply], 0, 0, 0, 0, 1, 0, 1}, p.mark...)
+	return p
+}
+
+// takesTheDetour sends packets that only the host handles right. They are of allowed, established connections.
 func takesTheDetour(l *lab, f names) {
-	p := l.udpProbe(f.pod0, f.pod1, 1000, 53)
 	src, dst := netip.MustParseAddr(f.pod0), netip.MustParseAddr(f.pod1)
 	etherType := uint16(0x0800)
 	if src.Is6() {
 		etherType = 0x86dd
 	}
-	l.pod0.send(ethernet(l.node.GatewayMAC, l.pods[0].MAC, etherType, ip(src, dst, 17, 1, transport(src, dst, 17, udp(1000, 53, p.mark)))))
+	l.establishUDP(f.pod0, f.pod1, 1010, 53)
+	p := l.udpProbe(f.pod0, f.pod1, 1010, 53)
+	l.fromPod(0, l.node.GatewayMAC, p)
+	l.comes("established", p, l.pod1, 63)
+	p = l.udpProbe(f.pod0, f.pod1, 1010, 53)
+	l.pod0.send(ethernet(l.node.GatewayMAC, l.pods[0].MAC, etherType, ip(src, dst, 17, 1, transport(src, dst, 17, udp(1010, 53, p.mark)))))
 	l.comes("last hop", p, l.gw, 1)
 	for _, to := range []string{f.peer, f.gateway, f.node, f.outside, f.service, f.unknown} {
-		p = l.udpProbe(f.pod0, to, 1000, 53)
+		l.establishUDP(f.pod0, to, 1010, 53)
+		p = l.udpProbe(f.pod0, to, 1010, 53)
 		l.fromPod(0, l.node.GatewayMAC, p)
 		l.comes("to "+to, p, l.gw, 64)
 	}
-	p = l.udpProbe(f.pod0, f.pod1, 0, 0)
-	p.proto, p.body = 1, append([]byte{8, 0, 0, 0, 0, 1, 0, 1}, p.mark...)
-	if src.Is6() {
-		p.proto, p.body[0] = 58, 128
-	}
-	for range 2 {
-		l.fromPod(0, l.node.GatewayMAC, p)
-		l.comes("ICMP", p, l.gw, 64)
-	}
+	l.establish(l.echo(f.pod0, f.pod1, false), l.echo(f.pod1, f.pod0, true))
+	p = l.echo(f.pod0, f.pod1, false)
+	l.fromPod(0, l.node.GatewayMAC, p)
+	l.comes("ICMP", p, l.gw, 64)
 	// A forged source is dropped before.
-	p = l.udpProbe(f.pod1, f.pod0, 53, 1000)
+	p = l.udpProbe(f.pod1, f.pod0, 53, 1010)
 	l.fromPod(0, l.node.GatewayMAC, p)
 	l.nowhere("forged source", p)
-	p = l.udpProbe(f.pod1, f.pod0, 53, 1000)
+	p = l.udpProbe(f.pod1, f.pod0, 53, 1010)
 	l.fromPeer(p)
 	l.nowhere("forged source from the tunnel", p)
 }
 
+// toThePeersGateway: the address is of the peer's pod prefix.
+func toThePeersGateway(l *lab, f names) {
+	gateway := testPeer().Gateway(model.FamilyOf(netip.MustParseAddr(f.pod0))).String()
+	l.establishUDP(f.pod0, gateway, 1020, 53)
+	p := l.udpProbe(f.pod0, gateway, 1020, 53)
+	l.fromPod(0, l.node.GatewayMAC, p)
+	l.comes("to the peer's gateway", p, l.underlay, 63)
+}
+
 // fragmentsTakeTheDetour sends fragments of an allowed connection.
-func fragmentsTakeTheDetour(l *lab) {
-	p := l.udpProbe("10.10.0.2", "10.10.0.3", 1000, 53)
-	for _, f := range l.fragments(p, 7) {
-		l.pod0.send(f)
+func fragmentsTakeTheDetour(l *lab, f names) {
+	l.establishUDP(f.pod0, f.pod1, 1030, 53)
+	p := l.udpProbe(f.pod0, f.pod1, 1030, 53)
+	for _, fragment := range l.fragments(p, 7) {
+		l.pod0.send(fragment)
 	}
 	l.comes("fragments", p, l.gw, 64)
 	l.fence()
 	l.elsewhere("fragments", p, l.gw)
 }
 
-// asksTakesTheDetour: a segment that asks for a connection goes to the host, also from the ports of
-// an allowed one. The others of that connection do not.
-func asksTakesTheDetour(l *lab, f names) {
-	const syn, ack = 0x02, 0x10
+// segmentsTakeTheDetour: a segment that asks for a connection goes to the host, also from the ports of
+// an allowed one, and so does a reset. The others of that connection do not.
+func segmentsTakeTheDetour(l *lab, f names) {
+	const syn, rst, ack = 0x02, 0x04, 0x10
 	p := l.segment(f.pod0, f.pod1, 2000, 80, syn, 1000, 0)
 	l.fromPod(0, l.node.GatewayMAC, p)
 	l.comes("SYN", p, l.gw, 64)
@@ -200,7 +234,11 @@ func asksTakesTheDetour(l *lab, f names) {
 	p = l.segment(f.pod0, f.pod1, 2000, 80, syn, 9000, 0)
 	l.fromPod(0, l.node.GatewayMAC, p)
 	l.comes("SYN from the ports of an allowed connection", p, l.gw, 64)
+	// The userspace datapath looks at the window. The kernel's does not, once the bridge has looked up the connection.
 	p = l.segment(f.pod0, f.pod1, 2000, 80, ack, next+1<<30, other)
 	l.fromPod(0, l.node.GatewayMAC, p)
 	l.comes("segment outside the window", p, l.gw, 64)
+	p = l.segment(f.pod0, f.pod1, 2000, 80, rst|ack, next, other)
+	l.fromPod(0, l.node.GatewayMAC, p)
+	l.comes("RST", p, l.gw, 64)
 }
