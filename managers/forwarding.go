@@ -134,9 +134,9 @@ func (m *ForwardingManager) CompleteDeferredWork() {
 	}
 }
 
-// forwarded returns the attachment as it is forwarded. Where the switch judges, or
-// switches past the host, an address leads to one port, and a packet from it meets the policy of one pod:
-// its newest one's. Two ports with it would be at odds over the same flows.
+// forwarded returns the attachment as it is forwarded. Two pods may have one address for a while.
+// Where the switch judges, and with offload, the newest pod has the flows of the address: flows of
+// both pods would have the same match. The spoofguard then drops packets from the address of the older pod.
 func (m *ForwardingManager) forwarded(a *model.Attachment) *model.Attachment {
 	if m.bridge.Mode == pipeline.Steer && !m.bridge.Switches() {
 		return a

@@ -4,7 +4,7 @@
 //
 // Steer, under the netfilter backends: every IP packet of a pod or from the tunnel goes to the gateway port.
 // Only packets that come in by the gateway port, judged by the host's FORWARD hook, reach a pod or the
-// tunnel.
+// tunnel. Node.Offload makes an exception, see below.
 //
 //	pod / tunnel -> 0 classifier -> 10 spoofguard -> 30 steer -> 110 output = gateway port
 //	                                     | ARP, ND
@@ -193,7 +193,8 @@ func Hairpin(f model.Family) netip.Addr {
 type Mode uint8
 
 const (
-	// Steer hands every packet to the host, where netfilter judges it.
+	// Steer hands packets to the host, where netfilter judges them: every packet, or with Node.Offload
+	// every packet but those of established connections that netfilter has allowed.
 	Steer Mode = iota
 	// Full judges packets in the switch.
 	Full
@@ -210,8 +211,8 @@ func (m Mode) String() string {
 	return fmt.Sprintf("mode(%d)", uint8(m))
 }
 
-// Node is this node as its pipeline sees it. All but the ports, the MAC and the
-// gateway addresses matters to the full pipeline alone.
+// Node is this node as its pipeline sees it. Both pipelines use the ports, the MAC and the
+// gateway addresses. Only the steering pipeline uses Offload, only the full pipeline the other fields.
 type Node struct {
 	GatewayPort, TunnelPort uint32
 	GatewayMAC              net.HardwareAddr

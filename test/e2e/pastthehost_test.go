@@ -74,9 +74,11 @@ func establishedSkipTheHost(t *testing.T, l *lab.Lab) {
 		countAtGateways(t, l, nodes, streams, setting == config.OffloadAuto)
 	}
 	for _, k := range streams {
+		k.mu.Lock()
 		if k.err != nil {
 			t.Errorf("%s: %v", k.name, k.err)
 		}
+		k.mu.Unlock()
 	}
 }
 
