@@ -159,7 +159,9 @@ type agent struct {
 	daemon *vswitchd.Watcher
 	// lost watches for pods that lose their interface.
 	lost *lostPorts
-	log  *slog.Logger
+	// crossing leads packets through the enforcement point.
+	crossing *crossing
+	log      *slog.Logger
 }
 
 // driver chooses and wires datastore, managers and stages.
@@ -173,6 +175,7 @@ func (a *agent) driver(ctx context.Context) (*Driver, *bridge) {
 	})
 	conntrack := hostnet.NewConntrack(carrier)
 	crossing := &crossing{at: a.backendConfig.Switch, carrier: carrier, forwarding: forwarding, tunnel: tunnel, log: log.With("component", "driver")}
+	a.crossing = crossing
 	crossing.Steer(a.backend.Place())
 	back := &comeback{crossing: crossing, judges: crossing.judges, log: log.With("component", "driver")}
 	host := hostnet.NewReconciler()
@@ -255,15 +258,17 @@ func (a *agent) established(carrier *carry.Carrier) Established {
 	return carrier
 }
 
-// offload returns the state of the setting offload while policy is enforced at a place.
-func (a *agent) offload(at backend.Place) control.Offload {
+// offload returns the state of the setting offload, by the programmed forwarding flows.
+func (a *agent) offload() control.Offload {
 	o := control.Offload{Setting: a.cfg.Offload}
-	switch {
+	switch leads := a.crossing.leads.Load(); {
 	case o.Setting == config.OffloadOff:
-	case at == backend.InSwitch:
+	case leads != nil && *leads == backend.InSwitch:
 		o.Why = "backend openflow judges packets in the bridge"
 	case !a.backendConfig.Switch.Node.Offload:
 		o.Why = "datapath " + a.network.datapath() + " does not share connection tracking with the host"
+	case leads == nil:
+		o.Why = "the forwarding flows are not programmed"
 	default:
 		o.Active = true
 	}
@@ -293,12 +298,12 @@ func (a *agent) stages(arrival *arrival, back *comeback, conntrack *hostnet.Conn
 		arrival.between(),
 		back.before(),
 		{Name: backend.ForwardingStage, Timeout: switchTimeout, Invalidate: br.forwarding.Reread, Watch: br.forwarding.Flows.Watch, Apply: func(ctx context.Context) (backend.Applied, error) {
-			a, err := br.applyFlows(ctx)
+			applied, err := a.crossing.apply(ctx, br.applyFlows)
 			if err == nil {
 				arrival.leads()
 				back.leads()
 			}
-			return a, err
+			return applied, err
 		}},
 		br.restore.stage(),
 		arrival.after(),

@@ -64,8 +64,8 @@ type Config struct {
 	HealthAddress func() string
 	// Underlay returns this node's network, for status. It may be nil.
 	Underlay func() control.Underlay
-	// Offload returns the state of the setting offload at an enforcement point, for status. It may be nil.
-	Offload func(at backend.Place) control.Offload
+	// Offload returns the state of the setting offload, for status. It may be nil.
+	Offload func() control.Offload
 	// NodeProblems returns problems of this node, for status. It may be nil.
 	NodeProblems func() []model.Problem
 	// Outages returns the reasons why this node is not ready although everything is

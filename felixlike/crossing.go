@@ -44,6 +44,9 @@ type crossing struct {
 	// inSwitch is set if the desired forwarding flows lead through the switch, settled once
 	// all packets take them.
 	inSwitch, settled atomic.Bool
+	// leads is where the programmed forwarding flows lead packets. It is nil before the first
+	// apply, and after a failed one.
+	leads atomic.Pointer[backend.Place]
 }
 
 // Carry implements Crossing.
@@ -71,6 +74,21 @@ func (c *crossing) Steer(to backend.Place) {
 	c.inSwitch.Store(to == backend.InSwitch)
 	c.forwarding.SetMode(to.Mode())
 	c.tunnel.SetMode(to.Mode())
+}
+
+// apply programs the desired forwarding flows.
+func (c *crossing) apply(ctx context.Context, program func(context.Context) (backend.Applied, error)) (backend.Applied, error) {
+	to := backend.InKernel
+	if c.inSwitch.Load() {
+		to = backend.InSwitch
+	}
+	a, err := program(ctx)
+	if err != nil {
+		c.leads.Store(nil)
+		return a, err
+	}
+	c.leads.Store(&to)
+	return a, nil
 }
 
 // judges reports whether the desired forwarding flows lead through a switch that loses its

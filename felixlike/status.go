@@ -39,7 +39,7 @@ func (rep *reporter) status() control.Status {
 		s.Underlay = &u
 	}
 	if rep.cfg.Offload != nil {
-		o := rep.cfg.Offload(rep.stages.backend.Place())
+		o := rep.cfg.Offload()
 		s.Offload = &o
 	}
 	if h := rep.stages.handover; h != nil {

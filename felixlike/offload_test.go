@@ -1,0 +1,109 @@
+package felixlike
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/felixlike/felixlike/felixlike/backend"
+	"github.com/felixlike/felixlike/felixlike/config"
+	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/managers"
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/ovsfwd/openflow"
+	"github.com/felixlike/felixlike/ovsfwd/pipeline"
+)
+
+// groupedFlows keeps the desired flows of each group.
+type groupedFlows map[string][]openflow.Flow
+
+func (g groupedFlows) SetFlows(key string, render func() []openflow.Flow) { g[key] = render() }
+func (g groupedFlows) RemoveFlows(key string)                             { delete(g, key) }
+
+// offloads reports whether the flows of a group look up the host's connections.
+func (g groupedFlows) offloads(key string) bool {
+	for _, f := range g[key] {
+		if f.Table == pipeline.TableHostConntrack || strings.Contains(f.String(), "goto_table:33") {
+			return true
+		}
+	}
+	return false
+}
+
+// offloadCrossing makes a crossing with both managers of forwarding flows, for a node with a pod and a peer.
+func offloadCrossing(flows managers.Flows) (*crossing, []managers.Manager) {
+	node := pipeline.Node{GatewayPort: 2, TunnelPort: 1, GatewayMAC: make([]byte, 6), Offload: true}
+	c := &crossing{
+		forwarding: managers.NewForwardingManager("n1", node, flows),
+		tunnel:     managers.NewTunnelManager("n1", model.Encap, node, flows),
+	}
+	both := []managers.Manager{c.forwarding, c.tunnel}
+	for _, u := range []model.Update{
+		model.NodeUpdate{Node: &model.Node{Name: "n1", PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.10.0.0/24")}}},
+		model.NodeUpdate{Node: &model.Node{
+			Name: "n2", PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.10.1.0/24")}, Addresses: []netip.Addr{netip.MustParseAddr("192.168.77.101")},
+		}},
+		model.AttachmentUpdate{Attachment: &model.Attachment{
+			Pod: model.PodID{Namespace: "x", Name: "a"}, OFPort: 3, MAC: []byte{2, 0, 0, 0, 0, 1}, Addresses: []netip.Addr{netip.MustParseAddr("10.10.0.2")},
+		}},
+	} {
+		for _, m := range both {
+			m.OnUpdate(u)
+		}
+	}
+	return c, both
+}
+
+// TestSteerChangesAllGroups: Steer changes the pipeline of the node, its pods and its peers. A peer's
+// flow that is left would send packets to a table that the full pipeline does not have.
+func TestSteerChangesAllGroups(t *testing.T) {
+	flows := groupedFlows{}
+	c, both := offloadCrossing(flows)
+	for _, place := range []backend.Place{backend.InKernel, backend.InSwitch, backend.InKernel} {
+		c.Steer(place)
+		for _, m := range both {
+			m.CompleteDeferredWork()
+		}
+		for _, group := range []string{"base", "pod x/a", "peer n2"} {
+			if got := flows.offloads(group); got != (place == backend.InKernel) || len(flows[group]) == 0 {
+				t.Errorf("%s: %s has %d flows, of offload: %v", place, group, len(flows[group]), got)
+			}
+		}
+	}
+}
+
+// TestStatusOfOffload: the programmed flows decide, not the backend or the desired flows.
+func TestStatusOfOffload(t *testing.T) {
+	c, _ := offloadCrossing(groupedFlows{})
+	a := &agent{cfg: &config.Effective{Config: config.Config{Offload: config.OffloadAuto}}, crossing: c}
+	a.backendConfig.Switch.Node.Offload = true
+	apply := func(err error) {
+		_, _ = c.apply(t.Context(), func(context.Context) (backend.Applied, error) { return backend.Applied{}, err })
+	}
+	is := func(when string, want control.Offload) {
+		t.Helper()
+		want.Setting = config.OffloadAuto
+		if got := a.offload(); got != want {
+			t.Errorf("%s: %+v, want %+v", when, got, want)
+		}
+	}
+	active := control.Offload{Active: true}
+	judged := control.Offload{Why: "backend openflow judges packets in the bridge"}
+	failed := control.Offload{Why: "the forwarding flows are not programmed"}
+	c.Steer(backend.InKernel)
+	is("before the first apply", failed)
+	apply(nil)
+	is("programmed", active)
+	c.Steer(backend.InSwitch)
+	is("before the full pipeline is programmed", active)
+	apply(nil)
+	is("full pipeline", judged)
+	c.Steer(backend.InKernel)
+	is("before the steering pipeline is programmed", judged)
+	apply(errors.New("the switch refuses the flows"))
+	is("refused", failed)
+	apply(nil)
+	is("programmed again", active)
+}
