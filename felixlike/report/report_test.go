@@ -76,7 +76,7 @@ func TestStatusOfOffload(t *testing.T) {
 		s := status()
 		s.Offload = &o
 		var b bytes.Buffer
-		if err := Status(&b, s, terminal.Text); err != nil || !strings.Contains(b.String(), want) {
+		if err := Status(&b, s, Filter{}, terminal.Text); err != nil || !strings.Contains(b.String(), want) {
 			t.Errorf("no %q in:\n%s%v", want, b.String(), err)
 		}
 	}
