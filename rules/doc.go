@@ -13,6 +13,8 @@
 //	prerouting (base chain, before conntrack)
 //	  in by a pod's own interface, around the switch . drop
 //	forward (base chain, hook forward)
+//	  only in the modes noEncap and hybrid: neither in by gw nor marked
+//	    as believed (see Senders), source in a pod prefix: forged  drop
 //	  of a connection marked as allowed, no SYN ..... accept
 //	  neither in nor out by gw ...................... return
 //	  in by gw   jump judge-egress
@@ -27,7 +29,7 @@
 //	  |            from a peer node ................... mark as judged
 //	  else       jump judge-outside
 //	  |            invalid .......................... drop
-//	  |            source in a pod prefix: forged ... drop
+//	  |            source in a pod prefix: forged ... drop (encap only)
 //	  |            mark as judged
 //	  judged     goto to-pods
 //	  drop
@@ -95,7 +97,8 @@
 //   - Node to its own pods: OUTPUT, then the gateway port. Policy does not judge it.
 //   - Pod to its own node: INPUT, under every backend, since only there the destination
 //     is known after DNAT. Only the ordered tiers judge it, see Input.
-//   - Pod to a peer node's own address, and back: through the tunnel in both directions.
+//   - Pod to a peer node's own address, and back: the way of packets to its pods, in both
+//     directions: through the tunnel, or routed (docs/SEMANTICS.md). With the tunnel,
 //     "ip rule iif flx-gw0" selects a table with the peers' addresses, and routes to
 //     peers' pods carry the node's own address as source. So nobody masquerades, and
 //     policy sees the real address.
@@ -103,7 +106,8 @@
 //   - Pod to a peer's pod through a NodePort of its own node: kube-proxy would
 //     masquerade. Sources keeps the pod's address, so the peer can judge it.
 //   - Outside to a pod (routed, or DNATed by kube-proxy in PREROUTING): judged in
-//     FORWARD after DNAT. A source inside the pod prefixes is forged and dropped.
+//     FORWARD after DNAT. A source inside the pod prefixes is forged and dropped, unless
+//     the table of Senders believes it.
 //
 // Under openflow the switch judges by addresses and passes packets of its own node, all of
 // whose addresses it knows (hostnet.WatchAddresses). The table of the host (see Host)
@@ -129,7 +133,7 @@
 // openflow a bit in the connection's label, in a zone of its own, has the same meaning.
 // A TCP segment that asks for a connection is always judged: if the server's reset has
 // closed an entry, conntrack reopens it, mark and all, for a client that comes back to
-// its port. The only other bit that felixlike writes is MarkPass of the admin tier.
+// its port. marks.go lists the bits of packets.
 //
 // # Names of chains
 //

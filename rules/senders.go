@@ -44,8 +44,8 @@ func interfaceLabel(iface string) string {
 //	    are those of a peer and its pods ............................ mark as believed
 //	  source in a pod prefix of the cluster ........................ drop
 //
-// The chains of the backends require the mark (see MarkBelieved). So nothing is believed if another program
-// flushed this table. The kernel's rp_filter is not needed: it looks at the interface only, and not at the neighbour.
+// The backends' forward drops pod addresses without the mark first (notBelieved). So nothing is believed if another
+// program flushed this table, and this node relays nothing that its peers would believe. The kernel's rp_filter is not needed: it looks at the interface only, and not at the neighbour.
 func (n NodeChains) Senders(interfaces []string) tables.Chain {
 	c := tables.Chain{
 		Name: ChainSenders, Origin: tables.OfEveryPod{},

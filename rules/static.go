@@ -53,10 +53,14 @@ func (n NodeChains) forward() tables.Chain {
 	ours := func(negated bool) tables.Match {
 		return tables.MatchInterface{Side: tables.Source, Name: n.gateway, Negated: negated}
 	}
-	rules := allowedBefore()
-	if n.iptables {
-		rules = append(n.notRejected(), rules...)
+	var rules []tables.Rule
+	if n.routed {
+		rules = n.notBelieved()
 	}
+	if n.iptables {
+		rules = append(rules, n.notRejected()...)
+	}
+	rules = append(rules, allowedBefore()...)
 	return tables.Chain{
 		Name: ChainForward,
 		Hook: &tables.Hook{Type: tables.HookFilter, Point: tables.HookForward, Priority: priorityForward},
@@ -83,6 +87,20 @@ func (n NodeChains) forward() tables.Chain {
 			tables.Rule{Action: tables.Drop{}, Comment: "egress was not judged"},
 		),
 	}
+}
+
+// notBelieved drops packets with the address of a pod that come neither by the gateway port nor with the mark of
+// Senders. Senders has dropped them, unless its table is missing. They are dropped before connections that were
+// allowed go on, and also on their way to another node: that node would believe this node's MAC address.
+func (n NodeChains) notBelieved() []tables.Rule {
+	all := forgedPods()
+	for i := range all {
+		all[i].Matches = append([]tables.Match{
+			tables.MatchMark{Value: MarkBelieved, Mask: MarkBelieved, Negated: true},
+			tables.MatchInterface{Side: tables.Source, Name: n.gateway, Negated: true},
+		}, all[i].Matches...)
+	}
+	return all
 }
 
 // notRejected clears MarkRejected, which another program may have set before: it would have
@@ -294,12 +312,8 @@ func egress(node *model.Node) tables.Chain {
 
 func (n NodeChains) outside() tables.Chain {
 	c := tables.Chain{Name: ChainOutside, Rules: []tables.Rule{dropInvalid()}}
-	for _, r := range forgedPods() {
-		if n.routed {
-			// Senders has dropped all others, unless another program flushed its table.
-			r.Matches = append(r.Matches, tables.MatchMark{Value: MarkBelieved, Mask: MarkBelieved, Negated: true})
-		}
-		c.Rules = append(c.Rules, r)
+	if !n.routed { // else forward drops them, see notBelieved
+		c.Rules = append(c.Rules, forgedPods()...)
 	}
 	c.Rules = append(c.Rules, judged("from outside"))
 	return c
