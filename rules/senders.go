@@ -10,8 +10,9 @@ import (
 	"github.com/felixlike/felixlike/tables"
 )
 
-// prioritySenders is one before "raw": no chain of a backend sees a packet before.
-const prioritySenders = priorityRaw - 1
+// prioritySenders is before conntrack puts fragments together (-400 in both families): the whole packet has the MAC
+// address of its first fragment only. NF_IP_PRI_RAW_BEFORE_DEFRAG of linux/netfilter_ipv4.h is for such chains.
+const prioritySenders = -450
 
 // loopback is the interface of the node's own traffic.
 const loopback = "lo"
@@ -38,7 +39,7 @@ func interfaceLabel(iface string) string {
 // Senders renders the chain that decides, for nodes without a tunnel between them, which packets with a pod address
 // are believed. It is in a table of its own, for every backend:
 //
-//	senders (before conntrack)
+//	senders (before conntrack, and before it puts fragments together)
 //	  in by gw, where the switch has checked, or by lo ............... return
 //	  in by an interface to peers, and MAC address and source address
 //	    are those of a peer and its pods ............................ mark as believed

@@ -17,7 +17,7 @@ func senderMember(p string, mac model.MAC) model.Member {
 
 // loadSenders drops all packets but those of the senders in two sets.
 func loadSenders(table *Table) {
-	c := tables.Chain{Name: "senders", Hook: &tables.Hook{Type: tables.HookFilter, Point: tables.HookPrerouting, Priority: -301}}
+	c := tables.Chain{Name: "senders", Hook: &tables.Hook{Type: tables.HookFilter, Point: tables.HookPrerouting, Priority: -450}}
 	c.Rules = append(c.Rules, rule(tables.Accept{}, "sentinel", proto(model.UDP), ports(sentinel, sentinel)))
 	for _, f := range model.Families() {
 		set := ipsets.Set{Name: "senders-" + f.String(), Kind: model.Senders, Family: f}

@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/internal/namespace"
@@ -126,6 +128,10 @@ func trafficMode(t *testing.T, l *lab.Lab, mode string) {
 			t.Errorf("a change to openflow: %v", err)
 		}
 	}
+	if mode != config.Encap {
+		forgedFragments(t, l, fabric)
+		withoutSenders(t, l, fabric)
+	}
 	if s, err := l.Node("node1").Status(t.Context()); err != nil || s.Underlay.TrafficMode.String() != mode {
 		t.Errorf("status has traffic mode %s, %v", s.Underlay.TrafficMode, err)
 	}
@@ -226,4 +232,104 @@ func linkMAC(t *testing.T, n *lab.Node, name string) (mac net.HardwareAddr) {
 		t.Fatal(err)
 	}
 	return mac
+}
+
+// withoutSenders ends the agent of node1 and deletes its table of senders. Then a third host sends as pods to node1's MAC address: to a
+// pod of node2, which believes what node1 relays, and with the ports of a connection that policy allowed.
+func withoutSenders(t *testing.T, l *lab.Lab, fabric *namespace.Namespace) {
+	t.Helper()
+	node := l.Node("node1")
+	if err := node.KillAgent(); err != nil {
+		t.Fatal(err)
+	}
+	if text := shell(t, node, "nft delete table inet felixlike-senders && nft list tables"); text == "" || strings.Contains(text, "senders") {
+		t.Fatalf("the table of senders is not deleted: %q", text)
+	}
+	const opened = 40001
+	third := net.HardwareAddr{2, 0, 0, 0, 0, 0x66}
+	out, to := openWire(t, fabric, "n-node1"), linkMAC(t, node, "br-phy")
+	a, b, c := l.Pod(pod("a")), l.Pod(pod("b")), l.Pod(pod("c"))
+	ofB, ofC := openWire(t, b.Namespace(), "eth0"), openWire(t, c.Namespace(), "eth0")
+	for _, f := range model.Families() {
+		open := fmt.Sprintf("IPv%s opens", f)
+		kind, packet := datagram(b.Address(f), c.Address(f), opened, markerPort, open)
+		if !arrives(t, ofC, func() { ofB.send(ethernet(podMAC(t, b), gatewayMAC(t, node), kind, packet)) },
+			func(frame []byte) bool { return bytes.Contains(frame, []byte(open)) }, func(string) {}) {
+			t.Fatalf("IPv%s: no connection from b to c", f)
+		}
+		for _, lie := range []struct {
+			name     string
+			from, to *lab.Pod
+			source   uint16
+			dest     uint16
+			victim   *wire
+		}{
+			{"relayed as own pod", a, c, 40000, markerPort, ofC},
+			{"in an allowed connection", c, b, markerPort, opened, ofB},
+			{"as pod of the subnet", c, b, 40000, markerPort, ofB},
+		} {
+			text := fmt.Sprintf("lie %s IPv%s", lie.name, f)
+			kind, packet := datagram(lie.from.Address(f), lie.to.Address(f), lie.source, lie.dest, text)
+			honest := func(text string) {
+				kind, packet := udpPacket(mapTo(f, "203.0.113.5"), lie.to.Address(f), markerPort, text)
+				out.send(ethernet(third, to, kind, packet))
+			}
+			if arrives(t, lie.victim, func() { out.send(ethernet(third, to, kind, packet)) },
+				func(frame []byte) bool { return bytes.Contains(frame, []byte(text)) }, honest) {
+				t.Errorf("IPv%s: without the table of senders, a forged packet arrived: %s", f, lie.name)
+			}
+		}
+	}
+	if err := l.RestartAgent(t.Context(), "node1"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// datagram returns an IP packet of either family with a UDP datagram.
+func datagram(src, dst netip.Addr, from, to uint16, payload string) (kind uint16, packet []byte) {
+	udp := binary.BigEndian.AppendUint16(nil, from)
+	udp = binary.BigEndian.AppendUint16(udp, to)
+	udp = binary.BigEndian.AppendUint16(udp, uint16(8+len(payload)))
+	return ip(src, dst, unix.IPPROTO_UDP, 64, append(append(udp, 0, 0), payload...), 6)
+}
+
+// fragments splits an IPv4 packet behind n bytes of its payload.
+func fragments(packet []byte, id uint16, n int) (first, last []byte) {
+	const moreFragments = 0x2000
+	part := func(payload []byte, offset uint16) []byte {
+		h := slices.Clone(packet[:20])
+		binary.BigEndian.PutUint16(h[2:], uint16(20+len(payload)))
+		binary.BigEndian.PutUint16(h[4:], id)
+		binary.BigEndian.PutUint16(h[6:], offset)
+		h[10], h[11] = 0, 0
+		binary.BigEndian.PutUint16(h[10:], internetChecksum(h))
+		return append(h, payload...)
+	}
+	return part(packet[20:20+n], moreFragments), part(packet[20+n:], uint16(n/8))
+}
+
+// forgedFragments: a third host cannot complete a packet of a peer's pod. The kernel puts fragments together whatever
+// their MAC addresses are.
+func forgedFragments(t *testing.T, l *lab.Lab, fabric *namespace.Namespace) {
+	t.Helper()
+	node, b, c := l.Node("node1"), l.Pod(pod("b")), l.Pod(pod("c"))
+	peer, third := linkMAC(t, l.Node("node2"), "br-phy"), net.HardwareAddr{2, 0, 0, 0, 0, 0x66}
+	out, to := openWire(t, fabric, "n-node1"), linkMAC(t, node, "br-phy")
+	victim := openWire(t, b.Namespace(), "eth0")
+	honest := func(text string) {
+		kind, packet := udpPacket(netip.MustParseAddr("203.0.113.5"), b.Address(model.IPv4), markerPort, text)
+		out.send(ethernet(third, to, kind, packet))
+	}
+	for id, last := range []net.HardwareAddr{third, peer} {
+		text := fmt.Sprintf("fragment %d: %032d", id, id)
+		kind, packet := udpPacket(c.Address(model.IPv4), b.Address(model.IPv4), markerPort, text)
+		head, tail := fragments(packet, uint16(id+1), 16)
+		came := arrives(t, victim, func() {
+			out.send(ethernet(last, to, kind, tail))
+			out.send(ethernet(peer, to, kind, head))
+		}, func(frame []byte) bool { return bytes.Contains(frame, []byte(text[8:])) }, honest)
+		if came != (id == 1) {
+			t.Errorf("the first fragment from the peer, the last one from %s: arrived %v", last, came)
+		}
+	}
 }
