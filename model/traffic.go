@@ -98,7 +98,9 @@ func (m *MAC) UnmarshalText(b []byte) error {
 type Hop struct {
 	// Address is the peer's own.
 	Address netip.Addr `json:"address"`
-	// Interface is the interface that the packets leave by, MAC the neighbour's.
+	// Interface is the interface that the packets leave by.
 	Interface string `json:"interface"`
-	MAC       MAC    `json:"mac"`
+	// Neighbour is the neighbour's address, MAC its MAC address: those of the peer, or of a router.
+	Neighbour netip.Addr `json:"neighbour"`
+	MAC       MAC        `json:"mac"`
 }

@@ -20,9 +20,11 @@ import (
 )
 
 const (
-	// askAgain is the time between two requests for the MAC address of a neighbour that has not answered.
-	askAgain = time.Second
-	// lookAgain is the time between two looks without a notification.
+	// askAgain is the time until the second request for the MAC address of a neighbour that has not answered. Each
+	// wait is twice the one before, up to askSeldom: each request is a broadcast or multicast in the subnet.
+	askAgain  = time.Second
+	askSeldom = time.Minute
+	// lookAgain is the time between two looks without a notification, once all neighbours are known.
 	lookAgain = 30 * time.Second
 	// patience is how long the first report waits for answers.
 	patience = 2 * time.Second
@@ -103,6 +105,9 @@ type hopWatch struct {
 	known map[neighbour]model.MAC
 	// began is the time of the first look.
 	began time.Time
+	// silent is the number of peers whose hop is not known, and wait the last wait for them.
+	silent int
+	wait   time.Duration
 }
 
 func (w *hopWatch) run(ctx context.Context) (err error) {
@@ -132,10 +137,6 @@ func (w *hopWatch) run(ctx context.Context) (err error) {
 			return err
 		}
 		offer(concerns, w.known)
-		wait := lookAgain
-		if !whole {
-			wait = askAgain
-		}
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
@@ -143,8 +144,9 @@ func (w *hopWatch) run(ctx context.Context) (err error) {
 			ended <- err
 			return err
 		case <-w.hops.wake:
+			w.wait = 0
 		case <-notices:
-		case <-time.After(wait):
+		case <-time.After(w.next(whole)):
 		}
 		select {
 		case <-ctx.Done():
@@ -152,6 +154,19 @@ func (w *hopWatch) run(ctx context.Context) (err error) {
 		case <-time.After(gather):
 		}
 	}
+}
+
+// next returns the time until the next look without a notification.
+func (w *hopWatch) next(whole bool) time.Duration {
+	switch {
+	case whole:
+		w.wait = 0
+		return lookAgain
+	case !w.reported:
+		return askAgain // see patience
+	}
+	w.wait = min(max(askAgain, 2*w.wait), askSeldom)
+	return w.wait
 }
 
 // offer replaces the value in a channel of one.
@@ -202,6 +217,18 @@ func moves(m socket.Message, known map[neighbour]model.MAC) bool {
 		return wanted && m.Header.Type == unix.RTM_NEWNEIGH && len(raw) == len(mac) && model.MAC(raw) != mac
 	case unix.RTM_NEWROUTE, unix.RTM_DELROUTE:
 		return len(m.Data) >= unix.SizeofRtMsg && m.Data[5] != Protocol
+	case unix.RTM_NEWLINK, unix.RTM_DELLINK:
+		// Each new pod is a link. A link that begins to lead to peers comes with routes.
+		if len(m.Data) < unix.SizeofIfInfomsg {
+			return false
+		}
+		link := int(int32(binary.NativeEndian.Uint32(m.Data[4:])))
+		for n := range known {
+			if n.link == link {
+				return true
+			}
+		}
+		return false
 	}
 	return true
 }
@@ -224,11 +251,14 @@ func (w *hopWatch) look() (whole bool, err error) {
 	var hops []model.Hop
 	for p, n := range ways {
 		if mac := now[n]; mac != (model.MAC{}) {
-			hops = append(hops, model.Hop{Address: p, Interface: names[n.link], MAC: mac})
+			hops = append(hops, model.Hop{Address: p, Interface: names[n.link], Neighbour: n.addr, MAC: mac})
 		}
 	}
 	slices.SortFunc(hops, func(a, b model.Hop) int { return a.Address.Compare(b.Address) })
-	whole = len(hops) == len(peers)
+	if silent := len(peers) - len(hops); silent != w.silent {
+		w.silent, w.wait = silent, 0
+	}
+	whole = w.silent == 0
 	w.known = now
 	if w.began.IsZero() {
 		w.began = time.Now()

@@ -2,13 +2,16 @@ package hostnet
 
 import (
 	"context"
+	"encoding/binary"
 	"net"
 	"net/netip"
 	"slices"
 	"testing"
 	"time"
 
+	socket "github.com/mdlayher/netlink"
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/felixlike/felixlike/model"
 )
@@ -91,8 +94,8 @@ func TestHops(t *testing.T) {
 			t.Errorf("%v, whole %v, %v; want %v", got, is, err, want)
 		}
 	}
-	near := model.Hop{Address: netip.MustParseAddr("192.168.50.12"), Interface: "uplink0", MAC: model.MAC{2, 0, 0, 0, 0, 0x12}}
-	far := model.Hop{Address: netip.MustParseAddr("192.168.60.13"), Interface: "uplink0", MAC: model.MAC{2, 0, 0, 0, 0, 1}}
+	near := model.Hop{Address: netip.MustParseAddr("192.168.50.12"), Interface: "uplink0", Neighbour: netip.MustParseAddr("192.168.50.12"), MAC: model.MAC{2, 0, 0, 0, 0, 0x12}}
+	far := model.Hop{Address: netip.MustParseAddr("192.168.60.13"), Interface: "uplink0", Neighbour: netip.MustParseAddr("192.168.50.1"), MAC: model.MAC{2, 0, 0, 0, 0, 1}}
 	silent := netip.MustParseAddr("192.168.50.14")
 	h.SetPeers([]netip.Addr{near.Address, silent, far.Address})
 	look(false, near, far)
@@ -119,5 +122,39 @@ func TestHops(t *testing.T) {
 	cancel()
 	if err := NewHops("flx-gw0").Run(ctx, nil, nil); err == nil {
 		t.Error("Run ended without an error")
+	}
+}
+
+// TestSilentNeighbours: a neighbour that does not answer is asked less and less often.
+func TestSilentNeighbours(t *testing.T) {
+	w := &hopWatch{}
+	if got := w.next(false); got != askAgain {
+		t.Errorf("before the first report: %s", got)
+	}
+	w.reported = true
+	var got []time.Duration
+	for range 8 {
+		got = append(got, w.next(false)/time.Second)
+	}
+	if want := []time.Duration{1, 2, 4, 8, 16, 32, 60, 60}; !slices.Equal(got, want) {
+		t.Errorf("waits %d, want %d", got, want)
+	}
+	if got := w.next(true); got != lookAgain {
+		t.Errorf("all are known: %s", got)
+	}
+	if got := w.next(false); got != askAgain {
+		t.Errorf("one is silent again: %s", got)
+	}
+}
+
+// TestLinksOfHops: a notification of a link is a reason to look only if the link leads to a peer.
+func TestLinksOfHops(t *testing.T) {
+	known := map[neighbour]model.MAC{{3, netip.MustParseAddr("192.168.50.12")}: {}}
+	for index, want := range map[uint32]bool{3: true, 4: false} {
+		m := socket.Message{Header: socket.Header{Type: unix.RTM_NEWLINK}, Data: make([]byte, unix.SizeofIfInfomsg)}
+		binary.NativeEndian.PutUint32(m.Data[4:], index)
+		if got := moves(m, known); got != want {
+			t.Errorf("link %d: %v", index, got)
+		}
 	}
 }
