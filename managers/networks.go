@@ -26,12 +26,15 @@ func newPodNetworks(sets ipsets.Sets) podNetworks {
 	return newNetworks(sets, rules.PodNetworksSet, func(n *model.Node) []netip.Prefix { return n.PodCIDRs })
 }
 
-// newPeerNetworks returns the sets of all prefixes and addresses of peers; this node must not be among them.
+// newPeerNetworks returns the sets of all prefixes and addresses of peers; this node must not be among them. A node
+// without pods of a family has no route back to pods of the family, so packets to its address do not keep the pod's.
 func newPeerNetworks(sets ipsets.Sets) podNetworks {
 	return newNetworks(sets, rules.PeersSet, func(n *model.Node) []netip.Prefix {
 		all := slices.Clone(n.PodCIDRs)
 		for _, a := range n.Addresses {
-			all = append(all, model.AddressMember(a).Prefix)
+			if n.PodCIDR(model.FamilyOf(a.Unmap())).IsValid() {
+				all = append(all, model.AddressMember(a).Prefix)
+			}
 		}
 		return all
 	})
