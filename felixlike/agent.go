@@ -189,6 +189,7 @@ func (a *agent) driver(ctx context.Context) (*Driver, *bridge) {
 	br := newBridge(options)
 	mode := a.backendConfig.TrafficMode
 	hops := hostnet.NewHops(model.GatewayPort)
+	senders, distrusted := backend.Senders(a.backendConfig, hops)
 	dropped := newDroppedPackets()
 	daemon := vswitchd.New(cfg.OVSRunDir, a.backendConfig.Switch.DatapathType())
 	timing := DefaultTiming()
@@ -229,7 +230,9 @@ func (a *agent) driver(ctx context.Context) (*Driver, *bridge) {
 		},
 		HealthAddress: a.server.Status, Settings: a.settings,
 		Offload:  a.offload,
-		Underlay: a.network.status, NodeProblems: func() []model.Problem { return append(br.restore.problem(cfg.NodeName), routes.Problems()...) },
+		Underlay: a.network.status, NodeProblems: func() []model.Problem {
+			return slices.Concat(br.restore.problem(cfg.NodeName), routes.Problems(), distrusted())
+		},
 		Outages: outages{cfg.NodeName, host, a.daemon, a.configs}.now, LostInterfaces: a.lost.attachments,
 		Dropped: func(ctx context.Context) (map[string]uint64, error) {
 			return dropped.read(ctx, a.backendConfig.Switch.ManagementSocket())
@@ -243,7 +246,7 @@ func (a *agent) driver(ctx context.Context) (*Driver, *bridge) {
 			forwarding,
 			tunnel,
 		},
-		Stages: a.stages(a.arrival(crossing), back, conntrack, br, host, backend.Senders(a.backendConfig, hops)),
+		Stages: a.stages(a.arrival(crossing), back, conntrack, br, host, senders),
 		Lost:   br.lost, Answers: a.daemon.Answers(), Log: log, PolicyLog: os.Stdout, Timing: timing,
 	})
 	crossing.carried = d.existing.carried

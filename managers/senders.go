@@ -1,9 +1,14 @@
 package managers
 
 import (
+	"bytes"
+	"cmp"
+	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
+	"strings"
+	"sync/atomic"
 
 	"github.com/felixlike/felixlike/ipsets"
 	"github.com/felixlike/felixlike/model"
@@ -18,7 +23,8 @@ type Hops interface {
 
 // SenderManager keeps the table by which this node believes the pod addresses of packets of peers without a
 // tunnel (rules.Senders), for every backend. A packet with the address of a peer's pod is believed if it has the MAC address of the
-// neighbour by which this node's own packets to the peer leave, and comes in by the same interface.
+// neighbour by which this node's own packets to the peer leave, and comes in by the same interface. In a subnet of this
+// node that neighbour must be the peer, and no other peer there may have its MAC address.
 type SenderManager struct {
 	node     string
 	renderer *rules.Renderer
@@ -35,6 +41,17 @@ type SenderManager struct {
 	answered, dirty bool
 	// programmed is set once chain and sets have their desired state.
 	programmed bool
+	// problems are the routed peers that are not believed although their hop is known.
+	problems atomic.Pointer[[]model.Problem]
+}
+
+// Problems returns the routed peers that are not believed although their hop is known. It may be called from any
+// goroutine.
+func (m *SenderManager) Problems() []model.Problem {
+	if all := m.problems.Load(); all != nil {
+		return *all
+	}
+	return nil
 }
 
 // Programmed reports whether chain and sets have their desired state. Before the first HopsUpdate they have not, and the
@@ -77,52 +94,112 @@ func (m *SenderManager) CompleteDeferredWork() {
 		return
 	}
 	m.dirty = false
-	var peers []netip.Addr
-	interfaces, wanted := map[string]bool{}, map[string]map[model.Member]bool{}
+	peers, all := m.senders(self)
+	m.hops.SetPeers(peers)
+	if !m.answered {
+		return
+	}
+	shared := sharing(all)
+	var problems []model.Problem
+	interfaces, wanted := map[string]bool{}, map[string][]model.Member{}
+	for _, s := range all {
+		if s.near && s.hop.Neighbour != s.address() {
+			problems = append(problems, s.problem(fmt.Sprintf("this node's packets to it go to neighbour %s, so its pods are not believed: the peer must be reached directly", s.hop.Neighbour)))
+			continue
+		}
+		if names := shared[s.link()]; s.near && len(names) > 1 {
+			problems = append(problems, s.problem(fmt.Sprintf("nodes %s have the MAC address %s at interface %s, so their pods are not believed: each node needs a MAC address of its own", strings.Join(names, ", "), s.hop.MAC, s.hop.Interface)))
+			continue
+		}
+		if !s.pods.IsValid() || s.pods.Overlaps(self.PodCIDR(s.family)) {
+			continue
+		}
+		interfaces[s.hop.Interface] = true
+		set := rules.SendersSet(s.hop.Interface, s.family).Name
+		wanted[set] = append(wanted[set], model.Member{Prefix: s.pods, MAC: s.hop.MAC})
+	}
+	m.problems.Store(&problems)
+	m.programmed = true
+	m.program(slices.Sorted(maps.Keys(interfaces)), wanted)
+}
+
+// sender is a routed peer with a known hop in one family.
+type sender struct {
+	node   *model.Node
+	family model.Family
+	// near is set if the peer is in a subnet of this node.
+	near bool
+	hop  model.Hop
+	pods netip.Prefix
+}
+
+func (s sender) address() netip.Addr { return s.node.Address(s.family).Unmap() }
+
+func (s sender) problem(reason string) model.Problem {
+	return model.Problem{Object: model.ObjectRef{Kind: "Node", Name: s.node.Name}, Field: "status.addresses", Reason: fmt.Sprintf("IPv%s: %s", s.family, reason)}
+}
+
+// link is a MAC address at an interface.
+type link struct {
+	iface string
+	mac   model.MAC
+}
+
+func (s sender) link() link { return link{s.hop.Interface, s.hop.MAC} }
+
+// senders returns the addresses of all routed peers, sorted, and those peers whose hop is known.
+func (m *SenderManager) senders(self *model.Node) (peers []netip.Addr, all []sender) {
 	for _, name := range slices.Sorted(maps.Keys(m.nodes)) {
 		n := m.nodes[name]
 		if name == m.node {
 			continue
 		}
+		near := m.ways.of(self, n, model.ByPeer)
 		for _, f := range m.ways.of(self, n, model.ByPeer, model.ByNetwork) {
-			a, pods := n.Address(f).Unmap(), n.PodCIDR(f)
-			peers = append(peers, a)
-			h, ok := m.known[a]
-			if !ok || !pods.IsValid() || pods.Overlaps(self.PodCIDR(f)) {
-				continue
+			s := sender{node: n, family: f, near: slices.Contains(near, f), pods: n.PodCIDR(f)}
+			peers = append(peers, s.address())
+			if h, ok := m.known[s.address()]; ok {
+				s.hop = h
+				all = append(all, s)
 			}
-			interfaces[h.Interface] = true
-			set := rules.SendersSet(h.Interface, f).Name
-			if wanted[set] == nil {
-				wanted[set] = map[model.Member]bool{}
-			}
-			add(wanted[set], model.Member{Prefix: pods, MAC: h.MAC})
 		}
 	}
 	slices.SortFunc(peers, netip.Addr.Compare)
-	m.hops.SetPeers(slices.Compact(peers))
-	if m.answered {
-		m.programmed = true
-		m.program(slices.Sorted(maps.Keys(interfaces)), wanted)
-	}
+	return slices.Compact(peers), all
 }
 
-// add adds a member to a set. One within another of the same neighbour adds nothing, and the kernel refuses it.
-func add(set map[model.Member]bool, now model.Member) {
-	for m := range set {
-		switch {
-		case m.MAC != now.MAC || !m.Prefix.Overlaps(now.Prefix):
-		case m.Prefix.Bits() <= now.Prefix.Bits():
-			return
-		default:
-			delete(set, m)
+// sharing returns the names of the peers in a subnet of this node that have a MAC address.
+func sharing(all []sender) map[link][]string {
+	names := map[link][]string{}
+	for _, s := range all {
+		// Both families of a node come one after the other.
+		if at := names[s.link()]; s.near && !slices.Contains(at, s.node.Name) {
+			names[s.link()] = append(at, s.node.Name)
 		}
 	}
-	set[now] = true
+	return names
+}
+
+// distinct returns members without those within another one of the same neighbour: they add nothing, and the kernel
+// refuses them.
+func distinct(all []model.Member) map[model.Member]bool {
+	slices.SortFunc(all, func(a, b model.Member) int {
+		return cmp.Or(bytes.Compare(a.MAC[:], b.MAC[:]), a.Prefix.Addr().Compare(b.Prefix.Addr()), cmp.Compare(a.Prefix.Bits(), b.Prefix.Bits()))
+	})
+	kept := map[model.Member]bool{}
+	var last model.Member
+	for _, m := range all {
+		if last.Prefix.IsValid() && last.MAC == m.MAC && last.Prefix.Overlaps(m.Prefix) {
+			continue
+		}
+		last = m
+		kept[m] = true
+	}
+	return kept
 }
 
 // program sets the chain and the sets that it looks up.
-func (m *SenderManager) program(interfaces []string, wanted map[string]map[model.Member]bool) {
+func (m *SenderManager) program(interfaces []string, wanted map[string][]model.Member) {
 	named := map[string]bool{}
 	for _, i := range interfaces {
 		for _, f := range model.Families() {
@@ -131,7 +208,7 @@ func (m *SenderManager) program(interfaces []string, wanted map[string]map[model
 				m.sets.CreateSet(s)
 				m.members[s.Name] = map[model.Member]bool{}
 			}
-			m.fill(s.Name, wanted[s.Name])
+			m.fill(s.Name, distinct(wanted[s.Name]))
 		}
 	}
 	m.chains.UpdateChain(m.renderer.Node().Senders(interfaces))

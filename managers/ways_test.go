@@ -105,8 +105,16 @@ type hopsOf struct{ peers []netip.Addr }
 
 func (h *hopsOf) SetPeers(all []netip.Addr) { h.peers = slices.Clone(all) }
 
+// hop returns the hop of a peer that is its own neighbour.
 func hop(address, iface string, last byte) model.Hop {
-	return model.Hop{Address: netip.MustParseAddr(address), Interface: iface, MAC: model.MAC{2, 0, 0, 0, 0, last}}
+	a := netip.MustParseAddr(address)
+	return model.Hop{Address: a, Interface: iface, Neighbour: a, MAC: model.MAC{2, 0, 0, 0, 0, last}}
+}
+
+// via returns the hop of a peer behind a router.
+func via(router string, h model.Hop) model.Hop {
+	h.Neighbour = netip.MustParseAddr(router)
+	return h
 }
 
 // TestSenders: who is believed for which pods, and from where.
@@ -129,7 +137,7 @@ func TestSenders(t *testing.T) {
 		if len(h.chains) != 0 {
 			t.Errorf("%s: the table is programmed before the senders are known", c.mode)
 		}
-		give(m, model.HopsUpdate{Hops: []model.Hop{hop("192.168.50.2", "eth0", 2), hop("192.168.60.3", "eth0", 0xfe), hop("fd00:50::2", "eth0", 2)}})
+		give(m, model.HopsUpdate{Hops: []model.Hop{hop("192.168.50.2", "eth0", 2), via("192.168.50.254", hop("192.168.60.3", "eth0", 0xfe)), hop("fd00:50::2", "eth0", 2)}})
 		if got := h.senders(); got != c.members {
 			t.Errorf("%s: %s\nwant %s", c.mode, got, c.members)
 		}
@@ -149,10 +157,77 @@ func TestSenders(t *testing.T) {
 	}
 }
 
+// TestSameMAC: a peer in the subnet is believed only if it is its own neighbour, and no other peer there has its MAC
+// address. Peers behind one router share the router's.
+func TestSameMAC(t *testing.T) {
+	h := &held{chains: map[string]tables.Chain{}, sets: map[string]map[model.Member]bool{}}
+	m := NewSenderManager("n1", model.NoEncap, rules.NewRenderer("gw", rules.NFTablesNameLength).Routed(true), h, h, &hopsOf{})
+	give(m, clusterOfThree()...)
+	router := func(h model.Hop) model.Hop { return via("192.168.50.254", h) }
+	for _, c := range []struct {
+		name, members string
+		problems      []string
+		hops          []model.Hop
+	}{
+		{"each its own", "senders-4-eth0: 10.10.2.0/24 by 02:00:00:00:00:02, 10.10.3.0/24 by 02:00:00:00:00:fe, 10.10.4.0/24 by 02:00:00:00:00:04", nil,
+			[]model.Hop{hop("192.168.50.2", "eth0", 2), hop("192.168.50.4", "eth0", 4), router(hop("192.168.60.3", "eth0", 0xfe))}},
+		{"one MAC address for the subnet", "senders-4-eth0: 10.10.3.0/24 by 02:00:00:00:00:fe", []string{"n2, n4", "n2, n4"},
+			[]model.Hop{hop("192.168.50.2", "eth0", 2), hop("192.168.50.4", "eth0", 2), router(hop("192.168.60.3", "eth0", 0xfe))}},
+		{"by a router", "senders-4-eth0: 10.10.4.0/24 by 02:00:00:00:00:04", []string{"192.168.50.254"},
+			[]model.Hop{router(hop("192.168.50.2", "eth0", 0xfe)), hop("192.168.50.4", "eth0", 4)}},
+		{"both families of one peer, and another interface",
+			"senders-4-eth0: 10.10.2.0/24 by 02:00:00:00:00:02; senders-4-eth1: 10.10.4.0/24 by 02:00:00:00:00:02; senders-6-eth0: fd00:10:0:2::/64 by 02:00:00:00:00:02", nil,
+			[]model.Hop{hop("192.168.50.2", "eth0", 2), hop("fd00:50::2", "eth0", 2), hop("192.168.50.4", "eth1", 2)}},
+	} {
+		give(m, model.HopsUpdate{Hops: c.hops})
+		if got := h.senders(); got != c.members {
+			t.Errorf("%s: %s\nwant %s", c.name, got, c.members)
+		}
+		problems := m.Problems()
+		if len(problems) != len(c.problems) {
+			t.Fatalf("%s: problems %v", c.name, problems)
+		}
+		for i, part := range c.problems {
+			if !strings.Contains(problems[i].Reason, part) {
+				t.Errorf("%s: problem %v, want %s", c.name, problems[i], part)
+			}
+		}
+	}
+}
+
+// TestPeersWithoutPods: packets to a peer that has no pods of the family do not keep the pod's address.
+func TestPeersWithoutPods(t *testing.T) {
+	h := &held{chains: map[string]tables.Chain{}, sets: map[string]map[model.Member]bool{}}
+	peers := newPeerNetworks(h)
+	n := routedNode("n2", 2, "192.168.50.2", "fd00:50::2")
+	n.PodCIDRs = n.PodCIDRs[:1]
+	peers.update("n2", n)
+	if n4, n6 := len(h.sets[rules.PeersSet(model.IPv4)]), len(h.sets[rules.PeersSet(model.IPv6)]); n4 != 2 || n6 != 0 {
+		t.Errorf("%d members of IPv4, %d of IPv6", n4, n6)
+	}
+}
+
+// countedSets counts the members that are written.
+type countedSets struct {
+	*held
+	added, removed int
+}
+
+func (c *countedSets) AddMembers(set string, all []model.Member) {
+	c.added += len(all)
+	c.held.AddMembers(set, all)
+}
+
+func (c *countedSets) RemoveMembers(set string, all []model.Member) {
+	c.removed += len(all)
+	c.held.RemoveMembers(set, all)
+}
+
 // TestThousandSenders: a peer's change costs the members of that peer.
 func TestThousandSenders(t *testing.T) {
 	h := &held{chains: map[string]tables.Chain{}, sets: map[string]map[model.Member]bool{}}
-	m := NewSenderManager("n1", model.Hybrid, rules.NewRenderer("gw", rules.NFTablesNameLength).Routed(true), h, h, &hopsOf{})
+	sets := &countedSets{held: h}
+	m := NewSenderManager("n1", model.Hybrid, rules.NewRenderer("gw", rules.NFTablesNameLength).Routed(true), h, sets, &hopsOf{})
 	updates := []model.Update{
 		model.NodeUpdate{Node: routedNode("n1", 0, "172.16.0.1")},
 		model.HostAddressesUpdate{Subnets: []netip.Prefix{netip.MustParsePrefix("172.16.0.1/16")}},
@@ -175,8 +250,12 @@ func TestThousandSenders(t *testing.T) {
 	}
 	hops = slices.Clone(hops)
 	hops[0].MAC[0] = 6
+	sets.added, sets.removed = 0, 0
 	began := time.Now()
 	give(m, model.HopsUpdate{Hops: hops})
+	if sets.added != 1 || sets.removed != 1 {
+		t.Errorf("one change of 1,000 peers adds %d members and removes %d", sets.added, sets.removed)
+	}
 	t.Logf("one change of 1,000 peers in %s", time.Since(began))
 }
 

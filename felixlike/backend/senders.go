@@ -16,8 +16,8 @@ import (
 const SendersStage = "senders"
 
 // Senders returns the stage of that table. It is the same beside every backend. In the mode Encap it removes a
-// table of an earlier mode.
-func Senders(c Config, hops managers.Hops) Stage {
+// table of an earlier mode. The function returns the peers that are not believed; it may be called from any goroutine.
+func Senders(c Config, hops managers.Hops) (Stage, func() []model.Problem) {
 	table := nftables.New(nftables.Options{Table: nftables.SendersTable, NetNS: c.NetNS})
 	if c.TrafficMode == model.Encap {
 		return Stage{Name: SendersStage, Once: true, Aside: true, Timeout: 10 * time.Second, Apply: func(ctx context.Context) (Applied, error) {
@@ -26,7 +26,7 @@ func Senders(c Config, hops managers.Hops) Stage {
 				return Applied{}, nil // without nf_tables there is no table
 			}
 			return Applied{Writes: 1}, errors.Join(table.Remove(ctx), table.Close())
-		}}
+		}}, func() []model.Problem { return nil }
 	}
 	r := rules.NewRenderer(model.GatewayPort, rules.NFTablesNameLength).Routed(true)
 	m := managers.NewSenderManager(c.Node, c.TrafficMode, r, table, table, hops)
@@ -41,7 +41,7 @@ func Senders(c Config, hops managers.Hops) Stage {
 			did, err := table.Apply(ctx)
 			return applied(did), err
 		},
-	}
+	}, m.Problems
 }
 
 // RemoveSenders removes the table of Senders.
