@@ -295,7 +295,7 @@ func (a *agent) stages(arrival *arrival, back *comeback, conntrack *hostnet.Conn
 		{Name: "ovsdb", Timeout: switchTimeout, Apply: writes(br.apply), Invalidate: br.invalidate},
 		// Before a pod gets its flows, the old connections of its address are deleted.
 		{Name: "conntrack", Required: true, Timeout: 30 * time.Second, Apply: writes(conntrack.Apply)},
-		// Before the routes: their answers are believed.
+		// Before the routes: answers to packets that leave by them are dropped until the senders are known.
 		senders,
 		hostStage(host),
 		arrival.between(),

@@ -25,10 +25,10 @@ func (w *ways) update(u model.Update) bool {
 }
 
 // of returns the families in which packets to a peer travel in one of the ways.
-func (w *ways) of(self, peer *model.Node, any ...model.Way) []model.Family {
+func (w *ways) of(self, peer *model.Node, accepted ...model.Way) []model.Family {
 	var all []model.Family
 	for _, f := range model.Families() {
-		if slices.Contains(any, w.mode.Way(self, peer, w.subnets, f)) {
+		if slices.Contains(accepted, w.mode.Way(self, peer, w.subnets, f)) {
 			all = append(all, f)
 		}
 	}

@@ -35,7 +35,7 @@ const (
 
 	// MarkBelieved means that a packet from the network between the nodes has a pod address that its sender's
 	// node owns (Senders). Only the modes without a tunnel use it. The table of Senders clears it on every packet first. No
-	// other program of the list above claims the bit.
+	// other program of the list above claims the bit. Calico's default mask (0xffff0000) contains it.
 	MarkBelieved uint32 = 0x08000000
 
 	// MarkAllowed, in the mark of a connection, means that policy allowed its packets.

@@ -40,7 +40,7 @@ type Hops struct {
 
 	mu    sync.Mutex
 	peers []netip.Addr
-	// known is set once there were peers, or none.
+	// known is set by the first SetPeers, also without peers.
 	known bool
 }
 

@@ -37,7 +37,7 @@ func watchGroups() []uint32 {
 // at most once a second while another program undoes every repair.
 //
 // The kernel removes IPv4 routes with their interface or their source address, and sends no
-// notification for the routes. So Watch treats the end of either as a change.
+// notification for the routes. So Watch treats the end of the gateway port, or of an address, as a change.
 func (r *Reconciler) Watch(ctx context.Context, changed func()) (err error) {
 	s, err := socket.Dial(unix.NETLINK_ROUTE, nil)
 	if err != nil {
