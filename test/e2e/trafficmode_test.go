@@ -249,8 +249,9 @@ func withoutSenders(t *testing.T, l *lab.Lab, fabric *namespace.Namespace) {
 	third := net.HardwareAddr{2, 0, 0, 0, 0, 0x66}
 	out, to := openWire(t, fabric, "n-node1"), linkMAC(t, node, "br-phy")
 	a, b, c := l.Pod(pod("a")), l.Pod(pod("b")), l.Pod(pod("c"))
-	ofB, ofC := openWire(t, b.Namespace(), "eth0"), openWire(t, c.Namespace(), "eth0")
 	for _, f := range model.Families() {
+		// New sockets, without markers of the family before.
+		ofB, ofC := openWire(t, b.Namespace(), "eth0"), openWire(t, c.Namespace(), "eth0")
 		open := fmt.Sprintf("IPv%s opens", f)
 		kind, packet := datagram(b.Address(f), c.Address(f), opened, markerPort, open)
 		if !arrives(t, ofC, func() { ofB.send(ethernet(podMAC(t, b), gatewayMAC(t, node), kind, packet)) },
