@@ -169,15 +169,25 @@ func TestSameMAC(t *testing.T) {
 		problems      []string
 		hops          []model.Hop
 	}{
-		{"each its own", "senders-4-eth0: 10.10.2.0/24 by 02:00:00:00:00:02, 10.10.3.0/24 by 02:00:00:00:00:fe, 10.10.4.0/24 by 02:00:00:00:00:04", nil,
-			[]model.Hop{hop("192.168.50.2", "eth0", 2), hop("192.168.50.4", "eth0", 4), router(hop("192.168.60.3", "eth0", 0xfe))}},
-		{"one MAC address for the subnet", "senders-4-eth0: 10.10.3.0/24 by 02:00:00:00:00:fe", []string{"n2, n4", "n2, n4"},
-			[]model.Hop{hop("192.168.50.2", "eth0", 2), hop("192.168.50.4", "eth0", 2), router(hop("192.168.60.3", "eth0", 0xfe))}},
-		{"by a router", "senders-4-eth0: 10.10.4.0/24 by 02:00:00:00:00:04", []string{"192.168.50.254"},
-			[]model.Hop{router(hop("192.168.50.2", "eth0", 0xfe)), hop("192.168.50.4", "eth0", 4)}},
-		{"both families of one peer, and another interface",
+		{
+			"each its own", "senders-4-eth0: 10.10.2.0/24 by 02:00:00:00:00:02, 10.10.3.0/24 by 02:00:00:00:00:fe, 10.10.4.0/24 by 02:00:00:00:00:04", nil,
+			[]model.Hop{hop("192.168.50.2", "eth0", 2), hop("192.168.50.4", "eth0", 4), router(hop("192.168.60.3", "eth0", 0xfe))},
+		},
+		{
+			"one MAC address for the subnet", "senders-4-eth0: 10.10.3.0/24 by 02:00:00:00:00:fe",
+			[]string{"n2, n4", "n2, n4"},
+			[]model.Hop{hop("192.168.50.2", "eth0", 2), hop("192.168.50.4", "eth0", 2), router(hop("192.168.60.3", "eth0", 0xfe))},
+		},
+		{
+			"by a router", "senders-4-eth0: 10.10.4.0/24 by 02:00:00:00:00:04",
+			[]string{"192.168.50.254"},
+			[]model.Hop{router(hop("192.168.50.2", "eth0", 0xfe)), hop("192.168.50.4", "eth0", 4)},
+		},
+		{
+			"both families of one peer, and another interface",
 			"senders-4-eth0: 10.10.2.0/24 by 02:00:00:00:00:02; senders-4-eth1: 10.10.4.0/24 by 02:00:00:00:00:02; senders-6-eth0: fd00:10:0:2::/64 by 02:00:00:00:00:02", nil,
-			[]model.Hop{hop("192.168.50.2", "eth0", 2), hop("fd00:50::2", "eth0", 2), hop("192.168.50.4", "eth1", 2)}},
+			[]model.Hop{hop("192.168.50.2", "eth0", 2), hop("fd00:50::2", "eth0", 2), hop("192.168.50.4", "eth1", 2)},
+		},
 	} {
 		give(m, model.HopsUpdate{Hops: c.hops})
 		if got := h.senders(); got != c.members {
