@@ -9,8 +9,9 @@ import (
 // Place is where packets are judged.
 type Place uint8
 
-// The enforcement points. For netfilter backends, the bridge sends every packet through the
-// host. The backend in the switch judges packets in the bridge.
+// The enforcement points. For netfilter backends, the bridge sends packets through the host:
+// all, or with offload those of connections that policy has not allowed yet. The backend in
+// the switch judges packets in the bridge.
 const (
 	InKernel Place = iota
 	InSwitch
