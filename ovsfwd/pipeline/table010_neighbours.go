@@ -104,10 +104,3 @@ func selfAddresses(mac net.HardwareAddr, addrs []netip.Addr) []netip.Addr {
 	}
 	return append(own, linkLocal(mac))
 }
-
-// linkLocal is the EUI-64 link-local address of a MAC (RFC 4291, appendix A).
-func linkLocal(mac net.HardwareAddr) netip.Addr {
-	return netip.AddrFrom16([16]byte{
-		0xfe, 0x80, 8: mac[0] ^ 2, 9: mac[1], 10: mac[2], 11: 0xff, 12: 0xfe, 13: mac[3], 14: mac[4], 15: mac[5],
-	})
-}

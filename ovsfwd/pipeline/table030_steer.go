@@ -11,8 +11,6 @@ package pipeline
 // Offload adds flows for packets to pods: see table033_offload.go.
 
 import (
-	"slices"
-
 	"github.com/felixlike/felixlike/ovsfwd/openflow"
 )
 
@@ -31,13 +29,4 @@ func steerBase(n Node) []openflow.Flow {
 			})
 	}
 	return flows
-}
-
-// toHost sends a packet to the host, to be judged there.
-func toHost(n Node) []openflow.Action {
-	return slices.Concat(
-		[]openflow.Action{openflow.SetMAC(openflow.EthDst, n.GatewayMAC)},
-		setOutput(n.GatewayPort),
-		jump(TableOutput),
-	)
 }
