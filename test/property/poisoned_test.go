@@ -24,7 +24,10 @@ import (
 func TestPoisonedNodeRecovers(t *testing.T) {
 	a := hostileAgent(t, config.NFTables)
 	evil := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "evil", Name: "evil"}}
-	evil.Spec.Ingress = []networkingv1.NetworkPolicyIngressRule{{From: []networkingv1.NetworkPolicyPeer{{IPBlock: &networkingv1.IPBlock{CIDR: "12.0.0.0/32"}}}}}
+	evil.Spec.Ingress = []networkingv1.NetworkPolicyIngressRule{{From: []networkingv1.NetworkPolicyPeer{
+		// A single prefix has no set.
+		{IPBlock: &networkingv1.IPBlock{CIDR: "12.0.0.0/32"}}, {IPBlock: &networkingv1.IPBlock{CIDR: "12.0.0.2/32"}},
+	}}}
 	before := setsOf(t)
 	a.send(datastore.NetworkPolicySet{Policy: evil})
 	a.programmed(t, evilPod())
