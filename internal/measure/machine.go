@@ -149,3 +149,12 @@ func (m Machine) Section(command string, started time.Time, took float64) Sectio
 		[]string{"command", command})
 	return s
 }
+
+// Warning says that the machine was busy when the run began; "" if it was not.
+func (m Machine) Warning() string {
+	if !m.Busy() {
+		return ""
+	}
+	minute, _, _ := strings.Cut(m.LoadBefore, " ")
+	return "busy machine, load " + minute + " on " + Grouped(int64(m.Cores)) + " cores: times and rates are of little worth"
+}

@@ -26,7 +26,7 @@ func (r *Report) JSON(w io.Writer) error {
 	return e.Encode(struct {
 		Warning string `json:"warning,omitempty"`
 		*Report
-	}{r.Warning(), r})
+	}{r.Machine.Warning(), r})
 }
 
 func (r *Report) document() *measure.Document {
@@ -37,7 +37,7 @@ func (r *Report) document() *measure.Document {
 	if len(r.Results) > 0 {
 		d.Sections = append(d.Sections, measure.Section{Heading: "Workload", Text: []string{
 			r.Profile.String() + ". Endpoints share no list of policies; members of groups are pods of other nodes; IPv4.",
-			r.turns(),
+			turns(r),
 		}})
 	}
 	for _, s := range []measure.Section{r.loads(), r.changes(), r.foreign(), r.idle(), r.engine(), r.budgets()} {
@@ -68,14 +68,14 @@ func (r *Report) title() string {
 		words = append(words, r.Profile.Name)
 	}
 	title := strings.Join(words, " ") + ": " + strings.Join(r.Backends, ", ")
-	if warning := r.Warning(); warning != "" {
+	if warning := r.Machine.Warning(); warning != "" {
 		title += " (" + warning + ")"
 	}
 	return title
 }
 
 // turns describes the rounds and the printed values.
-func (r *Report) turns() string {
+func turns(r *Report) string {
 	return fmt.Sprintf("%s, %s. Medians of the rounds, with the lowest and the highest of them.", measure.Rounds(r.Rounds), r.Started.Format(time.DateOnly))
 }
 

@@ -3,7 +3,6 @@ package bench
 import (
 	"cmp"
 	"slices"
-	"strings"
 
 	"github.com/felixlike/felixlike/internal/measure"
 	"github.com/felixlike/felixlike/test/bench/worker"
@@ -26,7 +25,7 @@ type headline struct {
 }
 
 // headlines are those of the summary; the summary has the measured ones.
-func (r *Report) headlines() []headline {
+func headlines(r *Report) []headline {
 	typical := []Kind{P50, Mean}
 	all := []headline{
 		{words: "first load, CPU", what: Words(worker.FirstLoad), kinds: []Kind{CPU}},
@@ -52,7 +51,7 @@ func (r *Report) headlines() []headline {
 func (r *Report) summary() measure.Section {
 	s := measure.Section{Heading: SummaryHeading, Left: 1, Header: slices.Concat([]string{"what"}, r.Backends, []string{"no agent"})}
 	metrics := r.Metrics()
-	for _, h := range r.headlines() {
+	for _, h := range headlines(r) {
 		of := measured(metrics, h, r.Backends)
 		if len(of) == 0 {
 			continue
@@ -112,12 +111,3 @@ func cellOf(of []Metric, backend string, best Metric) string {
 
 // overlap reports whether rounds of one are among those of the other.
 func overlap(a, b measure.Series) bool { return a.Min() <= b.Max() && b.Min() <= a.Max() }
-
-// Warning says that the machine was busy when the run began; "" if it was not.
-func (r *Report) Warning() string {
-	if !r.Machine.Busy() {
-		return ""
-	}
-	minute, _, _ := strings.Cut(r.Machine.LoadBefore, " ")
-	return "busy machine, load " + minute + " on " + measure.Grouped(int64(r.Machine.Cores)) + " cores: times and rates are of little worth"
-}
