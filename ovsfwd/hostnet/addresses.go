@@ -34,23 +34,7 @@ const (
 // lost notifications do no harm.
 func WatchAddresses(ctx context.Context, update func([]netip.Addr, []netip.Prefix), failed func(error)) error {
 	w := &addressWatch{update: update}
-	wait := relistMin
-	for {
-		start := time.Now()
-		err := w.run(ctx)
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		failed(fmt.Errorf("watch this node's addresses: %w", err))
-		if wait = min(2*wait, relistMax); time.Since(start) > relistMax {
-			wait = relistMin
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(wait):
-		}
-	}
+	return again(ctx, w.run, func(err error) { failed(fmt.Errorf("watch this node's addresses: %w", err)) })
 }
 
 // addressWatch holds the addresses that were reported last.

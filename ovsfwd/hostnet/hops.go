@@ -70,23 +70,7 @@ func (h *Hops) Run(ctx context.Context, update func([]model.Hop), failed func(er
 		return ctx.Err()
 	case <-h.wake:
 	}
-	wait := relistMin
-	for {
-		start := time.Now()
-		err := w.run(ctx)
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		failed(fmt.Errorf("watch the neighbours that lead to peers: %w", err))
-		if wait = min(2*wait, relistMax); time.Since(start) > relistMax {
-			wait = relistMin
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(wait):
-		}
-	}
+	return again(ctx, w.run, func(err error) { failed(fmt.Errorf("watch the neighbours that lead to peers: %w", err)) })
 }
 
 // neighbour is the kernel's key of a neighbour.
