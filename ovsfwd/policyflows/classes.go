@@ -43,7 +43,7 @@ func protocolClass(p model.Protocol) int {
 	return 0
 }
 
-// leastOf is the least priority for each action; math.MaxUint16 if there is none.
+// leastOf is the least priority for each action; math.MaxUint16 stands for no rule.
 type leastOf [model.Reject + 1]uint16
 
 func noLeast() leastOf {

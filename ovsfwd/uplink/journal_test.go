@@ -165,7 +165,7 @@ func TestDeletedRouteStaysDeleted(t *testing.T) {
 }
 
 // TestJournalOfAnotherUplink: routes of an uplink that was made anew, or of an earlier boot, are out of
-// date. A damaged journal is none.
+// date. A damaged journal counts as missing.
 func TestJournalOfAnotherUplink(t *testing.T) {
 	for name, change := range map[string]func(*testing.T, In){
 		"uplink made anew": func(t *testing.T, _ In) {

@@ -20,7 +20,7 @@ type headline struct {
 	words string
 	what  string
 	kinds []Kind
-	// floor is the same operation without agent and policy, "" if there is none.
+	// floor is the same operation without agent and policy, "" if nothing measures it.
 	floor string
 }
 
