@@ -83,6 +83,9 @@ func (c *cluster) judgeDenied(e *event, r *result, fail func(string, ...any)) {
 	if r.Outside = len(outside); r.Outside > 0 {
 		fail(outsideFault+" of %s: %d, the first %s after the fault (%s), the last %s after it (%s)", window, len(outside),
 			outside[0].At.Sub(e.done), outside[0], outside[len(outside)-1].At.Sub(e.done), outside[len(outside)-1])
+		for _, l := range outside[:min(len(outside), 20)] {
+			c.t.Logf("outside of the window: %s", l)
+		}
 	}
 	if !r.NotCounted {
 		for i, d := range c.denied {

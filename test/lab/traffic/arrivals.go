@@ -22,10 +22,21 @@ type Arrival struct {
 	At       time.Time
 	Protocol string
 	From, To netip.AddrPort
+	// Flags are those of a TCP segment (RFC 9293, section 3.1).
+	Flags uint8
 }
 
 func (a Arrival) String() string {
-	return fmt.Sprintf("%s %s %s -> %s", a.At.Format("15:04:05.000"), a.Protocol, a.From, a.To)
+	text := fmt.Sprintf("%s %s %s -> %s", a.At.Format("15:04:05.000"), a.Protocol, a.From, a.To)
+	if a.Protocol != "tcp" {
+		return text
+	}
+	for i, name := range []string{"FIN", "SYN", "RST", "PSH", "ACK"} {
+		if a.Flags&(1<<i) != 0 {
+			text += " " + name
+		}
+	}
+	return text
 }
 
 // Arrivals counts the TCP and UDP packets of some senders that reach an interface, whether
@@ -163,6 +174,9 @@ func (a *Arrivals) note(frame, control []byte) {
 		At: received(control), Protocol: name,
 		From: netip.AddrPortFrom(from, binary.BigEndian.Uint16(payload)),
 		To:   netip.AddrPortFrom(to, binary.BigEndian.Uint16(payload[2:])),
+	}
+	if protocol == unix.IPPROTO_TCP && len(payload) > 13 {
+		arrival.Flags = payload[13]
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -264,22 +264,25 @@ func (g *Gauge) Once(r Route, port int) error {
 	return nil
 }
 
-// unansweredFor bounds the time for which a server of Forgetful sends again what a client has
-// not acknowledged.
-const unansweredFor = 4 * time.Second
+// forgetAfter bounds the time for which a server of Forgetful sends again what a client has
+// not acknowledged, and waits for a client that sends nothing.
+const forgetAfter = 4 * time.Second
 
-// Forgetful echoes on TCP connections, and ends one soon if its client does not acknowledge.
-// What remains of a denied connection that got in so is gone after a while.
+// Forgetful echoes on TCP connections, and resets one soon if its client does not acknowledge
+// or sends nothing. So a denied connection that got in is gone while conntrack still knows it:
+// conntrack forgets a connection 10 s after a reset of its client, and would take a later packet
+// of the server, such as a keep-alive, for the first one of a connection of the server
+// (nf_conntrack_tcp_timeout_close, Documentation/networking/nf_conntrack-sysctl.rst).
 func (g *Gauge) Forgetful(in *namespace.Namespace, at netip.AddrPort) error {
 	var listener net.Listener
 	control := func(_, _ string, conn syscall.RawConn) (err error) {
 		both := conn.Control(func(fd uintptr) {
-			err = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(unansweredFor.Milliseconds()))
+			err = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(forgetAfter.Milliseconds()))
 		})
 		return errors.Join(err, both)
 	}
 	err := in.Do(func() (err error) {
-		listener, err = (&net.ListenConfig{Control: control}).Listen(g.ctx, "tcp", at.String())
+		listener, err = (&net.ListenConfig{Control: control, KeepAlive: -1}).Listen(g.ctx, "tcp", at.String())
 		return err
 	})
 	if err != nil {
@@ -296,11 +299,29 @@ func (g *Gauge) Forgetful(in *namespace.Namespace, at netip.AddrPort) error {
 			g.done.Go(func() {
 				defer stop()
 				defer conn.Close()
-				_, _ = io.Copy(conn, conn) // the client's reset ends it
+				echoUntilSilent(conn.(*net.TCPConn))
 			})
 		}
 	})
 	return nil
+}
+
+// echoUntilSilent echoes until the client's reset, or until nothing came for forgetAfter. Then
+// closing resets.
+func echoUntilSilent(conn *net.TCPConn) {
+	if conn.SetLinger(0) != nil {
+		return
+	}
+	buf := make([]byte, 4096)
+	for conn.SetReadDeadline(time.Now().Add(forgetAfter)) == nil {
+		n, err := conn.Read(buf)
+		if err != nil {
+			return
+		}
+		if _, err := conn.Write(buf[:n]); err != nil {
+			return
+		}
+	}
 }
 
 // SlowServer answers each datagram after a delay, until the end.

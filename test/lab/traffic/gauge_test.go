@@ -1,7 +1,9 @@
 package traffic
 
 import (
+	"errors"
 	"net/netip"
+	"syscall"
 	"testing"
 	"time"
 
@@ -159,5 +161,36 @@ func TestLongestGap(t *testing.T) {
 	m.Forget(at(20))
 	if n := m.Through(at(-10), at(100)); n != 3 || !m.Last().Equal(at(70)) {
 		t.Errorf("%d remain, the last at %s", n, m.Last().Sub(start))
+	}
+}
+
+// A server that still sends when conntrack has forgotten the connection begins one of its own,
+// from conntrack's view.
+func TestForgetfulResetsSilentClients(t *testing.T) {
+	t.Parallel()
+	ns, free := local(t)
+	at := netip.AddrPortFrom(free.Addr(), 82)
+	g := NewGauge(t.Context())
+	defer g.Stop()
+	if err := g.Forgetful(ns, at); err != nil {
+		t.Fatal(err)
+	}
+	conn, err := Connect(ns, netip.Addr{}, at, Patience)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := conn.Write([]byte{'!'}); err != nil {
+		t.Fatal(err)
+	}
+	if err := conn.SetDeadline(time.Now().Add(Patience)); err != nil {
+		t.Fatal(err)
+	}
+	var echo [2]byte
+	if n, err := conn.Read(echo[:]); n != 1 || err != nil {
+		t.Fatalf("the echo has %d bytes: %v", n, err)
+	}
+	if _, err := conn.Read(echo[:]); !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("a silent client got %v, not a reset", err)
 	}
 }
