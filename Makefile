@@ -12,7 +12,7 @@ OWN_MODULE := test/cluster/networkpolicyapi
 # All but the tests that bring up whole clusters.
 FAST = $(shell go list ./... | sed 's,^github.com/felixlike/felixlike,.,' | grep -Ev '/test/(chaos|cluster|e2e|property|scale)(/|$$)')
 
-.PHONY: help demo test test-random test-chaos test-soak test-fuzz vulncheck test-cluster test-conformance test-clusterpolicies check build image release manifests lint setup bench report-screenshots microbench clean
+.PHONY: help demo test test-random test-chaos test-soak test-fuzz vulncheck test-cluster test-conformance test-clusterpolicies check build image release manifests lint setup bench bench-kernel report-screenshots microbench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -75,6 +75,9 @@ lint: ## formatting, vet, staticcheck, and manifests that are up to date
 
 bench: setup build ## measure all backends: programming, enforcement, packets (a quarter of an hour; writes docs/benchmarks/w1)
 	@bin/felixctl bench run --profile w1 --backends nftables,iptables-legacy,iptables-nft,openflow --rounds 3 --out docs/benchmarks/w1
+
+bench-kernel: setup ## measure packets on the kernel's Open vSwitch datapath, in a virtual machine (half an hour under QEMU's emulation)
+	@test/vm/bench
 
 report-screenshots: build ## look at the page of a benchmark report: pictures in bin/screenshots (installs chromium)
 	@test/scripts/report-screenshots

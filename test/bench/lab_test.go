@@ -63,8 +63,11 @@ func TestLabRun(t *testing.T) {
 		checkEnforcement(t, r.Enforcement, b.Name)
 		checkPackets(t, r.Packets, b.Name, cfg.Profile.Points)
 	}
-	checkPackets(t, r.Packets, bench.NoBackend, cfg.Profile.Points[:1])
-	if want := len(bench.TrafficKinds()) * (1 + len(names)*len(cfg.Profile.Points)); len(r.Packets.Results) != want {
+	paths := []string{bench.NoBackend, bench.Switched, bench.Routed}
+	for _, path := range paths {
+		checkPackets(t, r.Packets, path, cfg.Profile.Points[:1])
+	}
+	if want := len(bench.TrafficKinds()) * (len(paths) + len(names)*len(cfg.Profile.Points)); len(r.Packets.Results) != want {
 		t.Errorf("%d results of packets, want %d", len(r.Packets.Results), want)
 	}
 	for _, want := range []string{"none: connections parallel-connections round-trips stream", names[0] + ", 2 policies, 5 peers: connections"} {
@@ -111,8 +114,7 @@ func checkPackets(t *testing.T, p *bench.Packets, backend string, points []workl
 				"rate": f.PerSecond, "packets": f.PacketsPerSecond, "CPU": f.CPU, "CPU of a packet": f.CPUPerPacket, "CPU of an operation": f.CPUPerOperation,
 				"CPU of the switch": f.SwitchCPU, "CPU of the traffic": f.TrafficCPU,
 			} {
-				// The floor has no switch.
-				if noSwitch := backend == bench.NoBackend && name == "CPU of the switch"; len(s) != 1 || (s[0] > 0) == noSwitch {
+				if noSwitch := (backend == bench.NoBackend || backend == bench.Routed) && name == "CPU of the switch"; len(s) != 1 || (s[0] > 0) == noSwitch {
 					t.Errorf("%s: %s is %v", what, name, s)
 				}
 			}

@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/internal/namespace"
 	"github.com/felixlike/felixlike/model"
@@ -24,6 +26,8 @@ type labNode struct {
 	lab    *lab.Lab
 	wire   *wire
 	server *namespace.Namespace
+	// offload is the setting of the agent.
+	offload bool
 	// probes is the number of the next probe: no two of a run are alike.
 	probes uint64
 }
@@ -129,7 +133,21 @@ func (n *labNode) agent() *control.Client {
 	return control.NewClient(n.lab.Node(labNodeName).ControlSocket())
 }
 
-// use moves the node to a backend.
-func (n *labNode) use(ctx context.Context, backend string) error {
+// use moves the node to a path of pathsOfBackends. The setting offload takes a restart of the
+// agent.
+func (n *labNode) use(ctx context.Context, name string) error {
+	backend, on := strings.CutSuffix(name, offloaded)
+	if on != n.offload {
+		node := n.lab.Node(labNodeName)
+		if err := node.StopAgent(); err != nil {
+			return err
+		}
+		node.SetOffload(map[bool]string{false: config.OffloadOff, true: config.OffloadAuto}[on])
+		node.SetBackend(backend)
+		if err := errors.Join(node.StartAgent(), node.Sync(ctx)); err != nil {
+			return err
+		}
+		n.offload = on
+	}
 	return n.agent().SetBackend(ctx, backend)
 }

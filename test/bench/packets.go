@@ -6,43 +6,46 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/felixlike/felixlike/felixlike/config"
+	"github.com/felixlike/felixlike/ovsfwd/ovsdb"
 	"github.com/felixlike/felixlike/test/bench/workload"
 )
 
-// packets measures the traffic of pods without a backend, and under each
+// packets measures the traffic of pods without an agent, and under each backend
 // at every point of the profile. The backend is changed on the live node, so
 // that pods, bridge and machine are the same for all.
 func (r *run) packets(ctx context.Context, n *labNode) (_ *Packets, err error) {
-	f, err := startFloor(ctx)
+	paths, err := startPaths(ctx, r.Datapath)
+	defer func() {
+		for _, p := range paths {
+			err = errors.Join(err, p.stop())
+		}
+	}()
 	if err != nil {
 		return nil, err
 	}
-	defer func() { err = errors.Join(err, f.stop()) }()
-	names := r.backendNames()
+	names := r.pathsOfBackends()
 	results := newPacketsResults(names, r.Profile.Points)
-	for round := range r.Rounds {
-		err := r.takeTurn(round, NoBackend, func() error {
-			return r.traffic(ctx, f.wire, func(kind TrafficKind, s sample) error {
-				return results.add(NoBackend, workload.Point{}, kind, s)
-			})
+	turn := func(round int, name, title string, at workload.Point, w *wire, prepare func() error) error {
+		return r.takeTurn(round, title, func() error {
+			if err := prepare(); err != nil {
+				return err
+			}
+			return r.traffic(ctx, w, func(kind TrafficKind, s sample) error { return results.add(name, at, kind, s) })
 		})
-		if err != nil {
-			return nil, err
+	}
+	for round := range r.Rounds {
+		for _, name := range withoutAgent() {
+			if err := turn(round, name, name, workload.Point{}, paths[name].wire, func() error { return nil }); err != nil {
+				return nil, err
+			}
 		}
 		for _, at := range r.Profile.Points {
 			if err := n.set(ctx, at); err != nil {
 				return nil, fmt.Errorf("%s: %w", at, err)
 			}
-			for _, b := range names {
-				err := r.takeTurn(round, b+", "+at.String(), func() error {
-					if err := n.use(ctx, b); err != nil {
-						return err
-					}
-					return r.traffic(ctx, n.wire, func(kind TrafficKind, s sample) error {
-						return results.add(b, at, kind, s)
-					})
-				})
-				if err != nil {
+			for _, name := range names {
+				if err := turn(round, name, name+", "+at.String(), at, n.wire, func() error { return n.use(ctx, name) }); err != nil {
 					return nil, err
 				}
 			}
@@ -52,6 +55,22 @@ func (r *run) packets(ctx context.Context, n *labNode) (_ *Packets, err error) {
 		Duration: r.Profile.Traffic.Seconds(), Datapath: r.Datapath, Floor: PlainVeth, RulesPerPolicy: workload.RulesPerReachedPolicy,
 		Points: slices.Clone(r.Profile.Points), Results: results.collect(),
 	}, nil
+}
+
+// offloaded follows the name of a backend whose established connections skip the host.
+const offloaded = "+offload"
+
+// pathsOfBackends returns the backends. On the kernel's datapath each netfilter backend
+// follows once more, with offload.
+func (c *Config) pathsOfBackends() []string {
+	var names []string
+	for _, name := range c.backendNames() {
+		names = append(names, name)
+		if c.Datapath == ovsdb.DatapathSystem && name != config.OpenFlow {
+			names = append(names, name+offloaded)
+		}
+	}
+	return names
 }
 
 // traffic measures each kind of traffic for a while, with its cost. The wait of the

@@ -2,8 +2,11 @@ package bench
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/felixlike/felixlike/internal/measure"
+	"github.com/felixlike/felixlike/test/bench/workload"
 )
 
 // packets returns a section for each kind of traffic.
@@ -19,6 +22,14 @@ func (r *Report) packets() []measure.Section {
 		"CPU is that of the whole machine, with sender and receiver. \"vswitchd\" is the part of ovs-vswitchd, in CPUs. " +
 			"\"The first\" is the first connection after backend or policies have changed, when nothing of its path is cached; it is not in the other figures. " +
 			"Packets are counted at the client's interface, both ways; segments that it does not have to cut are counted as one.",
+	}
+	if p.Find(Routed, workload.Point{}, Stream) != nil {
+		intro = append(intro, "\""+Switched+"\" has two pods on an Open vSwitch that switches by address, without an agent. \""+Routed+
+			"\" has two pods on veth pairs that the kernel routes, and a chain of nftables that accepts established connections: the way of an agent that "+
+			"programs netfilter and uses no switch.")
+	}
+	if slices.ContainsFunc(p.Results, func(f PacketsResult) bool { return strings.HasSuffix(f.Backend, offloaded) }) {
+		intro = append(intro, "With \""+offloaded+"\", packets of established connections skip the host (`offload: auto`).")
 	}
 	if p.Datapath == "netdev" {
 		intro = append(intro, "The datapath is Open vSwitch's own in userspace, with its own connection tracking: these figures "+
@@ -54,8 +65,10 @@ func (r *Report) traffic(kind TrafficKind) measure.Section {
 			continue
 		}
 		policies, peers, ofFloor := "", "", ""
-		if f.Backend != NoBackend {
+		if !slices.Contains(withoutAgent(), f.Backend) {
 			policies, peers = measure.Grouped(int64(f.At.Policies)), measure.Grouped(int64(f.At.Peers))
+		}
+		if f.Backend != NoBackend {
 			if floor := r.Packets.Find(NoBackend, f.At, kind); floor != nil {
 				ofFloor = measure.Spread(f.PerSecond.Over(floor.PerSecond), measure.Multiples())
 			}

@@ -2,15 +2,12 @@ package bench
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/felixlike/felixlike/internal/measure"
 	"github.com/felixlike/felixlike/test/bench/workload"
 )
-
-// NoBackend names the comparison: two pods without an agent, joined as Packets.Floor
-// describes.
-const NoBackend = "none"
 
 // PlainVeth is a floor of two pods at the ends of one veth pair, with all of the
 // kernel's offloads on. Reports that name no floor have an Open vSwitch with one
@@ -53,7 +50,7 @@ type Packets struct {
 	// Points are the numbers of policies and peers, in the order of the run.
 	Points []workload.Point `json:"points"`
 	// Results have one entry a point, kind and backend, in this order. Those of
-	// NoBackend are of no point: both numbers are zero.
+	// paths without an agent are of no point: both numbers are zero.
 	Results []PacketsResult `json:"results"`
 }
 
@@ -87,10 +84,10 @@ type PacketsResult struct {
 }
 
 // Find returns the result of a kind of traffic under a backend at a point, or
-// nil. Those of NoBackend are found at any point.
+// nil. Those of paths without an agent are found at any point.
 func (p *Packets) Find(backend string, at workload.Point, kind TrafficKind) *PacketsResult {
 	return find(p.Results, func(r *PacketsResult) bool {
-		return r.Backend == backend && r.Kind == kind && (r.At == at || backend == NoBackend)
+		return r.Backend == backend && r.Kind == kind && (r.At == at || slices.Contains(withoutAgent(), backend))
 	})
 }
 
@@ -126,7 +123,9 @@ func newPacketsResults(backends []string, points []workload.Point) packetsResult
 		})
 	}
 	for _, kind := range TrafficKinds() {
-		add(kind, workload.Point{}, NoBackend)
+		for _, name := range withoutAgent() {
+			add(kind, workload.Point{}, name)
+		}
 	}
 	for _, at := range points {
 		for _, kind := range TrafficKinds() {
