@@ -14,11 +14,13 @@ import (
 	"github.com/felixlike/felixlike/test/lab"
 )
 
-// rounds is the number of changes of the backend. In every killedEvery-th round the
-// agents are killed in the middle.
+// rounds is the number of changes of the backend, emulatedRounds that on an emulated
+// processor: each change once. In every killedEvery-th round the agents are killed in the
+// middle.
 const (
-	rounds      = 50
-	killedEvery = 5
+	rounds         = 50
+	emulatedRounds = 12
+	killedEvery    = 5
 )
 
 // pushed isolates x/a but for x/c, on the ports of the lab and of push.
@@ -44,7 +46,11 @@ func TestBackendHandover(t *testing.T) {
 	tr.startQuiet(t, l, pairs)
 	took := map[string][]time.Duration{}
 	changes := allChanges(backends())
-	for round := range rounds {
+	changed := rounds
+	if emulated() {
+		changed = emulatedRounds
+	}
+	for round := range changed {
 		from, to := changes[round%len(changes)][0], changes[round%len(changes)][1]
 		if round%killedEvery == killedEvery-1 {
 			restart := from
@@ -66,6 +72,9 @@ func TestBackendHandover(t *testing.T) {
 	}
 	expect(t, l, true, "x/c", "x/a", model.TCP, 80)
 	expect(t, l, false, "x/b", "x/a", model.TCP, 80)
+	if emulated() {
+		nodes = nodes[:1]
+	}
 	for _, n := range nodes {
 		for _, to := range backends() {
 			change(t, n, to)
@@ -114,7 +123,11 @@ func slowest(all []time.Duration) time.Duration {
 // change changes the backend of a node and checks that it is in force.
 func change(t *testing.T, n *lab.Node, to string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	patience := time.Minute
+	if emulated() {
+		patience = emulatedSync
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	agent := control.NewClient(n.ControlSocket())
 	if err := agent.SetBackend(ctx, to); err != nil {

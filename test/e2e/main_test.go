@@ -104,6 +104,10 @@ func newLab(t *testing.T) *lab.Lab {
 	return newLabWith(t, lab.Config{})
 }
 
+// emulated reports whether the test may run in a virtual machine without KVM, where everything takes 20 to
+// 40 times as long (test/vm).
+func emulated() bool { return os.Getenv(binariesEnv) != "" }
+
 // newLabWith does so with a configuration; the name is filled in, and the agent if there is none.
 func newLabWith(t *testing.T, config lab.Config) *lab.Lab {
 	t.Helper()
@@ -118,7 +122,7 @@ func newLabWith(t *testing.T, config lab.Config) *lab.Lab {
 	if config.Offload == "" {
 		config.Offload = os.Getenv(offloadEnv)
 	}
-	if os.Getenv(binariesEnv) != "" && config.SyncTimeout == 0 {
+	if emulated() && config.SyncTimeout == 0 {
 		config.SyncTimeout = emulatedSync
 	}
 	l, err := lab.Up(t.Context(), config)

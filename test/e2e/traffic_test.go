@@ -27,6 +27,9 @@ func startTraffic(t *testing.T, l *lab.Lab, allowed, denied [][2]string) *runnin
 		Explain: func(err error) string { return whereabouts(l, err) },
 	}
 	o.Opened = o.Streams
+	if emulated() {
+		o.Patience, o.Pause = time.Minute, 50*time.Millisecond
+	}
 	tr := &running{traffic.Start(t.Context(), o)}
 	t.Cleanup(func() { _, _ = tr.Stop() }) // the first Stop returns the faults
 	return tr

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// knockTime bounds the wait of a denied attempt: it is one SYN.
+// knockTime is the shortest wait of a denied attempt: it is one SYN.
 const knockTime = 20 * time.Millisecond
 
 // stream sends numbered blocks over one connection and compares their echoes.
@@ -39,7 +39,7 @@ func (tr *Traffic) stream(r Route) error {
 			return fmt.Errorf("block %d came back changed", n)
 		}
 		tr.count(func(s *Summary) { s.Blocks++; s.Stall = max(s.Stall, time.Since(start)) })
-		pause(tr.ctx, 5*time.Millisecond)
+		pause(tr.ctx, tr.pause)
 	}
 	return nil
 }
@@ -56,19 +56,19 @@ func (tr *Traffic) open(r Route) error {
 		return err
 	}
 	tr.count(func(s *Summary) { s.Opened++; s.Slowest = max(s.Slowest, time.Since(start)) })
-	pause(tr.ctx, 5*time.Millisecond) // a rate, not a wait: connections fill conntrack
+	pause(tr.ctx, tr.pause) // a rate, not a wait: connections fill conntrack
 	return nil
 }
 
 // knock tries to open a connection that is denied.
 func (tr *Traffic) knock(r Route) error {
-	conn, err := Connect(r.From, netip.Addr{}, r.To, knockTime)
+	conn, err := Connect(r.From, netip.Addr{}, r.To, max(knockTime, 4*tr.pause))
 	switch {
 	case err == nil:
 		return errors.Join(errors.New("got in"), conn.Close())
 	case errors.Is(err, unix.ETIMEDOUT), errors.Is(err, unix.EHOSTUNREACH), errors.Is(err, unix.ENETUNREACH):
 		tr.count(func(s *Summary) { s.Denied++ })
-		pause(tr.ctx, 5*time.Millisecond) // an unreachable target fails at once
+		pause(tr.ctx, tr.pause) // an unreachable target fails at once
 		return nil
 	}
 	return err

@@ -40,6 +40,8 @@ type Options struct {
 	Streams, Opened, Denied []Route
 	// Patience bounds a stall of data; 0: the constant Patience.
 	Patience time.Duration
+	// Pause is the time between two blocks, new connections or attempts of a route; 0: 5 ms.
+	Pause time.Duration
 	// Explain returns details on a fault when it happens. It may be nil.
 	Explain func(error) string
 }
@@ -47,6 +49,7 @@ type Options struct {
 // Traffic is running traffic.
 type Traffic struct {
 	patience time.Duration
+	pause    time.Duration
 	explain  func(error) string
 	ctx      context.Context
 	cancel   context.CancelFunc
@@ -78,10 +81,13 @@ func Start(ctx context.Context, o Options) *Traffic {
 	if o.Patience == 0 {
 		o.Patience = Patience
 	}
+	if o.Pause == 0 {
+		o.Pause = 5 * time.Millisecond
+	}
 	if o.Explain == nil {
 		o.Explain = func(error) string { return "" }
 	}
-	tr := &Traffic{patience: o.Patience, explain: o.Explain}
+	tr := &Traffic{patience: o.Patience, pause: o.Pause, explain: o.Explain}
 	tr.ctx, tr.cancel = context.WithCancel(ctx)
 	for _, r := range o.Streams {
 		tr.loop("stream "+r.Name, func() error { return tr.stream(r) })
