@@ -82,7 +82,7 @@ func uncheckSequences(t *testing.T, l *lab.Lab) {
 func TestOldPortsOverHandover(t *testing.T) {
 	l := newLab(t)
 	set(t, l, state(t, threeNodes, newcomer))
-	runProxyFor(t, l, proxyModes()["nftables"], []service{{5, "e", "e"}})
+	runProxyFor(t, l, proxyModes()["nftables"], []service{{number: 5, name: "e", endpoint: "e"}})
 	var pairs []*oldPair
 	for _, f := range model.Families() {
 		p := oldPair{port: 40000, to: netip.AddrPortFrom(l.Node("node1").Address(f), 30005)}

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"os/exec"
@@ -19,6 +20,8 @@ type service struct {
 	// node itself (externalTrafficPolicy Local).
 	number         int
 	name, endpoint string
+	// port is the endpoint's; 0: 80, where all pods of a lab serve.
+	port uint16
 }
 
 const servicePort = 8080
@@ -103,7 +106,7 @@ func (p proxy) iptables() string {
 		line("-A KUBE-SVC-%d ! -s %s -d %s -p tcp --dport %d -j KUBE-MARK-MASQ", n, pods, s.address, servicePort)
 		line("-A KUBE-SVC-%d -j KUBE-SEP-%d", n, n)
 		line("-A KUBE-SEP-%d -s %s -j KUBE-MARK-MASQ", n, s.endpoint)
-		line("-A KUBE-SEP-%d -p tcp -j DNAT --to-destination %s", n, netip.AddrPortFrom(s.endpoint, 80))
+		line("-A KUBE-SEP-%d -p tcp -j DNAT --to-destination %s", n, netip.AddrPortFrom(s.endpoint, cmp.Or(s.port, 80)))
 		line("-A KUBE-NODEPORTS -p tcp --dport %d -j KUBE-EXT-%d", 30000+n, n)
 		line("-A KUBE-EXT-%d -j KUBE-MARK-MASQ\n-A KUBE-EXT-%d -j KUBE-SVC-%d", n, n, n)
 		line("-A KUBE-NODEPORTS -p tcp --dport %d -j KUBE-EXTLOCAL-%d", 31000+n, n)
@@ -141,7 +144,7 @@ func (p proxy) nftables() string {
 	line("chain mark-for-masquerade { meta mark set mark or 0x4000; }")
 	for _, s := range p.services {
 		n := s.number
-		line("chain endpoint-%d { %s saddr %s jump mark-for-masquerade; meta l4proto tcp dnat to %s; }", n, ip, s.endpoint, netip.AddrPortFrom(s.endpoint, 80))
+		line("chain endpoint-%d { %s saddr %s jump mark-for-masquerade; meta l4proto tcp dnat to %s; }", n, ip, s.endpoint, netip.AddrPortFrom(s.endpoint, cmp.Or(s.port, 80)))
 		line("chain service-%d { %s saddr != %s %s daddr %s jump mark-for-masquerade; goto endpoint-%d; }", n, ip, pods, ip, s.address, n)
 		line("chain external-%d { jump mark-for-masquerade; goto service-%d; }", n, n)
 		line("chain external-local-%d {\n%s saddr %s goto service-%d", n, ip, pods, n)

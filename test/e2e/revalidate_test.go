@@ -281,7 +281,7 @@ spec:
 	}
 	t.Run("service", func(t *testing.T) {
 		set(t, l, state(t, threeNodes))
-		runProxyFor(t, l, proxyModes()["nftables"], []service{{1, "a", "a"}, {3, "c", "c"}})
+		runProxyFor(t, l, proxyModes()["nftables"], []service{{number: 1, name: "a", endpoint: "a"}, {number: 3, name: "c", endpoint: "c"}})
 		var denied, allowed []*talker
 		for _, f := range model.Families() {
 			for _, w := range ways(false, []string{"b -> a", "c -> a", outside + " -> node1:a"}) {

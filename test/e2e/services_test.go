@@ -48,7 +48,7 @@ const (
 // testedServices are the Services of these tests; the last one leads outside the
 // cluster.
 func testedServices() []service {
-	return []service{{1, "a", "a"}, {2, "b", "b"}, {3, "c", "c"}, {4, "ext", stranger}}
+	return []service{{number: 1, name: "a", endpoint: "a"}, {number: 2, name: "b", endpoint: "b"}, {number: 3, name: "c", endpoint: "c"}, {number: 4, name: "ext", endpoint: stranger}}
 }
 
 // serviceCase has the expected connections to Services under some policies: x/a and x/b

@@ -3,6 +3,7 @@ package e2e
 import (
 	"bytes"
 	"io"
+	"net"
 	"testing"
 	"time"
 
@@ -33,7 +34,12 @@ func TestTunnelTypes(t *testing.T) {
 // fit the underlay.
 func transfer(t *testing.T, l *lab.Lab, from, to string, f model.Family) {
 	t.Helper()
-	conn := dial(t, l, from, to, f)
+	transferOver(t, dial(t, l, from, to, f), f)
+}
+
+// transferOver does so over an open connection to an echo server.
+func transferOver(t *testing.T, conn net.Conn, f model.Family) {
+	t.Helper()
 	if err := conn.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
 		t.Fatal(err)
 	}
