@@ -77,15 +77,15 @@ func findFelixlab() (string, error) {
 // labCommands are the commands of felixlab as the list of commands shows them, with the one
 // that felixctl has itself.
 func labCommands() []*cobra.Command {
-	elsewhere := func(use, short string) *cobra.Command {
+	elsewhere := func(use, short, example string) *cobra.Command {
 		return &cobra.Command{
-			Use: use, Short: short, DisableFlagParsing: true,
+			Use: use, Short: short, Example: example, DisableFlagParsing: true,
 			RunE: func(c *cobra.Command, args []string) error {
 				return runFelixlab(append(strings.Fields(c.CommandPath()), args...))
 			},
 		}
 	}
-	bench := elsewhere("bench", "Measure the cost of the policy backends on this machine")
+	bench := elsewhere("bench", "Measure the cost of the policy backends on this machine", "  felixctl bench packets --rounds 3")
 	bench.AddCommand(livecli.Command())
-	return []*cobra.Command{elsewhere("lab", "Clusters made of network namespaces, with real agents and real packets"), bench}
+	return []*cobra.Command{elsewhere("lab", "Clusters made of network namespaces, with real agents and real packets", "  felixctl lab demo"), bench}
 }

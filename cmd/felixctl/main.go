@@ -41,6 +41,21 @@ func main() {
 		fmt.Fprintln(os.Stderr, "felixctl:", err)
 		os.Exit(exitFailure)
 	}
+	err := rootCommand().ExecuteContext(context.Background())
+	switch {
+	case err == nil:
+	case errors.Is(err, report.ErrNotInOrder), notAsExpected(err):
+		os.Exit(exitNotAsExpected) // the text is printed
+	case contradiction(err):
+		fmt.Fprintln(os.Stderr, "felixctl:", err)
+		os.Exit(exitContradiction)
+	default:
+		fmt.Fprintln(os.Stderr, "felixctl:", err)
+		os.Exit(exitFailure)
+	}
+}
+
+func rootCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "felixctl",
 		Short: "Operate and examine felixlike",
@@ -57,6 +72,10 @@ status" and others answer for all nodes. "kubectl felixlike --help" lists them.
 Exit codes of all commands: 0 as expected; 1 something is not as expected, or
 not in order; 2 wrong usage, or something could not be done; 3 (trace only) the policies
 and the programmed state disagree.`,
+		Example: `  felixctl status
+  felixctl --all-nodes status
+  felixctl trace --from shop/web --to shop/db --port 5432/tcp
+  felixctl lab demo`,
 		Version:       version.String(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
@@ -64,16 +83,5 @@ and the programmed state disagree.`,
 	root.SetFlagErrorFunc(nearest.FlagError)
 	root.AddCommand(nodeCommands()...)
 	root.AddCommand(migrate.Command(), trafficprobe.Command(), manpages.Command())
-	err := root.ExecuteContext(context.Background())
-	switch {
-	case err == nil:
-	case errors.Is(err, report.ErrNotInOrder), notAsExpected(err):
-		os.Exit(exitNotAsExpected) // the text is printed
-	case contradiction(err):
-		fmt.Fprintln(os.Stderr, "felixctl:", err)
-		os.Exit(exitContradiction)
-	default:
-		fmt.Fprintln(os.Stderr, "felixctl:", err)
-		os.Exit(exitFailure)
-	}
+	return root
 }

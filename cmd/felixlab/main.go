@@ -20,6 +20,19 @@ import (
 )
 
 func main() {
+	root := rootCommand()
+	err := root.ExecuteContext(context.Background())
+	switch {
+	case err == nil:
+	case errors.Is(err, cli.ErrBlocked), errors.Is(err, benchcli.ErrChanged):
+		os.Exit(cli.ExitDisagreement) // the text is printed
+	default:
+		fmt.Fprintln(os.Stderr, root.Name()+":", err)
+		os.Exit(cli.ExitCode(err))
+	}
+}
+
+func rootCommand() *cobra.Command {
 	// Run by felixctl, it has that name, in usage and errors as well.
 	name := filepath.Base(os.Args[0])
 	root := &cobra.Command{
@@ -30,19 +43,13 @@ only root on a Linux machine. felixctl lab and felixctl bench run this program.
 
 Exit codes of all commands: 0 as expected; 1 something is not as expected, or
 not in order; 2 wrong usage, or something could not be done.`,
+		Example: `  felixctl lab demo
+  felixctl bench run --profile w1 --out w1`,
 		Version:       version.String(),
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
 	root.SetFlagErrorFunc(nearest.FlagError)
 	root.AddCommand(cli.Commands(), benchcli.Commands(), manpages.Command())
-	err := root.ExecuteContext(context.Background())
-	switch {
-	case err == nil:
-	case errors.Is(err, cli.ErrBlocked), errors.Is(err, benchcli.ErrChanged):
-		os.Exit(cli.ExitDisagreement) // the text is printed
-	default:
-		fmt.Fprintln(os.Stderr, name+":", err)
-		os.Exit(cli.ExitCode(err))
-	}
+	return root
 }

@@ -31,6 +31,7 @@ container. A line is printed for everything that was looked at or done; if the
 agent cannot work on this node, nothing is changed.
 
 Exit codes: 0 done; 2 something is missing.`,
+		Example: "  felixlike-agent install",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := config.Load(cmd.Flags(), os.Environ())
 			if err != nil {

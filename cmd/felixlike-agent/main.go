@@ -50,9 +50,11 @@ func main() {
 
 func rootCommand() *cobra.Command {
 	root := &cobra.Command{
-		Use:           "felixlike-agent",
-		Short:         "Program forwarding and NetworkPolicy for the pods of this node",
-		Version:       version.String(),
+		Use:     "felixlike-agent",
+		Short:   "Program forwarding and NetworkPolicy for the pods of this node",
+		Version: version.String(),
+		Example: `  felixlike-agent --node-name worker-1 --manifests /etc/felixlike/manifests
+  felixlike-agent --config /etc/felixlike/agent.yaml`,
 		Args:          cobra.NoArgs,
 		SilenceUsage:  true,
 		SilenceErrors: true,
@@ -84,6 +86,8 @@ func configCommand() *cobra.Command {
 		Use: "config", Short: "Print the effective configuration with the origin of each value", Args: cobra.NoArgs,
 		Long: `Print the effective configuration with the origin of each value. Where a setting
 leaves the choice to the agent, and one runs, its choice is printed beside it.`,
+		Example: `  felixlike-agent config
+  felixlike-agent config --config /etc/felixlike/agent.yaml -o json`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := config.Load(cmd.Flags(), os.Environ())
 			if err != nil {
@@ -110,6 +114,7 @@ func statusCommand() *cobra.Command {
 
 Exit codes: 0 everything is in force; 1 it is not; 2 the agent could not
 be asked. felixctl status does the same by the path of the socket.`,
+		Example: "  felixlike-agent status",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := config.Load(cmd.Flags(), os.Environ())
 			if err != nil {

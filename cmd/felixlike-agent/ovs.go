@@ -27,6 +27,8 @@ with their sockets in --ovs-run-dir, started again when they end. On SIGTERM
 connections and the node's addresses are saved before the daemons end.
 
 With --check, only say whether both daemons answer: exit code 0 if they do, 2 if not.`,
+		Example: `  felixlike-agent ovs
+  felixlike-agent ovs --check`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := config.Load(cmd.Flags(), os.Environ())
 			if err != nil {

@@ -30,6 +30,8 @@ as the probes of the DaemonSet do, so it does not need healthAddress. Name no --
 a mistake in a file that the agent has not read yet is no reason to restart it.
 
 Exit codes: 0 it is; 1 it is not; 2 the agent could not be asked.`,
+		Example: `  felixlike-agent probe live
+  felixlike-agent probe ready`,
 		Args: cobra.MatchAll(cobra.ExactArgs(1), cobra.OnlyValidArgs),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			cfg, err := config.Load(cmd.Flags(), os.Environ())

@@ -29,6 +29,7 @@ It may be repeated.
 Pods that are still attached lose their network.
 
 Exit codes: 0 nothing is left; 2 something is, or felixlike still runs.`,
+		Example: "  felixlike-agent uninstall --yes",
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !yes {
 				return errors.New("after this no pod that felixlike has attached has a network: say --yes if that is meant")

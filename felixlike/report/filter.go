@@ -21,8 +21,8 @@ type Filter struct {
 	Faults bool
 }
 
-// apply returns the status with the chosen parts.
-func (f Filter) apply(s control.Status) control.Status {
+// Apply returns the status with the chosen parts.
+func (f Filter) Apply(s control.Status) control.Status {
 	if f == (Filter{}) {
 		return s
 	}

@@ -61,7 +61,7 @@ func inUse(u control.Underlay) map[string]string {
 
 // Status prints an agent's status, as far as the filter chooses.
 func Status(w io.Writer, whole control.Status, f Filter, format terminal.Output) error {
-	s := f.apply(whole)
+	s := f.Apply(whole)
 	if format == terminal.Name {
 		return terminal.PrintNames(w, names(s))
 	}

@@ -45,7 +45,8 @@ Without --node these commands answer for all Linux nodes, with several --node fo
 Each of them has --help. Before the command:
 
   --node NODE          may be repeated
-  -n, --namespace NS   where the agents run (default felixlike-system)
+  -n, --namespace NS   where the agents run (default felixlike-system); behind status, policies
+                       and drops: only what concerns this namespace
   --context, --kubeconfig   for kubectl
 
 "felixctl" does the same if its first flag is --node, --all-nodes, --context or --kubeconfig:

@@ -31,8 +31,10 @@ func (t target) backendCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "backend",
 		Short: "Show or change the backend of all nodes",
-		Args:  cobra.NoArgs,
-		RunE:  func(c *cobra.Command, _ []string) error { return c.Help() },
+		Example: `  kubectl felixlike backend get
+  kubectl felixlike backend set openflow`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	c.AddCommand(t.getCommand(), t.setCommand())
 	return c
@@ -56,7 +58,8 @@ func (t target) getCommand() *cobra.Command {
 		Long: `Show the backend in force on each node.
 
 Exit codes: 0 shown; 2 a node gave no answer.`,
-		Args: cobra.NoArgs,
+		Example: "  kubectl felixlike backend get",
+		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			replies, err := t.ask(c.Context(), c.ErrOrStderr(), "status", "-o", "json")
 			if err != nil {

@@ -70,6 +70,32 @@ func TestStatusOfAllNodes(t *testing.T) {
 	}
 }
 
+// TestNamespaceOfAllNodes: -n behind the command chooses what is shown. A node that is not in order
+// because of another namespace still is.
+func TestNamespaceOfAllNodes(t *testing.T) {
+	k := newFakeKubectl(t, pod("n1", ""), pod("n2", ""))
+	failed := good("n1")
+	for _, namespace := range []string{"shop", "other"} {
+		failed.Problems = append(failed.Problems, model.Problem{Object: model.ObjectRef{Kind: "NetworkPolicy", Namespace: namespace, Name: "db"}, Field: "spec", Reason: "is odd"})
+	}
+	failed.LastApply.Error = "no space"
+	k.answer(t, "n1", "status -o json", 1, failed)
+	k.answer(t, "n2", "status -o json", 0, good("n2"))
+	code, out := run(t.Context(), "", "status", "-n", "shop")
+	if code != 2 || !strings.Contains(out, "shop/db") || strings.Contains(out, "other/db") {
+		t.Errorf("exit code %d\n%s", code, out)
+	}
+	expect(t, out, "n1", "NOT IN ORDER", "no space")
+	k.answer(t, "n1", "policies -o json --namespace shop", 0, control.Hits{Rules: []control.RuleHits{{Policy: "shop/db", Rule: "ingress[0]"}, {Policy: "shop/db", Rule: "ingress[1]"}}})
+	k.answer(t, "n2", "policies -o json --namespace shop", 0, control.Hits{Rules: []control.RuleHits{{Policy: "shop/web", Rule: "ingress[0]"}}})
+	if code, out := run(t.Context(), "", "--node", "n1", "--node", "n2", "policies", "-n", "shop", "-o", "name"); code != 0 || out != "shop/db\nshop/web\n" {
+		t.Errorf("exit code %d\n%s", code, out)
+	}
+	if code, out := run(t.Context(), "", "--node", "n1", "--node", "n2", "status", "-o", "name"); code != 1 || out != "n1\nn2\n" {
+		t.Errorf("exit code %d\n%s", code, out)
+	}
+}
+
 // TestStatusWaits: --wait ends as soon as all nodes are in order.
 func TestStatusWaits(t *testing.T) {
 	k := newFakeKubectl(t, pod("n1", ""), pod("n2", ""))

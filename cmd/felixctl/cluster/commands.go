@@ -142,7 +142,8 @@ func (t target) versionCommand() *cobra.Command {
 one minor version apart.
 
 Exit codes: 0 all fit; 1 one does not; 2 a node gave no answer.`,
-		Args: cobra.NoArgs,
+		Example: "  kubectl felixlike version",
+		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			replies, err := t.ask(c.Context(), c.ErrOrStderr(), "status", "-o", "json")
 			if err != nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/felixlike/report"
 	"github.com/felixlike/felixlike/internal/terminal"
 	"github.com/felixlike/felixlike/model"
 )
@@ -33,7 +34,7 @@ type policySums struct {
 
 func (t target) policiesCommand() *cobra.Command {
 	output := terminal.Text
-	unused := false
+	unused, namespace := false, ""
 	c := &cobra.Command{
 		Use:   "policies",
 		Short: "Show the connections that each policy rule allowed, summed over the nodes",
@@ -42,10 +43,15 @@ any. NODES is the number of nodes with a pod that the policy applies to. A rule 
 policy that applies to no pod is not listed. The other columns are those of felixctl policies.
 
 Exit codes: 0 shown; 2 a node gave no answer: the sums lack it.`,
-		Example: "  kubectl felixlike policies --unused",
-		Args:    cobra.NoArgs,
+		Example: `  kubectl felixlike policies --unused
+  kubectl felixlike policies -n shop`,
+		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			replies, err := t.ask(c.Context(), c.ErrOrStderr(), "policies", "-o", "json")
+			command := []string{"policies", "-o", "json"}
+			if namespace != "" {
+				command = append(command, "--namespace", namespace)
+			}
+			replies, err := t.ask(c.Context(), c.ErrOrStderr(), command...)
 			if err != nil {
 				return err
 			}
@@ -64,13 +70,19 @@ Exit codes: 0 shown; 2 a node gave no answer: the sums lack it.`,
 			if unused {
 				sums.Rules = slices.DeleteFunc(sums.Rules, func(r ruleSum) bool { return !r.Never() })
 			}
-			if err := output.Print(c.OutOrStdout(), sums, func() error { return sums.print(c.OutOrStdout(), len(replies)) }); err != nil {
+			if output == terminal.Name {
+				err = terminal.PrintNames(c.OutOrStdout(), sums.policies())
+			} else {
+				err = output.Print(c.OutOrStdout(), sums, func() error { return sums.print(c.OutOrStdout(), len(replies), output) })
+			}
+			if err != nil {
 				return err
 			}
 			return errNoAnswer(len(sums.NoAnswer), len(replies))
 		},
 	}
-	output.Flag(c)
+	output.Flag(c, report.Formats()...)
+	c.Flags().StringVarP(&namespace, "namespace", "n", "", "only policies of this namespace")
 	c.Flags().BoolVar(&unused, "unused", false, "only rules that were hit on no node")
 	return c
 }
@@ -115,8 +127,17 @@ func (r *ruleSum) add(h control.RuleHits) {
 	}
 }
 
-func (s *policySums) print(w io.Writer, nodes int) error {
-	table := terminal.NewTable(terminal.StyleFor(w), "POLICY", "RULE", "NODES", "CONNECTIONS", "PACKETS", "LAST HIT")
+// policies are the names of the rules' policies, each once.
+func (s *policySums) policies() []string {
+	var names []string
+	for _, r := range s.Rules {
+		names = append(names, r.Policy)
+	}
+	return slices.Compact(names) // they are sorted
+}
+
+func (s *policySums) print(w io.Writer, nodes int, output terminal.Output) error {
+	table := terminal.NewTable(output.Style(w), "POLICY", "RULE", "NODES", "CONNECTIONS", "PACKETS", "LAST HIT")
 	for _, r := range s.Rules {
 		packets, last := "-", "never hit"
 		if r.Packets != nil {

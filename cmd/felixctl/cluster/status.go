@@ -38,28 +38,54 @@ type nodeStatus struct {
 func (t target) statusCommand() *cobra.Command {
 	output := terminal.Text
 	var wait time.Duration
+	var filter report.Filter
 	c := &cobra.Command{
 		Use:   "status",
 		Short: "Show one row a node, faulty nodes first",
 		Long: `Show one row a node, faulty nodes first. Below the table are the faults and problems, each
-once with the nodes that have it.
+once with the nodes that have it. --namespace leaves out pods, policies, faults and problems of
+other namespaces; STATE is that of the whole node.
 
 Exit codes: 0 all nodes are in order; 1 one is not; 2 one gave no answer.`,
+		Example: `  kubectl felixlike status --wait 2m
+  kubectl felixlike --node worker-1 --node worker-2 status
+  kubectl felixlike status -n shop
+  kubectl felixlike --context production status -o json`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			nodes, err := t.waitForStatus(c.Context(), c.ErrOrStderr(), wait)
 			if err != nil {
 				return err
 			}
-			if err := output.Print(c.OutOrStdout(), map[string]any{"nodes": nodes}, func() error { return printStatus(c.OutOrStdout(), nodes) }); err != nil {
+			for _, n := range nodes {
+				if n.Status != nil {
+					*n.Status = filter.Apply(*n.Status)
+				}
+			}
+			if output == terminal.Name {
+				err = terminal.PrintNames(c.OutOrStdout(), namesOf(nodes))
+			} else {
+				err = output.Print(c.OutOrStdout(), map[string]any{"nodes": nodes}, func() error { return printStatus(c.OutOrStdout(), nodes, output) })
+			}
+			if err != nil {
 				return err
 			}
 			return worst(nodes)
 		},
 	}
-	output.Flag(c)
+	output.Flag(c, report.Formats()...)
+	c.Flags().StringVarP(&filter.Namespace, "namespace", "n", "", "only what concerns this namespace")
 	c.Flags().DurationVar(&wait, "wait", 0, "wait for so long until all nodes are in order")
 	return c
+}
+
+// namesOf are the names of the nodes.
+func namesOf(nodes []nodeStatus) []string {
+	var names []string
+	for _, n := range nodes {
+		names = append(names, n.Node)
+	}
+	return names
 }
 
 // worst returns the error for the nodes' states.
@@ -145,8 +171,8 @@ func stateOf(s control.Status) string {
 	return notInOrder
 }
 
-func printStatus(w io.Writer, nodes []nodeStatus) error {
-	style := terminal.StyleFor(w)
+func printStatus(w io.Writer, nodes []nodeStatus, output terminal.Output) error {
+	style := output.Style(w)
 	table := terminal.NewTable(style, "NODE", "STATE", "BACKEND", "VERSION", "UP", "PODS", "POLICIES", "SET ASIDE", "PROBLEMS")
 	good := 0
 	for _, n := range nodes {

@@ -44,7 +44,9 @@ func getCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "get",
 		Short: "Print the backend in force",
-		Args:  cobra.NoArgs,
+		Example: `  felixctl backend get
+  felixctl backend get --lab lab/node1 -o json`,
+		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			return t.call(c.Context(), func(ctx context.Context, agent *control.Client) error {
 				s, err := agent.Status(ctx)
@@ -170,7 +172,8 @@ its policy flows in the bridge, known by their cookies.
 
 After it no NetworkPolicy is enforced here. It is refused while an agent runs,
 which would only put everything back.`,
-		Args: cobra.NoArgs,
+		Example: "  felixctl backend cleanup --yes",
+		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if !yes {
 				return errors.New("after this no NetworkPolicy is enforced on this node: say --yes if that is meant")

@@ -28,6 +28,9 @@ func Commands() *cobra.Command {
 
 Exit codes: 0 it ran; 1 compare has found a change; 2
 wrong usage, or something could not be done.`,
+		Example: `  felixctl bench run --profile w1 --backends nftables,openflow --out w1
+  felixctl bench packets
+  felixctl bench compare old.json new.json`,
 		Args: nearest.Command,
 		// Without it, cobra takes an unknown command for a request for help.
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },

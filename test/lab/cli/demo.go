@@ -33,7 +33,9 @@ func (o *options) demoCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "demo",
 		Short: "Watch NetworkPolicy being enforced on real packets",
-		Args:  cobra.NoArgs,
+		Example: `  felixctl lab demo
+  felixctl lab demo --backend iptables`,
+		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) (err error) {
 			family, err := o.parseProbe()
 			if err != nil {

@@ -42,6 +42,10 @@ func Commands() *cobra.Command {
 Exit codes: 0 as expected; 1 something is not as expected (matrix, verify and
 demo: a probe went another way than the policies say; probe: blocked); 2 wrong
 usage, or something could not be done.`,
+		Example: `  felixctl lab demo
+  felixctl lab up --nodes 2 --backend openflow
+  felixctl lab apply -f policies/
+  felixctl lab matrix`,
 		Args: nearest.Command,
 		// Without it, cobra takes an unknown command for a request for help.
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
@@ -121,7 +125,9 @@ func (o *options) upCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "up",
 		Short: "Make a lab and leave it running",
-		Args:  cobra.NoArgs,
+		Example: `  felixctl lab up --nodes 2
+  felixctl lab up --backend iptables -f cluster.yaml`,
+		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if nodes < 1 {
 				return fmt.Errorf("--nodes %d: must be at least 1", nodes)

@@ -52,9 +52,10 @@ const listTimeout = 5 * time.Second
 
 func (o *options) listCommand() *cobra.Command {
 	c := &cobra.Command{
-		Use:   "list",
-		Short: "Show all labs, with the remains of crashed ones",
-		Args:  cobra.NoArgs,
+		Use:     "list",
+		Short:   "Show all labs, with the remains of crashed ones",
+		Example: "  felixctl lab list",
+		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			names, err := lab.List(o.config.Root)
 			if err != nil {
@@ -238,8 +239,9 @@ func (o *options) logsCommand() *cobra.Command {
 func (o *options) restartCommand() *cobra.Command {
 	return &cobra.Command{
 		Use: "restart NODE", ValidArgsFunction: o.firstArgument(false),
-		Short: "Restart a node's agent, and wait until it has programmed everything",
-		Args:  cobra.ExactArgs(1),
+		Short:   "Restart a node's agent, and wait until it has programmed everything",
+		Example: "  felixctl lab restart node1",
+		Args:    cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			start := time.Now()
 			stop := terminal.Progress(c.ErrOrStderr(), terminal.Doing("waiting for the agent of "+args[0]))
@@ -259,7 +261,9 @@ func (o *options) downCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "down",
 		Short: "Remove a lab, also after a crash",
-		Args:  cobra.NoArgs,
+		Example: `  felixctl lab down
+  felixctl lab down --all`,
+		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			names := []string{o.config.Name}
 			if all {

@@ -15,7 +15,9 @@ func (o *options) matrixCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "matrix",
 		Short: "Probe all pods against all and compare with the policies' verdicts",
-		Args:  cobra.NoArgs,
+		Example: `  felixctl lab matrix
+  felixctl lab matrix --port 80/tcp --port 53/udp`,
+		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			family, err := o.parseProbe()
 			if err != nil {

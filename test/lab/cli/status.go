@@ -26,6 +26,8 @@ func (o *options) statusCommand() *cobra.Command {
 
 Exit codes: 0 all agents answer, are in sync and have no problem; 1 some do not or
 have one; 2 the command failed.`,
+		Example: `  felixctl lab status
+  felixctl lab status --name other -o name`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			status, err := o.client().Status(c.Context())

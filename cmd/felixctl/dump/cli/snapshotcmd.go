@@ -21,7 +21,9 @@ func snapshotCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "snapshot",
 		Short: "Save the state of a node for later comparisons",
-		Args:  nearest.Command,
+		Example: `  felixctl snapshot save before
+  felixctl diff snapshot:before live`,
+		Args: nearest.Command,
 		// Without it, cobra takes an unknown command for a request for help.
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
@@ -36,7 +38,9 @@ func saveCommand(s *store) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "save NAME",
 		Short: "Save the observed state of the node and the model of its agent",
-		Args:  cobra.ExactArgs(1),
+		Example: `  felixctl snapshot save before
+  felixctl snapshot save before --lab lab/node1`,
+		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			// Before the node is read: a wrong name needs no waiting.
 			if _, err := s.path(args[0]); err != nil {
@@ -91,7 +95,9 @@ func listCommand(s *store) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "list",
 		Short: "List the snapshots, the newest last",
-		Args:  cobra.NoArgs,
+		Example: `  felixctl snapshot list
+  felixctl snapshot list -o json`,
+		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			all, unreadable := s.list()
 			list := []saved{}
@@ -122,9 +128,10 @@ func showCommand(s *store) *cobra.Command {
 	var how shown
 	var output string
 	c := &cobra.Command{
-		Use:   "show NAME",
-		Short: "Show a snapshot as felixctl dump shows a node",
-		Args:  cobra.ExactArgs(1),
+		Use:     "show NAME",
+		Short:   "Show a snapshot as felixctl dump shows a node",
+		Example: "  felixctl snapshot show before",
+		Args:    cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			options, err := how.options()
 			if err == nil {
@@ -157,9 +164,10 @@ func showCommand(s *store) *cobra.Command {
 
 func deleteCommand(s *store) *cobra.Command {
 	return &cobra.Command{
-		Use:   "delete NAME...",
-		Short: "Delete snapshots",
-		Args:  cobra.MinimumNArgs(1),
+		Use:     "delete NAME...",
+		Short:   "Delete snapshots",
+		Example: "  felixctl snapshot delete before after",
+		Args:    cobra.MinimumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			var errs []error
 			for _, name := range args {
