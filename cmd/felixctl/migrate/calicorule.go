@@ -15,6 +15,7 @@ import (
 
 	"github.com/felixlike/felixlike/felixlike/antrea"
 	"github.com/felixlike/felixlike/felixlike/datastore/strict"
+	"github.com/felixlike/felixlike/model"
 )
 
 // calicoRules converts the rules of one policy.
@@ -35,6 +36,8 @@ func (r *calicoRules) direction(all []json.RawMessage, name string) *calicoDirec
 		switch {
 		case err == nil && action == "Log":
 			r.row.lose(field, "action Log has no counterpart, and changes no verdict: felixlike logs what other rules decide (docs/OPERATIONS.md)")
+		case err == nil && action == typeOfOthers:
+			r.row.lose(field, "%s", othersText)
 		case err == nil:
 			out.rules = append(out.rules, one)
 			if action == "Pass" && !one.empty() {
@@ -61,6 +64,9 @@ func mayDeny(raw json.RawMessage) bool {
 	return err != nil || head.Action != "Allow" && head.Action != "Pass"
 }
 
+// typeOfOthers stands for the action of a rule about messages of ICMP that no rule judges.
+const typeOfOthers = "others"
+
 // rule converts a rule, and returns its action in Calico. A rule with the action Log becomes none.
 func (r *calicoRules) rule(raw json.RawMessage, egress bool) (out rule, action string, err error) {
 	var in calicoRule
@@ -84,10 +90,22 @@ func (r *calicoRules) rule(raw json.RawMessage, egress bool) (out rule, action s
 	if egress {
 		peer = in.Destination
 	}
-	if out.ports, err = in.ports(); err != nil {
+	if family, is := in.icmpFamily(); is {
+		var others bool
+		if out.icmp, others, err = in.messages(family); err != nil {
+			return rule{}, "", err
+		}
+		if others {
+			return rule{}, typeOfOthers, nil
+		}
+	} else if out.ports, err = in.ports(); err != nil {
 		return rule{}, "", err
 	}
-	if out.any, out.peers, err = r.peers(&peer, in.IPVersion); err != nil {
+	version := in.IPVersion
+	if len(out.icmp) > 0 {
+		version = 0 // the messages are of one version alone
+	}
+	if out.any, out.peers, err = r.peers(&peer, version); err != nil {
 		return rule{}, "", err
 	}
 	return out, in.Action, nil
@@ -104,7 +122,6 @@ func (r *calicoRule) unsupported(egress bool) string {
 		set  bool
 	}{
 		{"http", r.HTTP != nil},
-		{"icmp", r.ICMP != nil},
 		{"notICMP", r.NotICMP != nil},
 		{"notProtocol", r.NotProtocol != nil},
 		{"source.ports", len(r.Source.Ports) > 0},
@@ -219,8 +236,39 @@ func prefixes(texts []string) ([]netip.Prefix, error) {
 	return all, nil
 }
 
+// icmpFamily returns the IP version of a rule about ICMP.
+func (r *calicoRule) icmpFamily() (family model.Family, is bool) {
+	if r.Protocol == nil {
+		return 0, false
+	}
+	switch strings.ToUpper(r.Protocol.String()) {
+	case "ICMP", "1":
+		return model.IPv4, true
+	case "ICMPV6", "58":
+		return model.IPv6, true
+	}
+	return 0, false
+}
+
+// messages converts the messages of a rule about ICMP.
+func (r *calicoRule) messages(family model.Family) (all []antrea.ICMP, others bool, err error) {
+	if r.IPVersion != 0 && (r.IPVersion == 4) != (family == model.IPv4) {
+		return nil, false, fmt.Errorf("protocol %s with ipVersion %d", r.Protocol, r.IPVersion)
+	}
+	if len(r.Destination.Ports)+len(r.Destination.NotPorts) > 0 {
+		return nil, false, fmt.Errorf("ports with protocol %s", r.Protocol)
+	}
+	if r.ICMP == nil {
+		return messages(family, nil, nil)
+	}
+	return messages(family, r.ICMP.Type, r.ICMP.Code)
+}
+
 // ports converts the protocol and the destination's ports.
 func (r *calicoRule) ports() ([]networkingv1.NetworkPolicyPort, error) {
+	if r.ICMP != nil {
+		return nil, errors.New("icmp without the protocol ICMP or ICMPv6")
+	}
 	if r.Protocol == nil {
 		if len(r.Destination.Ports)+len(r.Destination.NotPorts) > 0 {
 			return nil, errors.New("ports without a protocol")

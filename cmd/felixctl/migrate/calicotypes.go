@@ -34,6 +34,7 @@ type calicoRule struct {
 	Action      string              `json:"action"`
 	IPVersion   int                 `json:"ipVersion,omitempty"`
 	Protocol    *intstr.IntOrString `json:"protocol,omitempty"`
+	ICMP        *calicoICMP         `json:"icmp,omitempty"`
 	Source      calicoEntity        `json:"source"`
 	Destination calicoEntity        `json:"destination"`
 	// Metadata has annotations of the rule.
@@ -42,9 +43,14 @@ type calicoRule struct {
 	// Not converted:
 
 	NotProtocol *intstr.IntOrString `json:"notProtocol,omitempty"`
-	ICMP        json.RawMessage     `json:"icmp,omitempty"`
 	NotICMP     json.RawMessage     `json:"notICMP,omitempty"`
 	HTTP        json.RawMessage     `json:"http,omitempty"`
+}
+
+// calicoICMP selects messages of the rule's protocol, which is ICMP or ICMPv6.
+type calicoICMP struct {
+	Type *int32 `json:"type,omitempty"`
+	Code *int32 `json:"code,omitempty"`
 }
 
 // calicoEntity is the source or the destination of a rule. All fields that are set must match.

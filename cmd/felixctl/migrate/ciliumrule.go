@@ -13,7 +13,9 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/felixlike/felixlike/felixlike/antrea"
 	"github.com/felixlike/felixlike/felixlike/datastore/strict"
+	"github.com/felixlike/felixlike/model"
 )
 
 // rule converts a rule of Cilium.
@@ -37,6 +39,9 @@ func (r *ciliumRules) rule(raw json.RawMessage, egress, deny bool) (rule, error)
 	if out.ports, err = ciliumPortsOf(in.Ports); err != nil {
 		return rule{}, err
 	}
+	if out.icmp, err = ciliumMessages(in.ICMPs, len(in.Ports) > 0); err != nil {
+		return rule{}, err
+	}
 	kinds := 0
 	for _, set := range []bool{in.Endpoints != nil, in.CIDRs != nil, in.CIDRSets != nil, in.Entities != nil} {
 		if set {
@@ -48,7 +53,7 @@ func (r *ciliumRules) rule(raw json.RawMessage, egress, deny bool) (rule, error)
 		return rule{}, errors.New("peers of more than one kind in one rule have no counterpart: write a rule for each")
 	case kinds == 0:
 		// A rule without any peer matches nothing, and one with ports alone matches all peers.
-		out.any = len(in.Ports) > 0
+		out.any = len(in.Ports)+len(out.icmp) > 0
 		return out, nil
 	case deny && in.selectNothing():
 		return rule{}, errors.New("an empty list of peers has no counterpart: in some versions of Cilium it matches all")
@@ -146,6 +151,46 @@ func (r *ciliumRules) outside(out *rule, cidr string, except []string, deny bool
 		out.peers = append(out.peers, *p)
 	}
 	return nil
+}
+
+// ciliumMessages converts the messages of ICMP of a rule: https://docs.cilium.io/en/stable/security/policy/language/#icmp-icmpv6
+func ciliumMessages(all []ciliumICMP, hasPorts bool) ([]antrea.ICMP, error) {
+	var out []antrea.ICMP
+	for _, list := range all {
+		if hasPorts {
+			return nil, errors.New("icmps together with toPorts has no counterpart: Cilium refuses it")
+		}
+		if len(list.Fields) == 0 {
+			return nil, errors.New("icmps without fields has no counterpart")
+		}
+		for _, f := range list.Fields {
+			family, echo := model.IPv4, int32(8)
+			switch f.Family {
+			case "IPv6":
+				family, echo = model.IPv6, 128
+			case "", "IPv4":
+			default:
+				return nil, fmt.Errorf("family %q of icmps is not known", f.Family)
+			}
+			kind, err := strconv.ParseInt(f.Type.String(), 10, 32)
+			if f.Type.String() == "EchoRequest" {
+				kind, err = int64(echo), nil
+			}
+			if err != nil {
+				return nil, fmt.Errorf("type %q of icmps has no counterpart: write its number", f.Type.String())
+			}
+			number := int32(kind)
+			some, others, err := messages(family, &number, nil)
+			switch {
+			case err != nil:
+				return nil, err
+			case others:
+				return nil, fmt.Errorf("type %d of icmps: %s", number, othersText)
+			}
+			out = append(out, some...)
+		}
+	}
+	return out, nil
 }
 
 // ciliumPortsOf converts the ports of a rule.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
 // The types have the fields of cilium.io/v2 (https://docs.cilium.io/en/stable/security/policy/) that are converted. Any other
@@ -32,6 +33,7 @@ type ciliumPeers struct {
 	CIDRSets  *[]ciliumCIDRSet
 	Entities  *[]string
 	Ports     []ciliumPorts
+	ICMPs     []ciliumICMP
 }
 
 // selectNothing reports whether all lists of peers are empty.
@@ -46,10 +48,11 @@ type ciliumIngress struct {
 	FromCIDRSet   *[]ciliumCIDRSet        `json:"fromCIDRSet,omitempty"`
 	FromEntities  *[]string               `json:"fromEntities,omitempty"`
 	ToPorts       []ciliumPorts           `json:"toPorts,omitempty"`
+	ICMPs         []ciliumICMP            `json:"icmps,omitempty"`
 }
 
 func (r ciliumIngress) peers() ciliumPeers {
-	return ciliumPeers{r.FromEndpoints, r.FromCIDR, r.FromCIDRSet, r.FromEntities, r.ToPorts}
+	return ciliumPeers{r.FromEndpoints, r.FromCIDR, r.FromCIDRSet, r.FromEntities, r.ToPorts, r.ICMPs}
 }
 
 type ciliumEgress struct {
@@ -58,10 +61,11 @@ type ciliumEgress struct {
 	ToCIDRSet   *[]ciliumCIDRSet        `json:"toCIDRSet,omitempty"`
 	ToEntities  *[]string               `json:"toEntities,omitempty"`
 	ToPorts     []ciliumPorts           `json:"toPorts,omitempty"`
+	ICMPs       []ciliumICMP            `json:"icmps,omitempty"`
 }
 
 func (r ciliumEgress) peers() ciliumPeers {
-	return ciliumPeers{r.ToEndpoints, r.ToCIDR, r.ToCIDRSet, r.ToEntities, r.ToPorts}
+	return ciliumPeers{r.ToEndpoints, r.ToCIDR, r.ToCIDRSet, r.ToEntities, r.ToPorts, r.ICMPs}
 }
 
 type ciliumCIDRSet struct {
@@ -75,4 +79,12 @@ type ciliumPorts struct {
 		EndPort  int32  `json:"endPort,omitempty"`
 		Protocol string `json:"protocol,omitempty"`
 	} `json:"ports,omitempty"`
+}
+
+// ciliumICMP selects messages. The family is IPv4 if there is none.
+type ciliumICMP struct {
+	Fields []struct {
+		Family string             `json:"family,omitempty"`
+		Type   intstr.IntOrString `json:"type"`
+	} `json:"fields,omitempty"`
 }

@@ -48,6 +48,8 @@ type rule struct {
 	peers []peer
 	// ports are all ports if there are none.
 	ports []networkingv1.NetworkPolicyPort
+	// icmp are the messages of ICMP that the rule is for. A rule has ports, icmp, neither or both.
+	icmp []antrea.ICMP
 }
 
 // peer is one of pods, a block, and all nodes.
@@ -71,7 +73,9 @@ func (r rule) matchesNodes() bool {
 func withoutEmpty(rules []rule) []rule { return slices.DeleteFunc(rules, rule.empty) }
 
 // needsAntrea reports whether a NetworkPolicy of Kubernetes cannot say the rule.
-func (r rule) needsAntrea() bool { return r.action != antrea.Allow || !r.any && r.matchesNodes() }
+func (r rule) needsAntrea() bool {
+	return r.action != antrea.Allow || !r.any && r.matchesNodes() || len(r.icmp) > 0
+}
 
 // block returns a prefix without exceptions, as a peer. Exceptions outside the prefix are left out. It returns nil if
 // nothing of the prefix is left.
@@ -128,6 +132,9 @@ func antreaRules(rules []rule, egress bool) []antrea.Rule {
 		}
 		for _, p := range r.ports {
 			out.Ports = append(out.Ports, antrea.Port{Protocol: p.Protocol, Port: p.Port, EndPort: p.EndPort})
+		}
+		for _, m := range r.icmp {
+			out.Protocols = append(out.Protocols, antrea.Protocol{ICMP: &m})
 		}
 		all = append(all, out)
 	}

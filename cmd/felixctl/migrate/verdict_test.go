@@ -110,6 +110,9 @@ func judge(t *testing.T, output []byte, table string) int {
 		if _, err := fmt.Sscan(number, &p.Port); err != nil {
 			t.Fatal(err)
 		}
+		if p.Protocol == model.ICMP {
+			p.Port *= 256 // the type; the code is 0
+		}
 		got := "denied"
 		verdict := cluster.Evaluate(p)
 		if verdict.Allowed {
@@ -170,6 +173,48 @@ func clusterOf(t *testing.T, output []byte) *oracle.Cluster {
 		}
 	}
 	return c
+}
+
+// TestMessages: a rule is about the messages that begin something in its IP version. A number that begins something
+// in the other version alone is none of them, since Antrea's rules have it in both.
+func TestMessages(t *testing.T) {
+	number := func(n int32) *int32 { return &n }
+	for _, test := range []struct {
+		family     model.Family
+		kind, code *int32
+		want       string
+	}{
+		{model.IPv4, nil, nil, "8 13 15 17"},
+		{model.IPv6, nil, nil, "128 139"},
+		{model.IPv4, number(8), nil, "8"},
+		{model.IPv4, number(8), number(0), "8/0"},
+		{model.IPv6, number(128), nil, "128"},
+		{model.IPv4, number(128), nil, "others"},
+		{model.IPv6, number(8), nil, "others"},
+		{model.IPv4, number(0), nil, "others"},
+		{model.IPv4, number(256), nil, "error"},
+		{model.IPv4, nil, number(0), "error"},
+		{model.IPv4, number(8), number(256), "error"},
+	} {
+		all, others, err := messages(test.family, test.kind, test.code)
+		var words []string
+		for _, m := range all {
+			word := fmt.Sprint(*m.Type)
+			if m.Code != nil {
+				word += fmt.Sprintf("/%d", *m.Code)
+			}
+			words = append(words, word)
+		}
+		switch {
+		case err != nil:
+			words = []string{"error"}
+		case others:
+			words = append(words, "others")
+		}
+		if got := strings.Join(words, " "); got != test.want {
+			t.Errorf("%s, %v: %q, want %q", test.family, test.kind, got, test.want)
+		}
+	}
 }
 
 // TestNetPeers: as in Calico, a rule is for the IP versions alone of which all its lists have a prefix.
