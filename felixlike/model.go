@@ -26,6 +26,9 @@ func (rep *reporter) model() control.Model {
 		LogsReported:    rep.cluster.tracker.logs.Reported,
 		RatesUnbounded:  rep.stages.backend.Unbounded() != nil,
 	}
+	if h := rep.cluster.tracker.hops; h != nil {
+		m.HopsKnown, m.Hops = true, slices.Clone(h.Hops)
+	}
 	if rep.cfg.Settings != nil {
 		m.Settings = rep.cfg.Settings()
 	}

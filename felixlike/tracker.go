@@ -20,8 +20,10 @@ type tracker struct {
 	groups      map[model.GroupID]model.Group
 	host        model.HostAddressesUpdate
 	services    model.ServiceCIDRsUpdate
-	denials     model.DenialsUpdate
-	logs        model.LogsUpdate
+	// hops is nil until the neighbours that lead to routed peers are known.
+	hops    *model.HopsUpdate
+	denials model.DenialsUpdate
+	logs    model.LogsUpdate
 	// noted counts the updates. pending has the objects that are not programmed yet, by
 	// identifier, with the count at their newest update.
 	noted   uint64
@@ -91,6 +93,8 @@ func (t *tracker) OnUpdate(u model.Update) {
 		t.pending[nodeID(u.Name)] = t.noted
 	case model.HostAddressesUpdate:
 		t.host = u
+	case model.HopsUpdate:
+		t.hops = &u
 	case model.ServiceCIDRsUpdate:
 		t.services = u
 	case model.DenialsUpdate:

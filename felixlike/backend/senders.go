@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/felixlike/felixlike/ipsets"
 	"github.com/felixlike/felixlike/managers"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/rules"
@@ -28,8 +29,7 @@ func Senders(c Config, hops managers.Hops) (Stage, func() []model.Problem) {
 			return Applied{Writes: 1}, errors.Join(table.Remove(ctx), table.Close())
 		}}, func() []model.Problem { return nil }
 	}
-	r := rules.NewRenderer(model.GatewayPort, rules.NFTablesNameLength).Routed(true)
-	m := managers.NewSenderManager(c.Node, c.TrafficMode, r, table, table, hops)
+	m := SenderManager(c, table, table, hops)
 	return Stage{
 		Name: SendersStage, Required: true, Timeout: 30 * time.Second,
 		Managers:   []managers.Manager{m},
@@ -42,6 +42,12 @@ func Senders(c Config, hops managers.Hops) (Stage, func() []model.Problem) {
 			return applied(did), err
 		},
 	}, m.Problems
+}
+
+// SenderManager returns the manager of that table, which renders into chains and sets.
+func SenderManager(c Config, chains managers.Chains, sets ipsets.Sets, hops managers.Hops) *managers.SenderManager {
+	r := rules.NewRenderer(model.GatewayPort, rules.NFTablesNameLength).Routed(true)
+	return managers.NewSenderManager(c.Node, c.TrafficMode, r, chains, sets, hops)
 }
 
 // RemoveSenders removes the table of Senders.

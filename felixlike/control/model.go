@@ -31,6 +31,9 @@ type Model struct {
 	HostAddresses []netip.Addr `json:"hostAddresses"`
 	// Subnets are the same addresses with the length of their prefixes, unless the traffic mode is encap.
 	Subnets []netip.Prefix `json:"subnets,omitempty"`
+	// Hops are the neighbours that lead to routed peers. The agent programs the table of their pods once HopsKnown is set.
+	Hops      []model.Hop `json:"hops,omitempty"`
+	HopsKnown bool        `json:"hopsKnown,omitempty"`
 	// ServiceCIDRs are the prefixes of Services in the datastore; those of the settings come on top.
 	ServiceCIDRs []netip.Prefix `json:"serviceCIDRs,omitempty"`
 	// DenialsReported reports that a client follows denied packets.
@@ -96,6 +99,9 @@ func (m *Model) Updates() []model.Update {
 	}
 	all = append(all, model.HostAddressesUpdate{Addresses: m.HostAddresses, Subnets: m.Subnets}, model.ServiceCIDRsUpdate{Prefixes: m.ServiceCIDRs},
 		model.DenialsUpdate{Reported: m.DenialsReported}, model.LogsUpdate{Reported: m.LogsReported})
+	if m.HopsKnown {
+		all = append(all, model.HopsUpdate{Hops: m.Hops})
+	}
 	for _, g := range m.Groups {
 		all = append(all, model.GroupUpdate{Group: g.Group, Added: g.Members})
 	}

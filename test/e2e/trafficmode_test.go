@@ -122,6 +122,11 @@ func trafficMode(t *testing.T, l *lab.Lab, mode string) {
 	if out, errs, code := felixctl(t, "diff", "live", "wanted", "--lab", l.Name(), "--node", "node1"); code != 0 {
 		t.Errorf("the node does not have what is desired: exit code %d\n%s%s", code, out, errs)
 	}
+	for _, side := range []string{"live", "wanted"} {
+		if out, _, _ := felixctl(t, "dump", side, "--lab", l.Name(), "--node", "node1"); strings.Contains(out, "table inet felixlike-senders") == (mode == config.Encap) {
+			t.Errorf("dump %s in mode %s:\n%s", side, mode, out)
+		}
+	}
 	if mode != config.Encap {
 		err := control.NewClient(l.Node("node1").ControlSocket()).SetBackend(t.Context(), config.OpenFlow)
 		if err == nil || !strings.Contains(err.Error(), "does not work with backend openflow") {

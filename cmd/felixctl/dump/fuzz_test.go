@@ -12,7 +12,7 @@ import (
 // be written, and parses to the same state again.
 func FuzzParse(f *testing.F) {
 	for _, file := range []string{
-		"foreign.nft", "foreign.json", "foreign.save", foreignFlows, "openflow.nft", "ipsets.save", "iptables.save",
+		"foreign.nft", "foreign.json", "foreign.save", foreignFlows, "openflow.nft", "senders.nft", "ipsets.save", "iptables.save",
 	} {
 		b := load(f, file)
 		f.Add(b)

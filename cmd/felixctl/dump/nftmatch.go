@@ -48,6 +48,8 @@ func (p *nftRule) one() error {
 	switch word {
 	case "ip", "ip6":
 		return p.address()
+	case "ether":
+		return p.sender()
 	case "tcp", "udp", "sctp", "th":
 		return p.port()
 	case "icmp", "icmpv6":
@@ -114,6 +116,20 @@ func (p *nftRule) address() error {
 		return err
 	}
 	return p.add(tables.MatchPrefix{Side: side, Prefix: prefix, Negated: negated})
+}
+
+// sender reads "ether saddr . ip saddr @set".
+func (p *nftRule) sender() error {
+	for _, ip := range []string{"ip", "ip6"} {
+		if p.accept("ether", "saddr", ".", ip, "saddr") {
+			set, ok := p.set()
+			if !ok {
+				return errForeign
+			}
+			return p.add(tables.MatchSender{Family: nftFamily(ip), Set: set})
+		}
+	}
+	return errForeign
 }
 
 // port reads "tcp dport 80-90", and "th dport" behind a match on the protocol.

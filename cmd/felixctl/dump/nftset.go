@@ -83,6 +83,8 @@ func (s *Set) classify(isMap, odd bool, flags string) {
 		{"ipv6_addr . inet_proto . inet_service", "", model.AddressPorts, model.IPv6},
 		{"ipv4_addr . ipv4_addr", "", model.Loops, model.IPv4},
 		{"ipv6_addr . ipv6_addr", "", model.Loops, model.IPv6},
+		{"ether_addr . ipv4_addr", "interval", model.Senders, model.IPv4},
+		{"ether_addr . ipv6_addr", "interval", model.Senders, model.IPv6},
 	} {
 		if !odd && keys == c.keys && flags == c.flags && (!verdicts || c.kind == model.Addresses) {
 			s.Kind, s.Family = c.kind, c.family
@@ -119,6 +121,8 @@ func (s *Set) parseElement(text string) (e Element, ok bool) {
 	switch {
 	case s.Kind == model.AddressPorts && len(words) == 5 && words[1] == "." && words[3] == ".":
 		ok = e.set(s, words[0], words[2], words[4])
+	case s.Kind == model.Senders && len(words) == 3 && words[1] == ".":
+		ok = e.MAC.UnmarshalText([]byte(words[0])) == nil && e.set(s, words[2], "", "")
 	case s.Kind == model.Loops && len(words) == 3 && words[1] == "." && words[0] == words[2],
 		(s.Kind == model.Addresses || s.Kind == model.Networks) && len(words) == 1:
 		ok = e.set(s, words[0], "", "")
@@ -141,7 +145,7 @@ func (e *Element) set(s *Set, prefix, protocol, number string) bool {
 	if e.Prefix, err = parsePrefix(prefix); err != nil || model.FamilyOf(e.Prefix.Addr()) != s.Family {
 		return false
 	}
-	if s.Kind != model.Networks && !e.Prefix.IsSingleIP() {
+	if s.Kind != model.Networks && s.Kind != model.Senders && !e.Prefix.IsSingleIP() {
 		return false
 	}
 	if s.Kind != model.AddressPorts {

@@ -90,6 +90,9 @@ func (w *nftWriter) match(m tables.Match, later []tables.Match) {
 	case tables.MatchLoop:
 		w.bound = m.Family
 		w.add("%s saddr . %s daddr @%s", nftIP(m.Family), nftIP(m.Family), m.Set)
+	case tables.MatchSender:
+		w.bound = m.Family
+		w.add("ether saddr . %s saddr @%s", nftIP(m.Family), m.Set)
 	case tables.MatchPrefix:
 		w.bound = model.FamilyOf(m.Prefix.Addr())
 		w.add("%s %s %s%s", nftIP(w.bound), nftSide(m.Side), nftNot(m.Negated), nftPrefix(m.Prefix))
@@ -264,6 +267,8 @@ func nftElement(k model.GroupKind, e Element) string {
 		text = fmt.Sprintf("%s . %s . %d", text, nftProtocol(e.Protocol), e.Port)
 	case model.Loops:
 		text += " . " + text
+	case model.Senders:
+		text = e.MAC.String() + " . " + text
 	}
 	if e.Verdict != nil {
 		text += " : " + e.Verdict.String()

@@ -102,6 +102,9 @@ func parts(n Node, o Options) []part {
 		xtables(o.Backend, false)
 		all = append(all, part{dump.FormatIPSets, 0, false, []string{"ipset", "save"}})
 	}
+	if o.Backend != "" && !o.Everything {
+		nft("list", "table", "inet", nftables.SendersTable)
+	}
 	if n.Bridge != "" {
 		socket := filepath.Join(n.OVSRunDir, n.Bridge+".mgmt")
 		all = append(all, part{dump.FormatFlows, 0, o.Backend != config.OpenFlow, []string{

@@ -128,6 +128,8 @@ func nftType(s *notedSet) string {
 		return address + " . inet_proto . inet_service"
 	case s.Kind == model.Loops:
 		return address + " . " + address
+	case s.Kind == model.Senders:
+		return "ether_addr . " + address + " flags interval"
 	}
 	return address
 }

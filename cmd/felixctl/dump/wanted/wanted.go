@@ -2,6 +2,7 @@ package wanted
 
 import (
 	"fmt"
+	"net/netip"
 	"strings"
 
 	"github.com/felixlike/felixlike/cmd/felixctl/dump"
@@ -54,12 +55,23 @@ func Of(m *control.Model, name string) (*dump.State, error) {
 	if err != nil {
 		return nil, err
 	}
+	if m.Settings.TrafficMode != model.Encap && m.HopsKnown {
+		noted := newNoted()
+		run([]managers.Manager{backend.SenderManager(c, noted, noted, knownHops{})}, updates)
+		s.Tables = append(s.Tables, noted.table(nftables.SendersTable))
+	}
 	forwarding := newNotedFlows(pipeline.Owner)
 	run(backend.ForwardingManagers(c, forwarding), updates)
 	flows, err := forwarding.all()
 	s.Flows = append(s.Flows, flows...)
 	return s, err
 }
+
+// knownHops are the hops of the model: nothing looks for others.
+type knownHops struct{}
+
+// SetPeers implements managers.Hops.
+func (knownHops) SetPeers([]netip.Addr) {}
 
 // run has managers take the updates and set what follows.
 func run(all []managers.Manager, updates []model.Update) {
