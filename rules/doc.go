@@ -135,6 +135,15 @@
 // closed an entry, conntrack reopens it, mark and all, for a client that comes back to
 // its port. marks.go lists the bits of packets.
 //
+// So packets of allowed connections pass few rules (TestEstablishedPackets). Chains of the
+// type nat see only the first packet of a connection.
+//
+//	hook (table of iptables)      nftables     iptables
+//	PREROUTING (raw)              1            1
+//	FORWARD (mangle)              1 (TCP) or 2 1 (TCP) or 2
+//	FORWARD (filter)              -            2 (TCP) or 3
+//	POSTROUTING (mangle)          1            1 (TCP) or 2
+//
 // # Names of chains
 //
 // A name depends only on the identity of its object (names.go, claims.go). It has a

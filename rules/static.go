@@ -57,20 +57,15 @@ func (n NodeChains) forward() tables.Chain {
 	if n.routed {
 		rules = n.notBelieved()
 	}
+	rules = append(rules, allowedBefore()...)
 	if n.iptables {
 		rules = append(rules, n.notRejected()...)
 	}
-	rules = append(rules, allowedBefore()...)
 	return tables.Chain{
 		Name: ChainForward,
 		Hook: &tables.Hook{Type: tables.HookFilter, Point: tables.HookForward, Priority: priorityForward},
 		Rules: append(rules,
-			tables.Rule{
-				Matches: []tables.Match{
-					ours(true), tables.MatchInterface{Side: tables.Destination, Name: n.gateway, Negated: true},
-				},
-				Action: tables.Return{}, Comment: "neither from nor to a pod",
-			},
+			n.neither(),
 			tables.Rule{
 				Matches: []tables.Match{ours(false)},
 				Action:  tables.Jump{Chain: ChainEgress}, Comment: "from a pod or the tunnel",
@@ -163,7 +158,9 @@ func (n NodeChains) allowed(node *model.Node, services []netip.Prefix) tables.Ch
 		Hook: &tables.Hook{Type: tables.HookFilter, Point: tables.HookPostrouting, Priority: priorityAllowed},
 	}
 	if n.iptables {
-		c.Rules = n.notAnswered(node)
+		// First: a packet that goes on is not rejected, whatever mark another program gave it.
+		c.Rules = goOn(tables.Return{}, "connections that were allowed go on", known(), markedAllowed())
+		c.Rules = append(c.Rules, n.notAnswered(node)...)
 	}
 	c.Rules = append(c.Rules, tables.Rule{Matches: []tables.Match{markedAllowed()}, Action: tables.Return{}, Comment: "marked before"})
 	for _, p := range node.PodCIDRs {
@@ -237,16 +234,31 @@ func (n NodeChains) Passed() tables.Chain {
 		Name: ChainPassed,
 		Hook: &tables.Hook{Type: tables.HookFilter, Point: tables.HookForward, Priority: priorityFilter},
 	}
-	for _, m := range []tables.Match{n.in(), n.out()} {
-		c.Rules = append(c.Rules,
-			tables.Rule{Matches: []tables.Match{m, isRejected()}, Action: tables.Goto{Chain: ChainAnswer}, Comment: "policy rejects it"},
-			tables.Rule{Matches: []tables.Match{m, isJudged()}, Action: tables.Accept{}, Comment: "policy let it through"},
-		)
-		c.Rules = append(c.Rules, goOn(tables.Accept{}, "connections that were allowed go on", m, markedAllowed())...)
+	c.Rules = []tables.Rule{n.neither()}
+	c.Rules = append(c.Rules, goOn(tables.Accept{}, "connections that were allowed go on", known(), markedAllowed())...)
+	c.Rules = append(c.Rules,
+		tables.Rule{Matches: []tables.Match{isRejected()}, Action: tables.Goto{Chain: ChainAnswer}, Comment: "policy rejects it"},
+		tables.Rule{Matches: []tables.Match{isJudged()}, Action: tables.Accept{}, Comment: "policy let it through"},
+		// Only while another program has flushed forward: the peer of the connection has not answered yet.
+		tables.Rule{
+			Matches: []tables.Match{tables.MatchProtocol{Protocol: model.TCP, Negated: true}, markedAllowed()},
+			Action:  tables.Accept{}, Comment: "other connections that were allowed go on, unanswered",
+		},
 		// Another program flushed forward, or overwrote the mark, that of a rejected packet too.
-		c.Rules = append(c.Rules, tables.Rule{Matches: []tables.Match{m}, Action: tables.Drop{}, Comment: "was not judged"})
-	}
+		tables.Rule{Action: tables.Drop{}, Comment: "was not judged"},
+	)
 	return c
+}
+
+// neither returns from a chain of forwarded packets with those that are not of pods.
+func (n NodeChains) neither() tables.Rule {
+	return tables.Rule{
+		Matches: []tables.Match{
+			tables.MatchInterface{Side: tables.Source, Name: n.gateway, Negated: true},
+			tables.MatchInterface{Side: tables.Destination, Name: n.gateway, Negated: true},
+		},
+		Action: tables.Return{}, Comment: "neither from nor to a pod",
+	}
 }
 
 // judged marks a packet as judged by egress policy.
