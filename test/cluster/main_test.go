@@ -67,17 +67,14 @@ var imageOf = sync.OnceValues(func() (string, error) {
 	return filepath.Join(root, "bin", "felixlike-image.tar"), nil
 })
 
-// newSite brings a cluster up for the time of a test, without any CNI.
+// newSite brings a cluster up for the time of a test, without any CNI. Its nodes have the image
+// that is built of this tree.
 func newSite(t *testing.T, backend, proxy string) *site {
 	t.Helper()
 	k := findKit(t)
-	start := time.Now()
-	config := kubelab.Config{Proxy: proxy, APIServerFlags: auditFlags(t, k)}
 	var archives []string
-	if backend == reference {
-		// Its engine knows IPv4 only.
-		config.CNI, config.SingleStack = "bridge", true
-	} else {
+	if backend != reference {
+		start := time.Now()
 		image, err := imageOf()
 		if err != nil {
 			t.Fatal(err)
@@ -85,7 +82,24 @@ func newSite(t *testing.T, backend, proxy string) *site {
 		archives = append(archives, image)
 		t.Logf("image is built (%s)", since(start))
 	}
-	start = time.Now()
+	return newSiteWith(t, k, backend, proxy, archives...)
+}
+
+// newSiteWith is newSite with the images of given archives.
+func newSiteWith(t *testing.T, k kit, backend, proxy string, archives ...string) *site {
+	t.Helper()
+	config := kubelab.Config{Proxy: proxy, APIServerFlags: auditFlags(t, k)}
+	if backend == reference {
+		// Its engine knows IPv4 only.
+		config.CNI, config.SingleStack = "bridge", true
+	}
+	return newSiteOf(t, k, backend, config, archives...)
+}
+
+// newSiteOf brings a configured cluster up.
+func newSiteOf(t *testing.T, k kit, backend string, config kubelab.Config, archives ...string) *site {
+	t.Helper()
+	start := time.Now()
 	c, err := k.Up(t.Context(), config)
 	if err != nil {
 		t.Fatal(err)
@@ -95,7 +109,7 @@ func newSite(t *testing.T, backend, proxy string) *site {
 			t.Error(err)
 		}
 	})
-	s := &site{Cluster: c, kit: k, backend: backend, proxy: proxy}
+	s := &site{Cluster: c, kit: k, backend: backend, proxy: config.Proxy}
 	t.Cleanup(func() {
 		if t.Failed() && !s.logged {
 			s.logState(t)

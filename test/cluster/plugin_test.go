@@ -178,6 +178,11 @@ func (s *site) plugin(t *testing.T) func(t *testing.T, want int, args ...string)
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build the plugin: %v\n%s", err, out)
 	}
+	return s.pluginIn(dir)
+}
+
+// pluginIn returns a function that runs the plugin in a folder.
+func (s *site) pluginIn(dir string) func(t *testing.T, want int, args ...string) string {
 	path := "PATH=" + strings.Join([]string{dir, filepath.Dir(s.Kit().Bin("kubectl")), os.Getenv("PATH")}, string(os.PathListSeparator))
 	return func(t *testing.T, want int, args ...string) string {
 		t.Helper()

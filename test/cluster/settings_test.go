@@ -21,6 +21,10 @@ const (
 	suiteVariable = "FELIXLIKE_CLUSTER_SUITE"
 	// parallelVariable is the number of upstream specs that run at a time.
 	parallelVariable = "FELIXLIKE_CLUSTER_PARALLEL"
+	// releasesVariable names a folder with the files of the releases v0.1.0 and v0.1.1, each in a
+	// folder of its own, as make release writes them. By default TestRelease builds both, for this
+	// machine's architecture alone.
+	releasesVariable = "FELIXLIKE_RELEASES"
 	// keepVariable names a file: while it exists, a cluster on which a test has
 	// failed is left up, to look at.
 	keepVariable = "FELIXLIKE_CLUSTER_KEEP"
