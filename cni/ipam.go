@@ -227,3 +227,10 @@ func (a ipamArgs) AsEnv() []string {
 		"CNI_PATH=" + "/", "CNI_NETNS_OVERRIDE=TRUE",
 	}
 }
+
+// undo runs a cleaning function although ctx may have ended, for a bounded time.
+func undo(ctx context.Context, clean func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
+	defer cancel()
+	return clean(ctx)
+}

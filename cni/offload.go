@@ -12,24 +12,6 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// DisableTxChecksum turns off transmit checksum offload of an interface in the
-// network namespace of the calling thread. The userspace datapath reads frames
-// from packet sockets and passes them on as they are: with offload on, their
-// checksums are never filled in and the receiver drops them.
-func DisableTxChecksum(name string) error { return ethtool.Set(name, ethtool.TxChecksum, false) }
-
-// setOffload turns transmit checksum offload of a pod's interface off on the userspace
-// datapath, and on elsewhere. Without it there is no segmentation offload either, which
-// costs three quarters of a TCP stream's throughput on the kernel's datapath.
-func setOffload(name string, userspace bool) error {
-	want := !userspace
-	// Some drivers reject any change: do not write an equal value.
-	if on, err := ethtool.Get(name, ethtool.TxChecksum); err == nil && on == want {
-		return nil
-	}
-	return ethtool.Set(name, ethtool.TxChecksum, want)
-}
-
 // fitOffloads sets transmit offload of the attached pods for the bridge's datapath,
 // which may have changed since they were attached. It waits for the bridge.
 func (s *Server) fitOffloads(ctx context.Context) {

@@ -10,9 +10,6 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// owner is a sandbox and its interface, as the runtime names an attachment.
-type owner struct{ sandbox, iface string }
-
 // Del detaches a sandbox. It needs neither the pod's namespace, nor this node's object, nor a
 // working driver: a deletion must not wait for them.
 func (s *Server) Del(ctx context.Context, r *protocol.SandboxRequest) (protocol.Empty, error) {

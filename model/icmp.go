@@ -27,13 +27,3 @@ func (p Protocol) ICMPFamily() Family {
 	}
 	return 0
 }
-
-// ICMPRange returns the type and the code that a range of ICMP or ICMPv6 matches; anyCode says
-// that it matches all codes of the type. It is not ok if the range is none of one type.
-func (r PortRange) ICMPRange() (kind, code uint8, anyCode, ok bool) {
-	kind, code = ICMPTypeAndCode(r.First)
-	_, last := ICMPTypeAndCode(r.Last)
-	anyCode = code == 0 && last == 255
-	ok = r.Protocol.IsICMP() && r.Last>>8 == r.First>>8 && (anyCode || code == last)
-	return kind, code, anyCode, ok
-}

@@ -84,21 +84,6 @@ func (ServiceCIDRsUpdate) isUpdate()  {}
 func (DenialsUpdate) isUpdate()       {}
 func (LogsUpdate) isUpdate()          {}
 
-// ObjectRef names an object as the user wrote it.
-type ObjectRef struct {
-	Kind      string `json:"kind"`
-	Namespace string `json:"namespace,omitempty"`
-	Name      string `json:"name"`
-}
-
-// String returns "Kind namespace/name".
-func (r ObjectRef) String() string {
-	if r.Namespace == "" {
-		return r.Kind + " " + r.Name
-	}
-	return r.Kind + " " + r.Namespace + "/" + r.Name
-}
-
 // Problem is a fault of an object for the user: the place, the fault and (in Reason) its effect.
 type Problem struct {
 	// Source is where the object came from (a file), if known.

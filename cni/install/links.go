@@ -137,3 +137,18 @@ func removeLink(name string) error {
 	}
 	return nil
 }
+
+// Leftovers says where felixlike may have left files, interfaces and rules on a node.
+type Leftovers struct {
+	// Root is where the node's root directory is mounted.
+	Root string
+	// BinDir and ConfDir are as in Options.
+	BinDir, ConfDir string
+	// OVSRunDir has the sockets of Open vSwitch on the node, Bridge is the
+	// integration bridge, Gateway its port to the host.
+	OVSRunDir, Bridge, Gateway string
+	// Running returns an error while an agent runs: it would restore everything.
+	Running func(context.Context) error
+	// RemoveBackends removes the leftovers of backends, and returns their names.
+	RemoveBackends func(context.Context) ([]string, error)
+}

@@ -16,21 +16,6 @@ import (
 	"github.com/felixlike/felixlike/ovsfwd/hostnet"
 )
 
-// Leftovers says where felixlike may have left files, interfaces and rules on a node.
-type Leftovers struct {
-	// Root is where the node's root directory is mounted.
-	Root string
-	// BinDir and ConfDir are as in Options.
-	BinDir, ConfDir string
-	// OVSRunDir has the sockets of Open vSwitch on the node, Bridge is the
-	// integration bridge, Gateway its port to the host.
-	OVSRunDir, Bridge, Gateway string
-	// Running returns an error while an agent runs: it would restore everything.
-	Running func(context.Context) error
-	// RemoveBackends removes the leftovers of backends, and returns their names.
-	RemoveBackends func(context.Context) ([]string, error)
-}
-
 // Directories on the node. RunDir and StateDir are ours alone. IPAMDir has the IPAM
 // plugin's reservations of our network, resultsDir the runtimes' results of all networks.
 const (

@@ -5,10 +5,8 @@
 package control
 
 import (
-	"context"
 	"time"
 
-	"github.com/felixlike/felixlike/felixlike/health"
 	"github.com/felixlike/felixlike/model"
 )
 
@@ -17,39 +15,6 @@ const Version = "v1"
 
 // SocketName is the name of the socket in the agent's run directory.
 const SocketName = "control.sock"
-
-// Agent is the server's view of the agent.
-type Agent interface {
-	// Agent answers the probes at health.LivePath and health.ReadyPath.
-	health.Agent
-	// Status returns a snapshot.
-	Status() Status
-	// Sync makes the datastore look again, waits until everything that it then holds, and every pod of the
-	// list, is programmed, and returns the programmed revision. It fails if a quarantined object closes a
-	// pod.
-	Sync(ctx context.Context, pods []model.PodID) (uint64, error)
-	// SetBackend moves policy to the named backend and waits until nothing is
-	// left of the old one.
-	SetBackend(ctx context.Context, name string) error
-	// WaitProgrammed waits until the revision (or a later one) is programmed
-	// and returns the one that is.
-	WaitProgrammed(ctx context.Context, revision uint64) (uint64, error)
-	// Objects returns the Kubernetes objects that policy is computed from.
-	Objects(ctx context.Context) (Objects, error)
-	// Model returns the computed policy and the other inputs of the dataplane.
-	Model(ctx context.Context) (Model, error)
-	// Hits returns the counters of the rules of this node's policies.
-	Hits(ctx context.Context) (Hits, error)
-	// Connections returns the connections of this node's pods that policy has let
-	// through, as far as this node tracks them.
-	Connections(ctx context.Context) ([]Connection, error)
-	// Drops calls got for each packet that policy denies, until ctx ends or got fails. It calls got with nil
-	// once the dataplane reports packets, and every alive while there are none.
-	Drops(ctx context.Context, alive time.Duration, got func(*Drop) error) error
-	// PolicyLog calls got for each packet that a rule with Log decides, until ctx ends or got fails. It calls
-	// got with nil at once, and every alive while there are none.
-	PolicyLog(ctx context.Context, alive time.Duration, got func(*Logged) error) error
-}
 
 // Status is the state of one agent.
 type Status struct {

@@ -8,13 +8,6 @@ import (
 	"github.com/felixlike/felixlike/rules"
 )
 
-// LogRule is a rule with Log.
-type LogRule struct {
-	Policy    model.PolicyID
-	Direction model.Direction
-	Rule      model.Rule
-}
-
 // LogRules returns the rules with Log of some policies.
 func LogRules(policies map[model.PolicyID]*model.Policy) map[rules.LogKey]LogRule {
 	all := map[rules.LogKey]LogRule{}

@@ -128,3 +128,10 @@ func NewView(pods map[model.PodID][]netip.Addr, attached map[model.PodID]*model.
 	}
 	return v
 }
+
+// LogRule is a rule with Log.
+type LogRule struct {
+	Policy    model.PolicyID
+	Direction model.Direction
+	Rule      model.Rule
+}

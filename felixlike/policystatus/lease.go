@@ -127,3 +127,13 @@ func (l *lease) release(ctx context.Context) error {
 	}
 	return l.update(ctx, o, &coordinationv1.LeaseSpec{HolderIdentity: &holder}, "")
 }
+
+// sleep reports whether the time has passed before ctx ended.
+func sleep(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
+	}
+}

@@ -13,14 +13,6 @@ import (
 	"github.com/felixlike/felixlike/internal/panics"
 )
 
-// Route is one call that a server answers.
-type Route struct {
-	method, path string
-	// answer returns the answer and the decoded request; nil if the route is a stream.
-	answer func(ctx context.Context, s *Server, w http.ResponseWriter, r *http.Request) (reply, request any, err error)
-	stream func(w http.ResponseWriter, r *http.Request) error
-}
-
 // Get is a call without a body.
 func Get[Out any](path string, f func(ctx context.Context, query url.Values) (Out, error)) Route {
 	return Route{method: http.MethodGet, path: path, answer: func(ctx context.Context, _ *Server, _ http.ResponseWriter, r *http.Request) (reply, request any, err error) {

@@ -235,3 +235,11 @@ func (s *Server) write(w http.ResponseWriter, status int, body any) {
 		s.config.Log.Debug("caller is gone", "error", err)
 	}
 }
+
+// Route is one call that a server answers.
+type Route struct {
+	method, path string
+	// answer returns the answer and the decoded request; nil if the route is a stream.
+	answer func(ctx context.Context, s *Server, w http.ResponseWriter, r *http.Request) (reply, request any, err error)
+	stream func(w http.ResponseWriter, r *http.Request) error
+}

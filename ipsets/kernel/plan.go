@@ -12,10 +12,6 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// minCapacity is the least number of elements that a set is created for. It is
-// a bound that costs nothing; the kernel's own default is 65,536.
-const minCapacity = 1 << 20
-
 // A stage is a part of an apply. If one stage of a set fails, run skips the set's later
 // stages, so that it never swaps in an incomplete set.
 const (

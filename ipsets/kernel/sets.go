@@ -190,3 +190,7 @@ func (s *Sets) desiredNames() map[string]*set {
 }
 
 func sorted[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
+
+// minCapacity is the least number of elements that a set is created for. It is
+// a bound that costs nothing; the kernel's own default is 65,536.
+const minCapacity = 1 << 20

@@ -68,57 +68,9 @@ const tcpLiberal uint8 = 0x08
 // tcpScaled is IP_CT_TCP_FLAG_WINDOW_SCALE: the end has said how it scales its window.
 const tcpScaled uint8 = 0x01
 
-// put writes the message of one entry.
-func (k *Kernel) put(p *Put) {
-	k.begin(p)
-	k.m.End()
-}
-
-// begin writes it but for its end.
-func (k *Kernel) begin(p *Put) {
-	flags := uint16(unix.NLM_F_ACK)
-	if p.New {
-		flags |= unix.NLM_F_CREATE | unix.NLM_F_EXCL
-	}
-	b := &k.m.Buffer
-	k.m.Begin(subsystem, messageNew, flags, family(p.Original))
-	putTuple(b, attrOriginal, p.Original)
-	if p.New {
-		putTuple(b, attrReply, p.Reply)
-	}
-	if p.Zone != 0 {
-		b.Uint16(attrZone, p.Zone)
-	}
-	whole := p.New || p.Revive
-	if whole {
-		b.Uint32(attrStatus, p.statusToWrite())
-		b.Uint32(attrTimeout, uint32(p.Timeout/time.Second))
-	}
-	putProtoinfo(b, p, whole)
-	b.Uint32(attrMark, p.Mark&p.MarkMask)
-	if !p.New {
-		// A new entry has no mark, and the kernel takes no mask for it.
-		b.Uint32(attrMarkMask, p.MarkMask)
-	}
-	if mask := p.labelMask(); mask != (Label{}) {
-		b.Data(attrLabels, p.Label.bytes())
-		b.Data(attrLabelsMask, mask.bytes())
-	}
-}
-
 // labelMask returns the bits of the label that are written.
 func (p *Put) labelMask() Label {
 	return Label{High: p.Label.High | p.ClearLabel.High, Low: p.Label.Low | p.ClearLabel.Low}
-}
-
-// remove writes the message that forgets one entry.
-func (k *Kernel) remove(c *Connection) {
-	k.m.Begin(subsystem, messageDelete, unix.NLM_F_ACK, family(c.Original))
-	putTuple(&k.m.Buffer, attrOriginal, c.Original)
-	if c.Zone != 0 {
-		k.m.Buffer.Uint16(attrZone, c.Zone)
-	}
-	k.m.End()
 }
 
 func family(t Tuple) uint8 {
@@ -330,4 +282,19 @@ func number32(b []byte) uint32 {
 		return 0
 	}
 	return binary.BigEndian.Uint32(b)
+}
+
+// Put is an entry to write.
+type Put struct {
+	Connection
+	// New means that there is no entry yet; otherwise the entry comes from Dump.
+	New bool
+	// MarkMask selects the bits of the mark that are set as in Mark; all others
+	// stay.
+	MarkMask uint32
+	// ClearLabel has the bits of the label that are cleared unless Label has them.
+	ClearLabel Label
+	// Revive also writes state, timeout and flags of an existing entry. Without it, the entry only gets the
+	// mark and, if desired, liberal windows. Translations of addresses are never changed.
+	Revive bool
 }

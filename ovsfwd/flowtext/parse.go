@@ -1,15 +1,12 @@
 package flowtext
 
 import (
-	"errors"
 	"fmt"
 	"io"
 	"strconv"
 	"strings"
-	"sync"
 
 	"github.com/felixlike/felixlike/internal/files"
-	"github.com/felixlike/felixlike/ovsfwd/openflow"
 )
 
 // Read parses the output of `ovs-ofctl dump-flows` of any OpenFlow version, and
@@ -37,23 +34,6 @@ func Read(r io.Reader) ([]*Flow, error) {
 func IsHeader(line string) bool {
 	return strings.Contains(line, "reply") && (strings.HasPrefix(line, "OFPST_") || strings.HasPrefix(line, "NXST_"))
 }
-
-// fields are the fields by their names in ovs-ofctl; fieldOf decides on names that several
-// have. The map is read-only.
-var fields = sync.OnceValue(func() map[string]openflow.Field {
-	fields := map[string]openflow.Field{}
-	for _, f := range openflow.Fields() {
-		for _, n := range f.Names() {
-			fields[n] = f
-		}
-	}
-	delete(fields, "tp_src")
-	delete(fields, "tp_dst")
-	return fields
-})
-
-// errForeign marks a flow with a part that felixlike does not write.
-var errForeign = errors.New("not of a form that felixlike writes")
 
 // Parse parses one flow. A flow with an unknown field or action becomes Foreign.
 func Parse(line string) (*Flow, error) {
@@ -108,19 +88,4 @@ func (f *Flow) about(word string) (bool, error) {
 		return false, nil
 	}
 	return true, err
-}
-
-func number8(s string) (uint8, error) {
-	n, err := strconv.ParseUint(s, 0, 8)
-	return uint8(n), err
-}
-
-func number16(s string) (uint16, error) {
-	n, err := strconv.ParseUint(s, 0, 16)
-	return uint16(n), err
-}
-
-func number32(s string) (uint32, error) {
-	n, err := strconv.ParseUint(s, 0, 32)
-	return uint32(n), err
 }

@@ -1,28 +1,12 @@
 package flowtext
 
 import (
-	"encoding/binary"
 	"fmt"
 	"math/bits"
 	"strings"
 
 	"github.com/felixlike/felixlike/ovsfwd/openflow"
 )
-
-// bytesOf returns the word as the bytes of a field.
-func bytesOf(f openflow.Field, w Word) []byte {
-	var b [16]byte
-	binary.BigEndian.PutUint64(b[:], w.Hi)
-	binary.BigEndian.PutUint64(b[8:], w.Lo)
-	return append([]byte(nil), b[16-f.Bits()/8:]...)
-}
-
-// WordOf returns the value of at most 16 bytes, as they are in a packet.
-func WordOf(b []byte) Word {
-	var all [16]byte
-	copy(all[16-len(b):], b)
-	return Word{binary.BigEndian.Uint64(all[:]), binary.BigEndian.Uint64(all[8:])}
-}
 
 // format writes a value with its mask as ovs-ofctl does.
 func format(f openflow.Field, value, mask Word) string {

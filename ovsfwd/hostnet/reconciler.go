@@ -18,8 +18,6 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-const mainTable = unix.RT_TABLE_MAIN
-
 // Reconciler brings the host's network to the desired state. It is used from one goroutine.
 type Reconciler struct {
 	wanted *objects
@@ -114,18 +112,6 @@ func Remove(gateway string, table, priority int) error {
 	return errors.Join(p.errs...)
 }
 
-// pass is one comparison of desired and observed state.
-type pass struct {
-	wanted *objects
-	mtu    int
-	// before is the state that was programmed last.
-	before programmed
-	link   netlink.Link
-	writes int
-	log    repairLog
-	errs   []error
-}
-
 // all compares everything.
 func (p *pass) all() {
 	if p.again() && p.before.link != p.link.Attrs().Index {
@@ -137,23 +123,6 @@ func (p *pass) all() {
 	p.neighbours()
 	p.routes()
 	p.rules()
-}
-
-// write counts a write, keeps its error, and reports whether it succeeded.
-func (p *pass) write(what string, err error) bool {
-	p.writes++
-	if err != nil {
-		p.fail(what, err)
-	}
-	return err == nil
-}
-
-// again reports whether an earlier Apply has programmed everything: only then can a
-// difference be a foreign change.
-func (p *pass) again() bool { return p.before.objects != nil }
-
-func (p *pass) fail(what string, err error) {
-	p.errs = append(p.errs, fmt.Errorf("%s: %w", what, err))
 }
 
 func (p *pass) device() {
@@ -315,37 +284,3 @@ func (p *pass) rule(f model.Family) bool {
 
 // ruleName names the policy rule of a family.
 func ruleName(priority int, f model.Family) string { return fmt.Sprintf("%d of IPv%s", priority, f) }
-
-func routeOf(r *netlink.Route, f model.Family) route {
-	out := route{via: addrOf(r.Gw), src: addrOf(r.Src), table: r.Table, family: f}
-	if r.Dst != nil {
-		out.dst = prefixOf(r.Dst)
-	}
-	return out
-}
-
-func netlinkFamily(f model.Family) int {
-	if f == model.IPv4 {
-		return netlink.FAMILY_V4
-	}
-	return netlink.FAMILY_V6
-}
-
-func addrOf(ip net.IP) netip.Addr {
-	a, _ := netip.AddrFromSlice(ip)
-	return a.Unmap()
-}
-
-func prefixOf(n *net.IPNet) netip.Prefix {
-	bits, size := n.Mask.Size()
-	a := addrOf(n.IP)
-	// A 4-in-6 address has the mask of its own family.
-	if a.Is4() && size == 128 {
-		bits -= 96
-	}
-	return netip.PrefixFrom(a, bits)
-}
-
-func netOf(p netip.Prefix) *net.IPNet {
-	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
-}

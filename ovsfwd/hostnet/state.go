@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"slices"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/felixlike/felixlike/model"
 )
 
@@ -153,3 +155,5 @@ func first(addrs []netip.Addr, f model.Family) netip.Addr {
 	}
 	return netip.Addr{}
 }
+
+const mainTable = unix.RT_TABLE_MAIN

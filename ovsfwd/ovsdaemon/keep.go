@@ -21,9 +21,6 @@ const (
 	steadyAfter = 10 * time.Second
 	// startTimeout bounds one start.
 	startTimeout = 15 * time.Second
-	// awayAfter is how long ovs-vswitchd may be away before Hooks.Away is called,
-	// and the time between the calls: a restart takes a fraction of it.
-	awayAfter = 2 * time.Second
 	// nameAgentAfter is the time that ovs-vswitchd may wait for the agent before the first
 	// log entry, and the time between two entries. An agent that starts with it takes
 	// seconds.

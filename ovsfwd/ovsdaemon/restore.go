@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 )
 
 const (
@@ -14,6 +15,9 @@ const (
 	// MarkAwaitsAgent, in external_ids of the root row, makes the agent remove KeyAwaitFlows. Daemons sets
 	// both before it starts ovs-vswitchd.
 	MarkAwaitsAgent = "felixlike-awaits-agent"
+	// awayAfter is how long ovs-vswitchd may be away before Hooks.Away is called,
+	// and the time between the calls: a restart takes a fraction of it.
+	awayAfter = 2 * time.Second
 )
 
 // setAwaitFlows sets KeyAwaitFlows before ovs-vswitchd starts, if all bridges use the

@@ -134,3 +134,23 @@ func replay(j journal, uplink netlink.Link) (made int, err error) {
 	}
 	return made, errors.Join(errs...)
 }
+
+// Forget removes lock and journal. It is for the removal from a node, after all movers have ended.
+func (in In) Forget() error {
+	err := in.erase()
+	if errLock := os.Remove(in.file(lockFile)); errLock != nil && !errors.Is(errLock, os.ErrNotExist) {
+		err = errors.Join(err, fmt.Errorf("remove the uplink's lock: %w", errLock))
+	}
+	return err
+}
+
+// restoreLost replays the journal of an uplink, and removes the journal. The error names routes that the
+// kernel refuses: they are given up, because another try would fail as well, and hold back the bridge.
+func (in In) restoreLost(name string) (int, error) {
+	j, uplink, err := in.readJournal()
+	if err != nil || uplink == nil || j.Uplink != name {
+		return 0, err
+	}
+	made, refused := replay(j, uplink)
+	return made, errors.Join(refused, in.erase())
+}

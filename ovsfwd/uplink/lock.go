@@ -50,12 +50,3 @@ func (in In) locked(do func() error) error {
 }
 
 func (in In) file(name string) string { return filepath.Join(string(in), name) }
-
-// Forget removes lock and journal. It is for the removal from a node, after all movers have ended.
-func (in In) Forget() error {
-	err := in.erase()
-	if errLock := os.Remove(in.file(lockFile)); errLock != nil && !errors.Is(errLock, os.ErrNotExist) {
-		err = errors.Join(err, fmt.Errorf("remove the uplink's lock: %w", errLock))
-	}
-	return err
-}

@@ -36,8 +36,6 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
-
-	"github.com/felixlike/felixlike/internal/listing"
 )
 
 // Moved counts the changes of a Move: moved addresses, moved routes of other programs,
@@ -128,8 +126,6 @@ func (m *mover) lostRoutes() bool {
 	return noted(m.to.Attrs().Alias).name != m.from.Attrs().Name || isDown(m.to)
 }
 
-func isDown(link netlink.Link) bool { return link.Attrs().RawFlags&unix.IFF_UP == 0 }
-
 // before adds the routes that are about to move to the journal.
 func (in In) before(m *mover) error {
 	moving, err := m.routesOf(m.from)
@@ -151,16 +147,6 @@ func (in In) after(m *mover) error {
 		return err
 	}
 	return in.write(m.from, there)
-}
-
-// routesOf returns the routes of an interface that move, of both families.
-func (m *mover) routesOf(link netlink.Link) ([]netlink.Route, error) {
-	v4, err := routes(link, netlink.FAMILY_V4)
-	if err != nil {
-		return nil, err
-	}
-	v6, err := routes(link, netlink.FAMILY_V6)
-	return append(v4, v6...), err
 }
 
 // all moves both families.
@@ -206,24 +192,6 @@ func hasCarrier(name string) (bool, error) {
 	return link.Attrs().RawFlags&unix.IFF_LOWER_UP != 0, nil
 }
 
-type mover struct {
-	from, to netlink.Link
-	// back is set on the way back to the uplink.
-	back bool
-}
-
-func newMover(from, to string) (*mover, error) {
-	f, err := netlink.LinkByName(from)
-	if err != nil {
-		return nil, fmt.Errorf("uplink %s: %w", from, err)
-	}
-	t, err := netlink.LinkByName(to)
-	if err != nil {
-		return nil, fmt.Errorf("bridge port %s: %w", to, err)
-	}
-	return &mover{from: f, to: t}, nil
-}
-
 func (m *mover) family(family int, moved *Moved) error {
 	addrs, err := addresses(m.from, family)
 	if err != nil {
@@ -252,15 +220,6 @@ func (m *mover) family(family int, moved *Moved) error {
 	moved.Addresses += max(given, connected)
 	moved.Routes += made
 	return err
-}
-
-// addresses returns the addresses to move. Link-local ones stay: every interface has its own.
-func addresses(link netlink.Link, family int) ([]netlink.Addr, error) {
-	addrs, err := listing.Whole(func() ([]netlink.Addr, error) { return netlink.AddrList(link, family) })
-	if err != nil {
-		return nil, fmt.Errorf("list addresses: %w", err)
-	}
-	return slices.DeleteFunc(addrs, func(a netlink.Addr) bool { return a.IP.IsLinkLocalUnicast() }), nil
 }
 
 // reroute moves the routes of a family. It counts the routes to the prefixes of addresses, and
@@ -296,22 +255,6 @@ func (m *mover) reroute(family int) (connected, made int, err error) {
 
 func sameDestination(a, b netlink.Route) bool {
 	return a.Dst != nil && b.Dst != nil && a.Dst.String() == b.Dst.String() && a.Priority == b.Priority
-}
-
-// routes returns the routes to move: those of other programs, and those to the prefixes of
-// addresses. Connected routes come before routes with a gateway that needs them.
-func routes(link netlink.Link, family int) ([]netlink.Route, error) {
-	all, err := listing.Whole(func() ([]netlink.Route, error) {
-		return netlink.RouteListFiltered(family, &netlink.Route{LinkIndex: link.Attrs().Index}, netlink.RT_FILTER_OIF)
-	})
-	if err != nil {
-		return nil, fmt.Errorf("list routes: %w", err)
-	}
-	all = slices.DeleteFunc(all, func(r netlink.Route) bool {
-		return r.Protocol == unix.RTPROT_KERNEL && (r.Dst == nil || r.Dst.IP.IsLinkLocalUnicast() || r.Dst.IP.IsMulticast())
-	})
-	slices.SortStableFunc(all, func(a, b netlink.Route) int { return len(a.Gw) - len(b.Gw) })
-	return all, nil
 }
 
 // twin adds the same route on the new interface. In IPv4 it replaces the old route; in IPv6

@@ -87,14 +87,3 @@ func (in In) restoreWithoutBridge() (Moved, error) {
 	restored, errRestored := in.restoreLost(uplink.Attrs().Name)
 	return Moved{Restored: restored}, errors.Join(err, errRestored)
 }
-
-// restoreLost replays the journal of an uplink, and removes the journal. The error names routes that the
-// kernel refuses: they are given up, because another try would fail as well, and hold back the bridge.
-func (in In) restoreLost(name string) (int, error) {
-	j, uplink, err := in.readJournal()
-	if err != nil || uplink == nil || j.Uplink != name {
-		return 0, err
-	}
-	made, refused := replay(j, uplink)
-	return made, errors.Join(refused, in.erase())
-}

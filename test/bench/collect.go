@@ -9,22 +9,6 @@ import (
 	"github.com/felixlike/felixlike/test/bench/worker"
 )
 
-// resultKey names a result.
-type resultKey struct {
-	backend string
-	c       worker.Case
-}
-
-// turn is the measurement of one case in one turn of a backend. The
-// calibration loop for the comparison ends after it.
-type turn struct {
-	resultKey
-	worker.Measurement
-	tool string
-	// slot numbers the turns of all backends.
-	slot int
-}
-
 // collect makes results of turns: one a backend and case, in the order in
 // which they were first measured.
 func collect(turns []turn, calibration measure.Series) ([]Result, error) {

@@ -39,12 +39,6 @@ type EngineResult struct {
 	Antrea *workloads.Figures `json:"antrea,omitempty"`
 }
 
-// engineTurn is the measurement of a workload in one turn.
-type engineTurn struct {
-	workloads.Measurement
-	slot int
-}
-
 // objects has processes read the workload's objects from files, and the policy
 // engine take in clusters.
 func (r *run) objects(ctx context.Context) error {

@@ -28,9 +28,6 @@ const (
 	Routed = "routed"
 )
 
-// withoutAgent returns the paths without an agent, in the order in which they are measured.
-func withoutAgent() []string { return []string{NoBackend, Switched, Routed} }
-
 // Names of the interfaces of a node that lead to the pods, in the order of labAddress.
 var nodeEnds = [2]string{"client", "server"}
 

@@ -151,3 +151,6 @@ func (n *labNode) use(ctx context.Context, name string) error {
 	}
 	return n.agent().SetBackend(ctx, backend)
 }
+
+// offloaded follows the name of a backend whose established connections skip the host.
+const offloaded = "+offload"

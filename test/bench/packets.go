@@ -57,9 +57,6 @@ func (r *run) packets(ctx context.Context, n *labNode) (_ *Packets, err error) {
 	}, nil
 }
 
-// offloaded follows the name of a backend whose established connections skip the host.
-const offloaded = "+offload"
-
 // pathsOfBackends returns the backends. On the kernel's datapath each netfilter backend
 // follows once more, with offload.
 func (c *Config) pathsOfBackends() []string {

@@ -185,3 +185,6 @@ func (all packetsResults) collect() []PacketsResult {
 	}
 	return out
 }
+
+// withoutAgent returns the paths without an agent, in the order in which they are measured.
+func withoutAgent() []string { return []string{NoBackend, Switched, Routed} }

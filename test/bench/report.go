@@ -94,16 +94,6 @@ func (r *Report) Find(backend string, c worker.Case) *Result {
 	return find(r.Results, func(f *Result) bool { return f.Backend == backend && f.Case == c })
 }
 
-// find returns the first that is meant, or nil.
-func find[T any](all []T, meant func(*T) bool) *T {
-	for i := range all {
-		if meant(&all[i]) {
-			return &all[i]
-		}
-	}
-	return nil
-}
-
 // loadRatio returns the first load as a multiple of the kernel's
 // own tools, in pairs.
 func (r *Report) loadRatio(backend string) (wall, cpu measure.Series) {

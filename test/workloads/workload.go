@@ -54,23 +54,6 @@ func (w Workload) Scaled(units int) Workload {
 	return w
 }
 
-// Placement says on which nodes the pods are.
-type Placement string
-
-const (
-	// OneNode spreads the pods over 1,000 nodes at random, as Antrea's
-	// benchmarks do, of which LocalNode is one.
-	OneNode Placement = "one-node"
-	// EveryPodLocal puts all pods on LocalNode.
-	EveryPodLocal Placement = "every-pod-local"
-)
-
-// Placements lists both placements.
-func Placements() []Placement { return []Placement{EveryPodLocal, OneNode} }
-
-// LocalNode is the node that the model is computed for.
-const LocalNode = "node-0"
-
 // Objects makes the objects of the cluster; the same ones each time.
 func (w Workload) Objects(p Placement) *oracle.Cluster {
 	b := newBuilder(p)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os/signal"
 	"path/filepath"
 	"slices"
@@ -74,12 +73,6 @@ func sendsTraffic(command []string) bool {
 	return command[0] == "check" && slices.ContainsFunc(command, func(a string) bool { return a == "--traffic" || a == "--traffic=true" })
 }
 
-// Streams are the standard streams of a command.
-type Streams struct {
-	In       io.Reader
-	Out, Err io.Writer
-}
-
 // Run runs the command that the arguments name, without the program's own name, and
 // returns its exit code. With an error the exit code is 2.
 func Run(ctx context.Context, args []string, io Streams) (int, error) {
@@ -111,13 +104,6 @@ func Run(ctx context.Context, args []string, io Streams) (int, error) {
 	default:
 		return 2, err
 	}
-}
-
-// target has the nodes and the cluster that a command is for.
-type target struct {
-	client
-	// nodes are all nodes if empty.
-	nodes []string
 }
 
 // parse takes the target's flags from before the command.

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -229,4 +230,17 @@ func remoteCode(err error, stderr []byte) (int, string, error) {
 func isTerminal(f *os.File) bool {
 	info, err := f.Stat()
 	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}
+
+// Streams are the standard streams of a command.
+type Streams struct {
+	In       io.Reader
+	Out, Err io.Writer
+}
+
+// target has the nodes and the cluster that a command is for.
+type target struct {
+	client
+	// nodes are all nodes if empty.
+	nodes []string
 }

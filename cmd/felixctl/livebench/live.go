@@ -2,6 +2,7 @@ package livebench
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/felixlike/felixlike/internal/measure"
 )
@@ -137,3 +138,13 @@ func (l *Live) since() measure.Section {
 	}
 	return s
 }
+
+const (
+	// knocksPerSecond bounds the rate of connections: the user's server
+	// has to take them.
+	knocksPerSecond = 100
+	// changeTimeout bounds the time of a change, also that back to the first
+	// backend.
+	changeTimeout = 2 * time.Minute
+	returnRetry   = 500 * time.Millisecond
+)

@@ -36,16 +36,6 @@ type Config struct {
 	Progress measure.Progress
 }
 
-const (
-	// knocksPerSecond bounds the rate of connections: the user's server
-	// has to take them.
-	knocksPerSecond = 100
-	// changeTimeout bounds the time of a change, also that back to the first
-	// backend.
-	changeTimeout = 2 * time.Minute
-	returnRetry   = 500 * time.Millisecond
-)
-
 func (c *Config) check() error {
 	switch {
 	case c.Rounds < 1:

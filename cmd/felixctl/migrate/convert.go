@@ -1,26 +1,15 @@
 package migrate
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
-	"net/netip"
 	"slices"
 	"strings"
 
 	networkingv1 "k8s.io/api/networking/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"sigs.k8s.io/yaml"
 
 	"github.com/felixlike/felixlike/felixlike/antrea"
 )
-
-// Options are the parameters of a conversion.
-type Options struct {
-	// ClusterCIDRs are the prefixes of all pods and nodes.
-	ClusterCIDRs []netip.Prefix
-}
 
 // convert converts the objects of the input together.
 func convert(documents []document, options Options) (*Result, error) {
@@ -117,26 +106,4 @@ func isTaken(r Ref) bool {
 		return slices.ContainsFunc(antrea.Kinds(), func(k antrea.Kind) bool { return k.String() == r.Kind })
 	}
 	return false
-}
-
-func refOf(o metav1.Object) Ref {
-	ref := Ref{Namespace: o.GetNamespace(), Name: o.GetName()}
-	if typed, is := o.(interface{ GetObjectKind() schema.ObjectKind }); is {
-		ref.APIVersion, ref.Kind = typed.GetObjectKind().GroupVersionKind().ToAPIVersionAndKind()
-	}
-	return ref
-}
-
-// YAML returns the converted objects as documents.
-func (r *Result) YAML() ([]byte, error) {
-	var out bytes.Buffer
-	for _, o := range r.output {
-		text, err := yaml.Marshal(o)
-		if err != nil {
-			return nil, err
-		}
-		out.WriteString("---\n")
-		out.Write(text)
-	}
-	return out.Bytes(), nil
 }

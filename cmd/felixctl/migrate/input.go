@@ -13,7 +13,6 @@ import (
 	"slices"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/yaml"
 
@@ -173,13 +172,4 @@ func objects(raw json.RawMessage) ([]document, error) {
 	}
 	slices.Sort(d.others)
 	return []document{d}, nil
-}
-
-// groupOf returns the API group of an apiVersion.
-func groupOf(apiVersion string) string {
-	version, err := schema.ParseGroupVersion(apiVersion)
-	if err != nil {
-		return apiVersion
-	}
-	return version.Group
 }

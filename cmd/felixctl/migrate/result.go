@@ -1,11 +1,15 @@
 package migrate
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
+	"net/netip"
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/yaml"
 
 	"github.com/felixlike/felixlike/felixlike/datastore/strict"
 )
@@ -163,4 +167,41 @@ func (c *conversion) keep(at int, raw json.RawMessage) error {
 	c.result.output = append(c.result.output, object)
 	c.row(at).Becomes = []Ref{c.row(at).Object}
 	return nil
+}
+
+// Options are the parameters of a conversion.
+type Options struct {
+	// ClusterCIDRs are the prefixes of all pods and nodes.
+	ClusterCIDRs []netip.Prefix
+}
+
+func refOf(o metav1.Object) Ref {
+	ref := Ref{Namespace: o.GetNamespace(), Name: o.GetName()}
+	if typed, is := o.(interface{ GetObjectKind() schema.ObjectKind }); is {
+		ref.APIVersion, ref.Kind = typed.GetObjectKind().GroupVersionKind().ToAPIVersionAndKind()
+	}
+	return ref
+}
+
+// YAML returns the converted objects as documents.
+func (r *Result) YAML() ([]byte, error) {
+	var out bytes.Buffer
+	for _, o := range r.output {
+		text, err := yaml.Marshal(o)
+		if err != nil {
+			return nil, err
+		}
+		out.WriteString("---\n")
+		out.Write(text)
+	}
+	return out.Bytes(), nil
+}
+
+// groupOf returns the API group of an apiVersion.
+func groupOf(apiVersion string) string {
+	version, err := schema.ParseGroupVersion(apiVersion)
+	if err != nil {
+		return apiVersion
+	}
+	return version.Group
 }

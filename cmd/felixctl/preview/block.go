@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	networkingv1 "k8s.io/api/networking/v1"
 
 	"github.com/felixlike/felixlike/model"
 )
@@ -34,17 +33,6 @@ func blocks(policies []anyPolicy, nodes []*corev1.Node) []netip.Prefix {
 		}
 	}
 	slices.SortFunc(all, netip.Prefix.Compare)
-	return all
-}
-
-func peers(p *networkingv1.NetworkPolicy) []networkingv1.NetworkPolicyPeer {
-	var all []networkingv1.NetworkPolicyPeer
-	for _, r := range p.Spec.Ingress {
-		all = append(all, r.From...)
-	}
-	for _, r := range p.Spec.Egress {
-		all = append(all, r.To...)
-	}
 	return all
 }
 

@@ -62,10 +62,6 @@ type PolicyChange struct {
 	before, after anyPolicy
 }
 
-func nameOf(p *networkingv1.NetworkPolicy) model.PodID {
-	return model.PodID{Namespace: p.Namespace, Name: p.Name}
-}
-
 // apply returns the policies after the change, and the change of each object. It fails
 // for a missing policy to delete, and for an object that is named twice.
 func (c Change) apply(o control.Objects) ([]anyPolicy, []PolicyChange, error) {
@@ -188,14 +184,4 @@ func (c *PolicyChange) describe(o control.Objects, e *policy.Engine) {
 	if namespaces[p.network.Namespace] == nil {
 		c.Problems = append(c.Problems, fmt.Sprintf("there is no namespace %q", p.network.Namespace))
 	}
-}
-
-// about reports whether the policy isolates in the direction. By default it isolates for
-// ingress, and for egress if it has egress rules.
-func about(p *networkingv1.NetworkPolicy, t networkingv1.PolicyType) bool {
-	types := p.Spec.PolicyTypes
-	if len(types) == 0 {
-		return t == networkingv1.PolicyTypeIngress || len(p.Spec.Egress) > 0
-	}
-	return slices.Contains(types, t)
 }

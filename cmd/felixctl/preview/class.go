@@ -159,8 +159,3 @@ func (e *end) names() []string {
 	}
 	return names
 }
-
-// affected reports whether one of the policies selects an end.
-func (v *verdicts) affected(e *end, changed []anyPolicy) bool {
-	return len(e.pods) > 0 && slices.ContainsFunc(changed, func(p anyPolicy) bool { return p.selects(e.pods[0], v.namespaces[e.pods[0].Namespace]) })
-}

@@ -8,17 +8,6 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// Outlived is an established connection that the new policies deny. It continues until it
-// ends.
-type Outlived struct {
-	control.Connection
-	// From and To name its ends.
-	From string `json:"from"`
-	To   string `json:"to"`
-	// Because names the policies that deny it.
-	Because string `json:"because"`
-}
-
 // Connections adds the established connections that the change affects.
 func (p *Preview) Connections(o control.Objects, c Change, established []control.Connection) error {
 	after, _, err := c.apply(o)

@@ -269,3 +269,28 @@ func nodeAddresses(nodes []*corev1.Node) []string {
 	}
 	return all
 }
+
+func nameOf(p *networkingv1.NetworkPolicy) model.PodID {
+	return model.PodID{Namespace: p.Namespace, Name: p.Name}
+}
+
+// about reports whether the policy isolates in the direction. By default it isolates for
+// ingress, and for egress if it has egress rules.
+func about(p *networkingv1.NetworkPolicy, t networkingv1.PolicyType) bool {
+	types := p.Spec.PolicyTypes
+	if len(types) == 0 {
+		return t == networkingv1.PolicyTypeIngress || len(p.Spec.Egress) > 0
+	}
+	return slices.Contains(types, t)
+}
+
+func peers(p *networkingv1.NetworkPolicy) []networkingv1.NetworkPolicyPeer {
+	var all []networkingv1.NetworkPolicyPeer
+	for _, r := range p.Spec.Ingress {
+		all = append(all, r.From...)
+	}
+	for _, r := range p.Spec.Egress {
+		all = append(all, r.To...)
+	}
+	return all
+}

@@ -88,3 +88,14 @@ func engineOf(o control.Objects, policies []anyPolicy) *policy.Engine {
 	}
 	return e
 }
+
+// Outlived is an established connection that the new policies deny. It continues until it
+// ends.
+type Outlived struct {
+	control.Connection
+	// From and To name its ends.
+	From string `json:"from"`
+	To   string `json:"to"`
+	// Because names the policies that deny it.
+	Because string `json:"because"`
+}

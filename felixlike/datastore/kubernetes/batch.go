@@ -12,10 +12,6 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// chunk is how many objects of the first lists come in one batch: before all is
-// in sync, nothing is programmed, and decoded objects are large.
-const chunk = 1000
-
 // change is an object that is set, or gone if item is nil.
 type change struct {
 	kind *kind

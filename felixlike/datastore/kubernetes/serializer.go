@@ -8,8 +8,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-
-	"google.golang.org/protobuf/encoding/protowire"
 )
 
 // serializer decodes protobuf as the one it wraps, but no more than the wanted fields.
@@ -73,26 +71,6 @@ func kindOf(data []byte) string {
 	}
 	typeMeta := bytesField(rest, 1)
 	return string(bytesField(typeMeta, 2))
-}
-
-// bytesField returns the first field of that number, or nil.
-func bytesField(data []byte, wanted protowire.Number) []byte {
-	for len(data) > 0 {
-		number, kind, n := protowire.ConsumeTag(data)
-		if n < 0 {
-			return nil
-		}
-		if number == wanted && kind == protowire.BytesType {
-			value, _ := protowire.ConsumeBytes(data[n:])
-			return value
-		}
-		size := protowire.ConsumeFieldValue(number, kind, data[n:])
-		if size < 0 {
-			return nil
-		}
-		data = data[n+size:]
-	}
-	return nil
 }
 
 // eventDecoder decodes the events of a watch without copying their objects, which are

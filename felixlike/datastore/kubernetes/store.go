@@ -231,3 +231,7 @@ func number(version string) uint64 {
 	}
 	return n
 }
+
+// chunk is how many objects of the first lists come in one batch: before all is
+// in sync, nothing is programmed, and decoded objects are large.
+const chunk = 1000

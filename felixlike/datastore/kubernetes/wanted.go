@@ -4,9 +4,8 @@ import (
 	"fmt"
 	"slices"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-
 	"google.golang.org/protobuf/encoding/protowire"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // message selects the fields of a protobuf message to decode. An ordinary pod has
@@ -112,4 +111,24 @@ func (m message) appendField(out []byte, number protowire.Number, value []byte) 
 	// The length precedes the content, but is only known behind it.
 	var length [10]byte
 	return slices.Insert(out, at, protowire.AppendVarint(length[:0], uint64(len(out)-at))...), nil
+}
+
+// bytesField returns the first field of that number, or nil.
+func bytesField(data []byte, wanted protowire.Number) []byte {
+	for len(data) > 0 {
+		number, kind, n := protowire.ConsumeTag(data)
+		if n < 0 {
+			return nil
+		}
+		if number == wanted && kind == protowire.BytesType {
+			value, _ := protowire.ConsumeBytes(data[n:])
+			return value
+		}
+		size := protowire.ConsumeFieldValue(number, kind, data[n:])
+		if size < 0 {
+			return nil
+		}
+		data = data[n+size:]
+	}
+	return nil
 }

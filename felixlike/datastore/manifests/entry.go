@@ -347,20 +347,3 @@ func newObject(k kind) metav1.Object {
 	}
 	return &networkingv1.NetworkPolicy{}
 }
-
-// stringField returns a field, "" if it is absent or null, and whether that
-// is all right.
-func stringField(fields map[string]json.RawMessage, name string) (string, bool) {
-	raw, given := fields[name]
-	if !given {
-		return "", true
-	}
-	var value *string
-	if err := json.Unmarshal(raw, &value); err != nil {
-		return "", false
-	}
-	if value == nil {
-		return "", true
-	}
-	return *value, true
-}

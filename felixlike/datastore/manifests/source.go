@@ -21,8 +21,6 @@ const (
 	// absentPoll is the interval between two looks for an absent directory; inotify cannot wait for a path
 	// that does not exist.
 	absentPoll = 250 * time.Millisecond
-	// defaultRescan finds changes that inotify does not report (network file systems).
-	defaultRescan = 10 * time.Second
 )
 
 // Options are the parameters of a Source.

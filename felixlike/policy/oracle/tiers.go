@@ -14,12 +14,6 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// RuleID names a rule of a policy. Title is the name that its author gave it.
-type RuleID struct {
-	Policy      model.PolicyID
-	Rule, Title string
-}
-
 // clusterRule is a rule of a ClusterNetworkPolicy. Egress peers have all fields
 // that ingress peers have.
 type clusterRule struct {

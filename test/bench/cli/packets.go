@@ -49,7 +49,3 @@ measured.`,
 	livecli.OutputFlag(c, &output)
 	return c
 }
-
-func datapathFlag(c *cobra.Command, cfg *bench.Config) {
-	c.Flags().StringVar(&cfg.Datapath, "datapath", "netdev", "datapath of the bridges that packets pass: netdev (userspace) or system (kernel module)")
-}

@@ -2,11 +2,7 @@ package compare
 
 import (
 	"fmt"
-	"maps"
-	"slices"
-	"strings"
 
-	"github.com/felixlike/felixlike/internal/measure"
 	"github.com/felixlike/felixlike/test/bench"
 )
 
@@ -77,55 +73,5 @@ type differences []string
 func (d *differences) add(field string, before, after any) {
 	if before != after {
 		*d = append(*d, fmt.Sprintf("%s: %v and %v", field, before, after))
-	}
-}
-
-// warn adds the differences that leave doubt.
-func (c *Comparison) warn(before, after *bench.Report) {
-	var d differences
-	was, is := before.Machine, after.Machine
-	d.add("machine.cpu", was.CPU, is.CPU)
-	d.add("machine.cores", was.Cores, is.Cores)
-	d.add("machine.memory", was.Memory, is.Memory)
-	d.add("machine.kernel", was.Kernel, is.Kernel)
-	d.add("machine.system", was.System, is.System)
-	d.add("machine.go", was.Go, is.Go)
-	names := slices.Collect(maps.Keys(was.Tools))
-	for name := range is.Tools {
-		if _, known := was.Tools[name]; !known {
-			names = append(names, name)
-		}
-	}
-	slices.Sort(names)
-	for _, name := range names {
-		if was.Tools[name] != "" && is.Tools[name] != "" {
-			d.add("machine.tools."+name, was.Tools[name], is.Tools[name])
-		}
-	}
-	if before.Packets != nil && after.Packets != nil {
-		d.add("packets.durationSeconds", before.Packets.Duration, after.Packets.Duration)
-	}
-	d.add("rounds", before.Rounds, after.Rounds)
-	c.Warnings = append(c.Warnings, d...)
-	for _, side := range []struct {
-		name string
-		of   measure.Machine
-	}{{"old", was}, {"new", is}} {
-		if side.of.Busy() {
-			c.Warnings = append(c.Warnings, fmt.Sprintf("machine.loadBefore: %s on %d cores in the %s report: the machine was busy, and its figures are of little worth",
-				side.of.LoadBefore, side.of.Cores, side.name))
-		}
-	}
-	for _, side := range []struct {
-		name      string
-		its, that []string
-	}{{"old", before.Backends, after.Backends}, {"new", after.Backends, before.Backends}} {
-		alone := slices.DeleteFunc(slices.Clone(side.its), func(b string) bool { return slices.Contains(side.that, b) })
-		if len(alone) > 0 {
-			c.Warnings = append(c.Warnings, fmt.Sprintf("backends: %s only in the %s report", strings.Join(alone, ", "), side.name))
-		}
-	}
-	if c.LoopRatio == 0 {
-		c.Warnings = append(c.Warnings, "calibrationCPUSeconds: not in both reports: times are not corrected for the machine")
 	}
 }

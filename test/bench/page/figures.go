@@ -11,12 +11,6 @@ import (
 	"github.com/felixlike/felixlike/test/workloads"
 )
 
-// Figures are those that a report has values for, in the order of the page.
-func Figures(r *bench.Report) []plot.Figure {
-	all := slices.Concat(live(r), packets(r), enforcement(r), loads(r), changes(r), memory(r), engine(r))
-	return slices.DeleteFunc(all, func(f plot.Figure) bool { return f.Body.Empty() })
-}
-
 // look returns that of a backend: the same in every report.
 func look(backend string) int {
 	known := []string{config.NFTables, config.IPTablesLegacy, config.IPTablesNFT, config.OpenFlow}

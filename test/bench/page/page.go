@@ -185,3 +185,9 @@ func budgets(r *bench.Report) (string, []bench.Budget) {
 	}
 	return fmt.Sprintf("%d of %d budgets are met; missed:", len(r.Budgets)-len(missed), len(r.Budgets)), missed
 }
+
+// Figures are those that a report has values for, in the order of the page.
+func Figures(r *bench.Report) []plot.Figure {
+	all := slices.Concat(live(r), packets(r), enforcement(r), loads(r), changes(r), memory(r), engine(r))
+	return slices.DeleteFunc(all, func(f plot.Figure) bool { return f.Body.Empty() })
+}

@@ -97,21 +97,6 @@ func try(ctx context.Context, flow Flow, timeout time.Duration, stalls *stallWat
 	return Outcome{Reason: NoAnswer, Attempts: attempts}
 }
 
-// answer is the report of an exchange.
-type answer struct {
-	through bool
-	reason  string
-	rtt     time.Duration
-}
-
-// report hands over the first answer; later ones are of no interest.
-func report(answers chan<- answer, a answer) {
-	select {
-	case answers <- a:
-	default:
-	}
-}
-
 // stallWatch adds up the time during which this process did not get the
 // processor. Packets wait meanwhile, so it does not count against a timeout.
 type stallWatch struct {

@@ -185,39 +185,3 @@ func (s *Station) socket(proto model.Protocol, source netip.Addr) (int, error) {
 	}
 	return fd, nil
 }
-
-func domain(a netip.Addr) int {
-	if a.Is4() {
-		return unix.AF_INET
-	}
-	return unix.AF_INET6
-}
-
-func sockaddr(a netip.AddrPort) unix.Sockaddr {
-	if a.Addr().Is4() {
-		return &unix.SockaddrInet4{Addr: a.Addr().As4(), Port: int(a.Port())}
-	}
-	return &unix.SockaddrInet6{Addr: a.Addr().As16(), Port: int(a.Port())}
-}
-
-// exchange is a flow being tried. try sends once more. The result
-// goes to the answers channel of the exchange.
-type exchange interface {
-	try() error
-	close()
-}
-
-func (f Flow) exchange(answers chan<- answer) (exchange, error) {
-	switch f.Protocol {
-	case model.TCP:
-		return newStreamExchange(f, answers), nil
-	case model.UDP:
-		return newUDPExchange(f, answers)
-	case model.SCTP:
-		if sctpSockets(f.From.ns, f.Source) {
-			return newStreamExchange(f, answers), nil
-		}
-		return newSCTPExchange(f, answers)
-	}
-	return nil, fmt.Errorf("unsupported protocol %s", f.Protocol)
-}

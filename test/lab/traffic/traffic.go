@@ -76,31 +76,6 @@ func (s Summary) String() string {
 		s.Blocks, s.Stall.Round(time.Millisecond), s.Pushed, s.Opened, s.Slowest.Round(time.Millisecond), s.Denied)
 }
 
-// Start starts traffic. Stop ends it; so does the end of ctx.
-func Start(ctx context.Context, o Options) *Traffic {
-	if o.Patience == 0 {
-		o.Patience = Patience
-	}
-	if o.Pause == 0 {
-		o.Pause = 5 * time.Millisecond
-	}
-	if o.Explain == nil {
-		o.Explain = func(error) string { return "" }
-	}
-	tr := &Traffic{patience: o.Patience, pause: o.Pause, explain: o.Explain}
-	tr.ctx, tr.cancel = context.WithCancel(ctx)
-	for _, r := range o.Streams {
-		tr.loop("stream "+r.Name, func() error { return tr.stream(r) })
-	}
-	for _, r := range o.Opened {
-		tr.loop("new connection "+r.Name, func() error { return tr.open(r) })
-	}
-	for _, r := range o.Denied {
-		tr.loop("denied connection "+r.Name, func() error { return tr.knock(r) })
-	}
-	return tr
-}
-
 // loop repeats work until the end or its first fault. Work that has begun before the end
 // must end well.
 func (tr *Traffic) loop(what string, work func() error) {

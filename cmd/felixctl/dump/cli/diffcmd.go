@@ -3,14 +3,12 @@ package cli
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 
 	"github.com/spf13/cobra"
 
 	"github.com/felixlike/felixlike/cmd/felixctl/dump/compare"
-	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/internal/terminal"
 )
 
@@ -145,13 +143,6 @@ func kindsOf(s *side) string {
 	return ""
 }
 
-// report is the result of a view.
-type report interface {
-	different() bool
-	text(w io.Writer, style terminal.Style) error
-	markdown(w io.Writer) error
-}
-
 // document is a report as JSON.
 type document struct {
 	Before    string `json:"before"`
@@ -179,13 +170,3 @@ func (d *differing) print(w io.Writer, both [2]*side, r report) error {
 	}
 	return r.text(w, style)
 }
-
-// modelOr returns the side's model, or the other side's: it may know some names.
-func (s *side) modelOr(other *side) *control.Model {
-	if s.model != nil {
-		return s.model
-	}
-	return other.model
-}
-
-var errNoModel = errors.New("neither side has a model with the pods to compare: use a snapshot, live, wanted or a folder of manifests")

@@ -2,18 +2,13 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
-	"github.com/felixlike/felixlike/cmd/felixctl/dump"
-	"github.com/felixlike/felixlike/cmd/felixctl/dump/compare"
 	"github.com/felixlike/felixlike/cmd/felixctl/dump/live"
-	"github.com/felixlike/felixlike/cmd/felixctl/dump/names"
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/internal/terminal"
 )
@@ -21,34 +16,6 @@ import (
 // Commands returns `felixctl dump`, `felixctl snapshot` and `felixctl diff`.
 func Commands() []*cobra.Command {
 	return []*cobra.Command{dumpCommand(), snapshotCommand(), diffCommand()}
-}
-
-// shown are the flags that choose the parts of a state to show or compare.
-type shown struct {
-	onlyOurs, counters bool
-	elements           string
-}
-
-func (s *shown) flags(c *cobra.Command) {
-	c.Flags().BoolVar(&s.onlyOurs, "only-ours", true, "leave out objects of other programs")
-	c.Flags().BoolVar(&s.counters, "counters", false, "with the counters of rules and flows")
-	c.Flags().StringVar(&s.elements, "elements", dump.Full.String(), "elements of sets: full, count or none")
-}
-
-func (s *shown) options() (compare.Options, error) {
-	e, err := dump.ParseElements(s.elements)
-	if err != nil {
-		return compare.Options{}, fmt.Errorf("--elements: %w", err)
-	}
-	return compare.Options{OnlyOurs: s.onlyOurs, Counters: s.counters, Elements: e}, nil
-}
-
-// format checks a flag's value.
-func format(value string, known ...string) error {
-	if slices.Contains(known, value) {
-		return nil
-	}
-	return fmt.Errorf("--output: %q is not one of %s", value, strings.Join(known, ", "))
 }
 
 func dumpCommand() *cobra.Command {
@@ -150,20 +117,4 @@ func (s *sides) native(ctx context.Context, out io.Writer) error {
 		}
 	}
 	return nil
-}
-
-func (o *side) print(out io.Writer, output string, options compare.Options) error {
-	options.Hashes = output == "json"
-	state := compare.Canonical(o.state, options)
-	noter := names.Of(o.model)
-	if output == "json" {
-		e := json.NewEncoder(out)
-		e.SetIndent("", "  ")
-		return e.Encode(newView(o, state, noter.Note))
-	}
-	text := dump.TextOptions{Counters: options.Counters, Elements: options.Elements}
-	if output == "text" {
-		text.Note = noter.Note
-	}
-	return dump.Write(out, state, text)
 }

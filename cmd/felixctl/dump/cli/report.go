@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/felixlike/felixlike/cmd/felixctl/dump/compare"
+	"github.com/felixlike/felixlike/cmd/felixctl/dump/names"
 	"github.com/felixlike/felixlike/internal/terminal"
 	"github.com/felixlike/felixlike/ovsfwd/pipeline"
 )
@@ -190,4 +191,19 @@ func (u unified) markdown(w io.Writer) error {
 	}
 	_, err := fmt.Fprintf(w, "```diff\n%s```\n", u.Diff)
 	return err
+}
+
+// report is the result of a view.
+type report interface {
+	different() bool
+	text(w io.Writer, style terminal.Style) error
+	markdown(w io.Writer) error
+}
+
+// sidesOf makes two sides comparable.
+func sidesOf(a, b *side, o compare.Options) compare.Sides {
+	return compare.Sides{
+		Before: compare.Canonical(a.state, o), After: compare.Canonical(b.state, o),
+		NoteBefore: names.Of(a.modelOr(b)).Note, NoteAfter: names.Of(b.modelOr(a)).Note,
+	}
 }

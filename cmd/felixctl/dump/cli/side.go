@@ -207,3 +207,13 @@ func (s *sides) folder(ctx context.Context, dir string, like *control.Model) (*s
 	}
 	return &side{title: fmt.Sprintf("%s (%s, %s)", dir, node, backend), state: state, model: m}, nil
 }
+
+// modelOr returns the side's model, or the other side's: it may know some names.
+func (s *side) modelOr(other *side) *control.Model {
+	if s.model != nil {
+		return s.model
+	}
+	return other.model
+}
+
+var errNoModel = errors.New("neither side has a model with the pods to compare: use a snapshot, live, wanted or a folder of manifests")

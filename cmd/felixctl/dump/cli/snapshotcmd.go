@@ -9,9 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/felixlike/felixlike/cmd/felixctl/dump"
-	"github.com/felixlike/felixlike/cmd/felixctl/dump/compare"
 	"github.com/felixlike/felixlike/cmd/felixctl/dump/live"
-	"github.com/felixlike/felixlike/cmd/felixctl/dump/names"
 	"github.com/felixlike/felixlike/internal/nearest"
 	"github.com/felixlike/felixlike/internal/terminal"
 )
@@ -175,13 +173,5 @@ func deleteCommand(s *store) *cobra.Command {
 			}
 			return errors.Join(errs...)
 		},
-	}
-}
-
-// sidesOf makes two sides comparable.
-func sidesOf(a, b *side, o compare.Options) compare.Sides {
-	return compare.Sides{
-		Before: compare.Canonical(a.state, o), After: compare.Canonical(b.state, o),
-		NoteBefore: names.Of(a.modelOr(b)).Note, NoteAfter: names.Of(b.modelOr(a)).Note,
 	}
 }

@@ -1,7 +1,12 @@
 package cli
 
 import (
+	"encoding/json"
+	"io"
+
 	"github.com/felixlike/felixlike/cmd/felixctl/dump"
+	"github.com/felixlike/felixlike/cmd/felixctl/dump/compare"
+	"github.com/felixlike/felixlike/cmd/felixctl/dump/names"
 )
 
 // view is a dump as JSON: typed, with the text of each rule and flow and a note on its
@@ -130,4 +135,20 @@ func viewSets(sets []*dump.Set, note func(any) string) []viewSet {
 		all = append(all, out)
 	}
 	return all
+}
+
+func (o *side) print(out io.Writer, output string, options compare.Options) error {
+	options.Hashes = output == "json"
+	state := compare.Canonical(o.state, options)
+	noter := names.Of(o.model)
+	if output == "json" {
+		e := json.NewEncoder(out)
+		e.SetIndent("", "  ")
+		return e.Encode(newView(o, state, noter.Note))
+	}
+	text := dump.TextOptions{Counters: options.Counters, Elements: options.Elements}
+	if output == "text" {
+		text.Note = noter.Note
+	}
+	return dump.Write(out, state, text)
 }

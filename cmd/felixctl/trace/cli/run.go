@@ -7,14 +7,9 @@ import (
 	"net/netip"
 	"slices"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"github.com/felixlike/felixlike/cmd/felixctl/trace"
-	"github.com/felixlike/felixlike/cmd/felixctl/trace/cluster"
 	"github.com/felixlike/felixlike/model"
 )
-
-type services = []*corev1.Service
 
 // Verdicts of a result.
 const (
@@ -72,21 +67,6 @@ func (w *world) answer(ctx context.Context, q *query) ([]*result, error) {
 		results = append(results, r)
 	}
 	return results, nil
-}
-
-// world is the state that was read, with the options of the command.
-type world struct {
-	*cluster.World
-	options *options
-}
-
-func (o *options) readWorld(ctx context.Context) (*world, error) {
-	nodes, err := o.nodes(ctx)
-	if err != nil {
-		return nil, err
-	}
-	w, err := cluster.Read(ctx, nodes)
-	return &world{w, o}, err
 }
 
 // targets are the ends and ports that the packet may go to.

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -150,3 +152,35 @@ func servicePort(s *corev1.Service, p port) (corev1.ServicePort, error) {
 	}
 	return corev1.ServicePort{}, fmt.Errorf("service %s/%s has no such port; it has %v", s.Namespace, s.Name, known)
 }
+
+// findEnd resolves a name: "namespace/pod", "node:NAME",
+// "service:namespace/name", or an address, with or without "ip:" before it.
+func findEnd(text string, o control.Objects, services []*corev1.Service) (end, error) {
+	kind, name, found := strings.Cut(text, ":")
+	switch {
+	case found && kind == "node":
+		return nodeEnd(name, o)
+	case found && (kind == "service" || kind == "svc"):
+		return serviceEnd(name, services)
+	}
+	if a, err := netip.ParseAddr(strings.TrimPrefix(text, "ip:")); err == nil {
+		return addressEnd(a.Unmap(), o, services), nil
+	}
+	namespace, pod, isPod := strings.Cut(text, "/")
+	if !isPod || namespace == "" || pod == "" {
+		return end{}, fmt.Errorf("%q: want namespace/pod, node:NAME, service:namespace/name or an address", text)
+	}
+	for _, p := range o.Pods {
+		if p.Namespace == namespace && p.Name == pod {
+			return podEnd(p)
+		}
+	}
+	for _, s := range services {
+		if s.Namespace == namespace && s.Name == pod {
+			return serviceEnd(text, services)
+		}
+	}
+	return end{}, fmt.Errorf("%s: the agent knows no such pod", text)
+}
+
+type services = []*corev1.Service

@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/felixlike/felixlike/cmd/felixctl/dump/names"
 	"github.com/felixlike/felixlike/felixlike/control"
 )
@@ -83,4 +85,9 @@ func (n *namer) Port(node string, port uint32) string {
 		return one.Port(port)
 	}
 	return ""
+}
+
+// Over reports whether a pod has ended, and so has no address any more.
+func Over(p *corev1.Pod) bool {
+	return p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
 }

@@ -83,11 +83,6 @@ func (w *World) PodAt(a netip.Addr) *corev1.Pod {
 	return nil
 }
 
-// Over reports whether a pod has ended, and so has no address any more.
-func Over(p *corev1.Pod) bool {
-	return p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
-}
-
 // Because returns the known reason why the node differs from the policies, or "".
 func (w *World) Because(p trace.Packet) string {
 	for i, n := range w.Nodes {

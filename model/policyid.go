@@ -1,0 +1,134 @@
+package model
+
+import (
+	"cmp"
+	"fmt"
+	"strconv"
+)
+
+// Tier is the layer a policy belongs to. Tiers are evaluated in the order of their values; a packet that no
+// tier decides is allowed.
+type Tier uint8
+
+const (
+	// TierAdmin policies are ordered and may allow, deny or pass.
+	TierAdmin Tier = iota + 1
+	// TierNetworkPolicy holds networking.k8s.io/v1 NetworkPolicy. One of them isolates an endpoint in a
+	// direction; packets that none of its policies allows are then denied.
+	TierNetworkPolicy
+	// TierBaseline policies are ordered and judge only endpoints that no
+	// NetworkPolicy isolates.
+	TierBaseline
+)
+
+// String returns the tier's name.
+func (t Tier) String() string {
+	switch t {
+	case TierAdmin:
+		return "admin"
+	case TierNetworkPolicy:
+		return "networkpolicy"
+	case TierBaseline:
+		return "baseline"
+	}
+	return fmt.Sprintf("tier(%d)", uint8(t))
+}
+
+// PolicyAPI is the API that a policy is an object of.
+type PolicyAPI uint8
+
+const (
+	// Kubernetes policies are NetworkPolicies, in the tier of that name, and
+	// ClusterNetworkPolicies of policy.networking.k8s.io.
+	Kubernetes PolicyAPI = iota
+	// AntreaCluster policies are ClusterNetworkPolicies of crd.antrea.io.
+	AntreaCluster
+	// Antrea policies are NetworkPolicies of crd.antrea.io.
+	Antrea
+)
+
+// PolicyID names a policy within its tier. Cluster-scoped policies have no
+// namespace.
+type PolicyID struct {
+	Tier      Tier      `json:"tier"`
+	API       PolicyAPI `json:"api,omitempty"`
+	Namespace string    `json:"namespace,omitempty"`
+	Name      string    `json:"name"`
+	// Part numbers the parts of an object whose rules do not all apply to the same
+	// pods, in the order of the rules. It is zero for a whole object.
+	Part uint16 `json:"part,omitempty"`
+	// Within is the namespace of the pods that the policy applies to, if the object has
+	// a policy for each namespace: its rules mean other peers in each.
+	Within string `json:"within,omitempty"`
+}
+
+// String returns "namespace/name" for a NetworkPolicy, "tier:name" for a
+// ClusterNetworkPolicy, and "antrea:namespace/name" or "antrea-cluster:name" for
+// those of Antrea's API, with "#2" for the second part and "@namespace" for the
+// pods of a namespace.
+func (id PolicyID) String() string {
+	name := id.Name
+	if id.Namespace != "" {
+		name = id.Namespace + "/" + id.Name
+	}
+	if id.Part > 0 {
+		name += "#" + strconv.Itoa(int(id.Part))
+	}
+	if id.Within != "" {
+		name += "@" + id.Within
+	}
+	switch {
+	case id.API == AntreaCluster:
+		return "antrea-cluster:" + name
+	case id.API == Antrea:
+		return "antrea:" + name
+	case id.Tier == TierNetworkPolicy:
+		return name
+	}
+	return id.Tier.String() + ":" + name
+}
+
+// kind returns API group and kind of the object.
+func (id PolicyID) kind() (group, kind string) {
+	switch {
+	case id.API == AntreaCluster:
+		return "crd.antrea.io", "ClusterNetworkPolicy"
+	case id.API == Antrea:
+		return "crd.antrea.io", "NetworkPolicy"
+	case id.Tier == TierNetworkPolicy:
+		return "networking.k8s.io", "NetworkPolicy"
+	}
+	return "policy.networking.k8s.io", "ClusterNetworkPolicy"
+}
+
+// Object names the object of the policy. The kind has the API group if it is not one of
+// Kubernetes.
+func (id PolicyID) Object() ObjectRef {
+	group, kind := id.kind()
+	if id.API != Kubernetes {
+		kind += "." + group
+	}
+	return ObjectRef{Kind: kind, Namespace: id.Namespace, Name: id.Name}
+}
+
+// Identity returns the unique identity of the policy: API group, kind, tier, namespace
+// and name, for Antrea's also part and namespace of the pods, each followed by a zero
+// byte, which occurs in none of them. A new kind in an existing tier needs an API of its
+// own in PolicyID and here.
+func (id PolicyID) Identity() string {
+	group, kind := id.kind()
+	identity := group + "\x00" + kind + "\x00" + id.Tier.String() + "\x00" + id.Namespace + "\x00" + id.Name + "\x00"
+	if id.API != Kubernetes {
+		identity += strconv.Itoa(int(id.Part)) + "\x00" + id.Within + "\x00"
+	}
+	return identity
+}
+
+// Compare orders policies by tier, API, namespace, name, part.
+func (id PolicyID) Compare(o PolicyID) int {
+	return cmp.Or(
+		cmp.Compare(id.Tier, o.Tier), cmp.Compare(id.API, o.API),
+		cmp.Compare(id.Namespace, o.Namespace), cmp.Compare(id.Name, o.Name),
+		cmp.Compare(id.Part, o.Part), cmp.Compare(id.Within, o.Within),
+	)
+}
