@@ -17,7 +17,7 @@ import (
 // them is programmed like any other.
 func TestHostAddressesAreWaitedFor(t *testing.T) {
 	s := &recordedStages{fail: map[string]error{}}
-	tell := make(chan model.HostAddressesUpdate)
+	changes := make(chan model.HostAddressesUpdate)
 	seen := &addressesSeen{}
 	f := startWith(t, Config{
 		Stages: []backend.Stage{s.stage("nftables", true)}, Managers: []managers.Manager{seen},
@@ -26,7 +26,7 @@ func TestHostAddressesAreWaitedFor(t *testing.T) {
 				select {
 				case <-ctx.Done():
 					return ctx.Err()
-				case u := <-tell:
+				case u := <-changes:
 					update(u)
 				}
 			}
@@ -42,7 +42,7 @@ func TestHostAddressesAreWaitedFor(t *testing.T) {
 		t.Errorf("%d applies before the addresses are known", n)
 	}
 	for _, a := range []string{"192.168.50.11", "192.168.50.12"} {
-		tell <- model.HostAddressesUpdate{Addresses: []netip.Addr{netip.MustParseAddr(a)}}
+		changes <- model.HostAddressesUpdate{Addresses: []netip.Addr{netip.MustParseAddr(a)}}
 		eventually(t, "the address "+a, func() bool { return seen.last.Load() == a })
 	}
 	if err := programmed(t, f); err != nil {

@@ -15,7 +15,7 @@ func TestMissingServicePrefixesAreTold(t *testing.T) {
 	for _, c := range []struct {
 		backend, datastore string
 		services           []netip.Prefix
-		told               bool
+		logged             bool
 	}{
 		{config.OpenFlow, config.Manifests, nil, true},
 		{config.OpenFlow, config.Manifests, []netip.Prefix{netip.MustParsePrefix("10.96.0.0/12")}, false},
@@ -32,7 +32,7 @@ func TestMissingServicePrefixesAreTold(t *testing.T) {
 		if err := b.Close(); err != nil {
 			t.Error(err)
 		}
-		if told := strings.Contains(log.String(), "serviceCIDRs"); told != c.told {
+		if logged := strings.Contains(log.String(), "serviceCIDRs"); logged != c.logged {
 			t.Errorf("%s with %v: %q", c.backend, c.services, log.String())
 		}
 	}

@@ -50,7 +50,7 @@ func TestUplinkAddressesFollow(t *testing.T) {
 		ip("addr add 192.168.77.100/24 dev up0")
 		moves("at first", 1)
 		ip("addr add 192.168.77.50/32 dev up0")
-		moves("not told", 0)
+		moves("not notified", 0)
 		b.OnUpdate(model.HostAddressesUpdate{})
 		moves("another address", 1)
 		moves("nothing new", 0)

@@ -84,7 +84,7 @@ func chaos(t *testing.T, random *rand.Rand) {
 func sameUpdates(t *testing.T, policy, forwarding []model.Update) {
 	t.Helper()
 	if len(policy) != len(forwarding) {
-		t.Errorf("policy was told of %d updates, forwarding of %d", len(policy), len(forwarding))
+		t.Errorf("policy received %d updates, forwarding of %d", len(policy), len(forwarding))
 		return
 	}
 	for i := range policy {

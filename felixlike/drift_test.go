@@ -77,7 +77,7 @@ func TestRepairDoesNotWaitForSwitchThatHangs(t *testing.T) {
 	sw.setHangs(true)
 	f.source.send(true, podOn("a", "node1"))
 	<-sw.entered
-	told := sw.seen
+	before := sw.seen
 	for range 3 {
 		if took := tamper(t, table, changed); took.Net() > 100*time.Millisecond {
 			t.Errorf("repaired after %s while the switch hangs", took)
@@ -101,7 +101,7 @@ func TestRepairDoesNotWaitForSwitchThatHangs(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if sw.seen != told {
+	if sw.seen != before {
 		t.Error("the switch got a pod before its turn")
 	}
 }
@@ -124,7 +124,7 @@ func TestForwardingNeverOvertakesPolicy(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(sw.updates) != len(table.updates) {
-		t.Errorf("the switch was told of %d updates, policy of %d", len(sw.updates), len(table.updates))
+		t.Errorf("the switch received %d updates, policy of %d", len(sw.updates), len(table.updates))
 	}
 }
 

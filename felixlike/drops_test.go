@@ -174,7 +174,7 @@ func TestFollowersShareReports(t *testing.T) {
 	two := observe(f)
 	eventually(t, "the second follower is served", two.has(begun))
 	if got := reportedIn(table); !slices.Equal(got, []bool{true}) {
-		t.Fatalf("told of reports: %v", got)
+		t.Fatalf("requests of reports: %v", got)
 	}
 	reports.report(denied.Report{At: time.Unix(7, 0), Direction: model.Ingress, Packet: packet(t)})
 	for _, o := range []*observer{one, two} {
@@ -189,7 +189,7 @@ func TestFollowersShareReports(t *testing.T) {
 	eventually(t, "the other one is served still", two.has(func(o *observer) bool { return len(o.seen) == 2 }))
 	two.end(t)
 	if got := reportedIn(table); !slices.Equal(got, []bool{true, false}) {
-		t.Errorf("told of reports: %v", got)
+		t.Errorf("requests of reports: %v", got)
 	}
 	reports.set(func() {
 		if reports.listeners != 0 {
@@ -220,12 +220,12 @@ func TestWhatCannotBeFollowed(t *testing.T) {
 	reports.set(func() { reports.check = errors.New("no nfnetlink_log") })
 	fails("cannot be followed here: no nfnetlink_log")
 	if got := reportedIn(table); len(got) != 0 {
-		t.Errorf("told of reports: %v", got)
+		t.Errorf("requests of reports: %v", got)
 	}
 	reports.set(func() { reports.check, reports.refused = nil, errors.New("no meters") })
 	fails("no meters")
 	if got := reportedIn(table); !slices.Equal(got, []bool{true, false}) {
-		t.Errorf("told of reports: %v", got)
+		t.Errorf("requests of reports: %v", got)
 	}
 	reports.set(func() { reports.refused = nil })
 	o := observe(f)

@@ -48,8 +48,8 @@ func (h *history) all() []string {
 type fakeBackend struct {
 	name    string
 	history *history
-	// told has the updates since the last apply of desired state, wanted those included in it.
-	told, wanted []string
+	// received has the updates since the last apply of desired state, wanted those included in it.
+	received, wanted []string
 
 	mu   sync.Mutex
 	held []string
@@ -68,21 +68,21 @@ type fakeBackend struct {
 func (b *fakeBackend) OnUpdate(u model.Update) {
 	switch u := u.(type) {
 	case model.NodeUpdate:
-		b.told = append(b.told, "node "+u.Node.Name)
+		b.received = append(b.received, "node "+u.Node.Name)
 	case model.EndpointUpdate:
-		b.told = append(b.told, "endpoint "+u.Endpoint.ID.String())
+		b.received = append(b.received, "endpoint "+u.Endpoint.ID.String())
 	case model.AttachmentUpdate:
-		b.told = append(b.told, "attachment "+u.Attachment.Pod.String())
+		b.received = append(b.received, "attachment "+u.Attachment.Pod.String())
 	case model.ServiceCIDRsUpdate:
 		if len(u.Prefixes) > 0 {
-			b.told = append(b.told, fmt.Sprint("services ", u.Prefixes))
+			b.received = append(b.received, fmt.Sprint("services ", u.Prefixes))
 		}
 	}
 }
 
 func (b *fakeBackend) CompleteDeferredWork() {
-	b.wanted = append(b.wanted, b.told...)
-	b.told = nil
+	b.wanted = append(b.wanted, b.received...)
+	b.received = nil
 }
 
 func (b *fakeBackend) apply(context.Context) (backend.Applied, error) {

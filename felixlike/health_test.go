@@ -165,12 +165,12 @@ func TestStuckLoopIsNotAlive(t *testing.T) {
 func TestStageThatOutlivesItsDeadlineIsNotAlive(t *testing.T) {
 	release := make(chan struct{})
 	entered := make(chan struct{}, 1)
-	deaf := backend.Stage{Name: "conntrack", Timeout: time.Millisecond, Apply: func(context.Context) (backend.Applied, error) {
+	noAnswer := backend.Stage{Name: "conntrack", Timeout: time.Millisecond, Apply: func(context.Context) (backend.Applied, error) {
 		entered <- struct{}{}
 		<-release
 		return backend.Applied{}, nil
 	}}
-	f := startWith(t, Config{Stages: []backend.Stage{deaf}})
+	f := startWith(t, Config{Stages: []backend.Stage{noAnswer}})
 	defer close(release)
 	f.attachmentsSynced()
 	f.source.send(true, node("node1", "10.10.0.0/24"))

@@ -12,8 +12,8 @@ import (
 	"github.com/felixlike/felixlike/felixlike/datastore"
 )
 
-// told returns the driver's notices as lines.
-func told(t *testing.T, f *fixture) string {
+// noticesOf returns the driver's notices as lines.
+func noticesOf(t *testing.T, f *fixture) string {
 	t.Helper()
 	all, err := f.Notices(t.Context())
 	if err != nil {
@@ -29,7 +29,7 @@ func told(t *testing.T, f *fixture) string {
 
 func TestNotices(t *testing.T) {
 	f, table, _ := startQuarantine(t, &logBuffer{})
-	if got := told(t, f); got != "" {
+	if got := noticesOf(t, f); got != "" {
 		t.Errorf("nothing is wrong: %s", got)
 	}
 	p := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "x", Name: "bad"}}
@@ -46,14 +46,14 @@ func TestNotices(t *testing.T) {
 	const bad = `NetworkPolicy x/bad HostNetworkPodSelected all spec.podSelector
 NetworkPolicy x/bad NamedPortUnresolved some spec
 NetworkPolicy x/bad NotUnderstood all spec.ingress[0].ports[1].protocol`
-	if got := told(t, f); got != bad {
+	if got := noticesOf(t, f); got != bad {
 		t.Errorf("got:\n%s\nwant:\n%s", got, bad)
 	}
 	refuse(t, f, table, refusedWeb())
 	want := bad + `
 NetworkPolicy x/web SetAside here 
 Pod x/a TrafficDropped here `
-	if got := told(t, f); got != want {
+	if got := noticesOf(t, f); got != want {
 		t.Errorf("got:\n%s\nwant:\n%s", got, want)
 	}
 }
@@ -64,7 +64,7 @@ func TestNoNoticeBeforeInSync(t *testing.T) {
 	host := podOn("host", "node2").(datastore.PodSet)
 	host.Pod.Spec.HostNetwork = true
 	f.source.send(false, host, webPolicy())
-	if got := told(t, f); got != "" {
-		t.Errorf("told: %s", got)
+	if got := noticesOf(t, f); got != "" {
+		t.Errorf("notices: %s", got)
 	}
 }

@@ -17,19 +17,19 @@ const (
 	maxOffenders = 4096
 )
 
-// offenders are deleted policies that were suspected or refused. A new policy with the same
+// offenders are deleted policies that were untried or refused. A new policy with the same
 // namespace and name gets the state of the deleted one. Otherwise a tenant could avoid the
 // refusal by deleting and creating a policy again and again.
 type offenders map[model.PodID]offender
 
 type offender struct {
-	// state is suspected or refused.
+	// state is untried or refused.
 	state turnState
 	trial
 	deleted time.Time
 }
 
-// remember adds a deleted policy. If there is no room, it drops suspected ones before refused
+// remember adds a deleted policy. If there is no room, it drops untried ones before refused
 // ones, and then the oldest.
 func (o offenders) remember(t *turn, now time.Time) {
 	for id, one := range o {

@@ -66,7 +66,7 @@ func TestOffendersAreForgotten(t *testing.T) {
 	o.remember(&turn{id: id(-1), state: refused, trial: trial{Retry: isolate.Retry{Attempts: 3}}}, now)
 	for i := range maxOffenders + 10 {
 		now = now.Add(time.Millisecond)
-		o.remember(&turn{id: id(i), state: suspected}, now)
+		o.remember(&turn{id: id(i), state: untried}, now)
 	}
 	if len(o) != maxOffenders {
 		t.Errorf("%d are remembered", len(o))
@@ -83,7 +83,7 @@ func TestOffendersAreForgotten(t *testing.T) {
 	if _, ok := o.recall(id(100), now.Add(offenderMemory)); ok {
 		t.Error("it is remembered too long")
 	}
-	o.remember(&turn{id: id(0), state: suspected}, now.Add(offenderMemory))
+	o.remember(&turn{id: id(0), state: untried}, now.Add(offenderMemory))
 	if len(o) != 1 {
 		t.Errorf("%d are remembered in the end", len(o))
 	}

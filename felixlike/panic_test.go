@@ -32,7 +32,7 @@ func TestPanicInAStage(t *testing.T) {
 	f := startWith(t, Config{Stages: []backend.Stage{stage, s.stage("openflow", false)}, Log: slog.New(slog.NewTextHandler(log, nil))})
 	f.attachmentsSynced()
 	f.source.send(true, node("node1", "10.10.0.0/24"))
-	eventually(t, "the panic is told as the stage's failure", func() bool {
+	eventually(t, "the panic is reported as the stage's failure", func() bool {
 		return strings.Contains(f.Status().LastApply.Error, "nftables: panic: nobody expects it")
 	})
 	eventually(t, "the other stage is programmed", func() bool { return len(s.log()) > 0 })
@@ -54,7 +54,7 @@ func TestPanicInAStage(t *testing.T) {
 		t.Error("the stage did not read everything again")
 	}
 	if len(log.lines("TestPanicInAStage.func1")) == 0 {
-		t.Errorf("the log does not tell where it was:\n%s", log.lines(""))
+		t.Errorf("the log does not name the place:\n%s", log.lines(""))
 	}
 }
 
@@ -91,7 +91,7 @@ func TestPanicInAManager(t *testing.T) {
 	f.begin(t)
 	applies := table.count()
 	f.source.send(true, node("node2", "10.10.1.0/24"))
-	eventually(t, "the panic is told as the stage's failure", func() bool {
+	eventually(t, "the panic is reported as the stage's failure", func() bool {
 		return strings.Contains(f.Status().LastApply.Error, "nftables: panic: nobody expects node2")
 	})
 	eventually(t, "the agent asks to be restarted", func() bool {

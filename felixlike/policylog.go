@@ -87,8 +87,8 @@ func (l *policyLog) write(ctx context.Context, w io.Writer) {
 // logRetries says when to try again after failures: the wait doubles with each one.
 type logRetries struct {
 	isolate.Retry
-	// backend is the one that failed, told the last reason that was logged.
-	backend, told string
+	// backend is the one that failed, logged the last reason that was logged.
+	backend, logged string
 }
 
 // of starts anew if another backend is in force.
@@ -105,8 +105,8 @@ func (r *logRetries) failed(began, now time.Time, err error) (news bool) {
 		r.Retry = isolate.Retry{}
 	}
 	r.RefusedFor(now, logRetry)
-	news = r.told != err.Error()
-	r.told = err.Error()
+	news = r.logged != err.Error()
+	r.logged = err.Error()
 	return news
 }
 

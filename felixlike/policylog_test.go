@@ -129,7 +129,7 @@ func TestPolicyLog(t *testing.T) {
 	eventually(t, "nobody listens", func() bool { reports.mu.Lock(); defer reports.mu.Unlock(); return reports.listeners == 0 })
 }
 
-// TestPolicyLogThatFails: where the dataplane cannot report, it is not told to, and a follower
+// TestPolicyLogThatFails: where the dataplane cannot report, it is not asked to, and a follower
 // gets the reason.
 func TestPolicyLogThatFails(t *testing.T) {
 	table, reports := newFakeTable(t), &fakeDenials{check: errors.New("no NFLOG here")}
@@ -141,7 +141,7 @@ func TestPolicyLogThatFails(t *testing.T) {
 		return err != nil && strings.Contains(err.Error(), "no NFLOG here")
 	})
 	if got := logsReportedIn(table); len(got) > 0 {
-		t.Errorf("told of reports: %v", got)
+		t.Errorf("requests of reports: %v", got)
 	}
 }
 

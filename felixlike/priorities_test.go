@@ -43,8 +43,8 @@ func TestEqualPrioritiesAreNamed(t *testing.T) {
 		!strings.Contains(problems[0].Reason, "7 is also the priority of ClusterNetworkPolicy b in the same tier") {
 		t.Fatalf("problems %v", problems)
 	}
-	if got := told(t, f); got != "ClusterNetworkPolicy c EqualPriority some spec.priority" {
-		t.Errorf("told: %s", got)
+	if got := noticesOf(t, f); got != "ClusterNetworkPolicy c EqualPriority some spec.priority" {
+		t.Errorf("notices: %s", got)
 	}
 	f.source.send(true, denies("c", v1alpha2.AdminTier, 9, "x"))
 	if err := programmed(t, f); err != nil {
@@ -91,8 +91,8 @@ func TestEqualInvalidPriorities(t *testing.T) {
 	if err := programmed(t, f); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := told(t, f), "ClusterNetworkPolicy b EqualPriority some spec.priority"; !strings.Contains(got, want) {
-		t.Errorf("told: %s", got)
+	if got, want := noticesOf(t, f), "ClusterNetworkPolicy b EqualPriority some spec.priority"; !strings.Contains(got, want) {
+		t.Errorf("notices: %s", got)
 	}
 }
 
@@ -141,8 +141,8 @@ func TestEqualAntreaPrioritiesAreNamed(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := "ClusterNetworkPolicy.crd.antrea.io c EqualPriority some spec.priority\nTier.crd.antrea.io mine EqualPriority all spec.priority"
-	if got := told(t, f); got != want {
-		t.Errorf("told: %s", got)
+	if got := noticesOf(t, f); got != want {
+		t.Errorf("notices: %s", got)
 	}
 	for _, p := range f.Status().Problems {
 		if p.Object.Name == "c" && (p.Source != "c.yaml" || !strings.Contains(p.Reason, "so ClusterNetworkPolicy.crd.antrea.io b is evaluated first")) {
@@ -163,8 +163,8 @@ func TestEqualTiersAreNamed(t *testing.T) {
 	want := `Tier.crd.antrea.io late NotUnderstood all spec.priority
 Tier.crd.antrea.io mine EqualPriority all spec.priority
 Tier.crd.antrea.io two EqualPriority all spec.priority`
-	if got := told(t, f); got != want {
-		t.Errorf("told: %s", got)
+	if got := noticesOf(t, f); got != want {
+		t.Errorf("notices: %s", got)
 	}
 	var reasons []string
 	for _, p := range f.Status().Problems {
@@ -197,8 +197,8 @@ func TestUnresolvedClusterPortIsNamed(t *testing.T) {
 	if err := programmed(t, f); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := told(t, f), "ClusterNetworkPolicy a NamedPortUnresolved some spec"; got != want {
-		t.Errorf("told: %s", got)
+	if got, want := noticesOf(t, f), "ClusterNetworkPolicy a NamedPortUnresolved some spec"; got != want {
+		t.Errorf("notices: %s", got)
 	}
 }
 
@@ -226,8 +226,8 @@ func TestUnresolvedAntreaPortIsNamed(t *testing.T) {
 	if err := programmed(t, f); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := told(t, f), "ClusterNetworkPolicy.crd.antrea.io a NamedPortUnresolved some spec"; got != want {
-		t.Errorf("told: %s", got)
+	if got, want := noticesOf(t, f), "ClusterNetworkPolicy.crd.antrea.io a NamedPortUnresolved some spec"; got != want {
+		t.Errorf("notices: %s", got)
 	}
 	if problems := f.Status().Problems; len(problems) != 1 || problems[0].Source != "a.yaml" || !strings.Contains(problems[0].Reason, "port tcp/web are about") {
 		t.Errorf("problems %v", problems)
@@ -238,7 +238,7 @@ func TestUnresolvedAntreaPortIsNamed(t *testing.T) {
 	if err := programmed(t, f); err != nil {
 		t.Fatal(err)
 	}
-	if got := told(t, f); got != "" {
-		t.Errorf("told although a pod declares it: %s", got)
+	if got := noticesOf(t, f); got != "" {
+		t.Errorf("notice although a pod declares it: %s", got)
 	}
 }

@@ -299,7 +299,7 @@ func TestPartialTurns(t *testing.T) {
 		{turn{state: waiting, wanted: p}, true},
 		{turn{state: waiting, submitted: p}, true},
 		{turn{state: fresh, wanted: p, submitted: older}, true},
-		{turn{state: suspected, wanted: p, trial: trial{}}, true},
+		{turn{state: untried, wanted: p, trial: trial{}}, true},
 		{turn{state: refused, wanted: p}, true},
 		{turn{state: excess, wanted: p}, true},
 		{turn{state: fresh, wanted: p, submitted: p}, false},

@@ -23,7 +23,7 @@ const (
 )
 
 // trials finds the policies that make an apply miss its deadline. A busy machine misses
-// deadlines too. So it suspects only policies that are new or changed since the last
+// deadlines too. So it tries only policies that are new or changed since the last
 // successful apply. It refuses a policy only if it misses the deadline again, alone, after an
 // apply without it has succeeded. Refused policies are tried again later.
 type trials struct {
@@ -53,7 +53,7 @@ func (s *trials) begin(ts *turns) bool {
 	anyFresh := false
 	for _, t := range ts.items {
 		if t.state == refused && t.Due(now) {
-			t.state = suspected
+			t.state = untried
 			s.add(t)
 		}
 		anyFresh = anyFresh || t.state == fresh
@@ -67,7 +67,7 @@ func (s *trials) begin(ts *turns) bool {
 	}
 	for len(s.groups) > 0 && len(s.running) == 0 {
 		for _, t := range s.groups[0] {
-			if t.state == suspected && ts.items[t.id] == t {
+			if t.state == untried && ts.items[t.id] == t {
 				s.running = append(s.running, t)
 			}
 		}
@@ -137,7 +137,7 @@ func (s *trials) missed(ts *turns, cost time.Duration, noted uint64, took time.D
 	alone := len(among) == 1 && slices.Contains(s.running, among[0])
 	s.running, s.rested = nil, false
 	for _, t := range among {
-		state := suspected
+		state := untried
 		before := t.before
 		if cost > 0 {
 			before = nil
@@ -168,7 +168,7 @@ func (s *trials) changed(t *turn) {
 	if 4*t.cost > 3*t.tried {
 		return
 	}
-	t.state, t.Next, t.touched = suspected, time.Time{}, true
+	t.state, t.Next, t.touched = untried, time.Time{}, true
 	s.add(t)
 }
 
@@ -194,12 +194,12 @@ func (s *trials) limit(r *runner, rules int) time.Duration {
 	return isolate.Wait(attempts+1, changeTimeout+change, full)
 }
 
-// deleted remembers a policy that is deleted while it is suspected, refused or tried.
+// deleted remembers a policy that is deleted while it is untried, refused or tried.
 func (s *trials) deleted(t *turn) {
 	if t.state == fresh && (t.Attempts > 0 || slices.Contains(s.running, t)) {
-		t.state = suspected
+		t.state = untried
 	}
-	if t.state == suspected || t.state == refused {
+	if t.state == untried || t.state == refused {
 		s.offenders.remember(t, s.now())
 	}
 }
@@ -208,7 +208,7 @@ func (s *trials) deleted(t *turn) {
 // That apply's outcome is not about the new version, so a trial counts as failed.
 func (s *trials) unreadable(t *turn) {
 	if len(s.running) != 1 || s.running[0] != t {
-		t.state = suspected
+		t.state = untried
 		return
 	}
 	t.state = refused
@@ -224,7 +224,7 @@ func (s *trials) created(t *turn) {
 		return
 	}
 	t.state, t.trial = one.state, one.trial
-	if t.state == suspected {
+	if t.state == untried {
 		s.add(t)
 	}
 }

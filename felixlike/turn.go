@@ -56,8 +56,8 @@ const (
 	waiting
 	// fresh: the engine has its rules, and no successful apply had them.
 	fresh
-	// suspected: it took part in an apply that missed its deadline, and will be tried.
-	suspected
+	// untried: it took part in an apply that missed its deadline, and will be tried.
+	untried
 	// refused: it was tried alone and the apply missed its deadline.
 	refused
 	// excess: it is beyond nodeCost.
@@ -108,13 +108,13 @@ func (t *turn) take(engine *policy.Engine, earlier *networkingv1.NetworkPolicy, 
 }
 
 func (t *turn) waits() bool {
-	return t.state == waiting || t.outdated() || t.state == suspected && t.Attempts == 0
+	return t.state == waiting || t.outdated() || t.state == untried && t.Attempts == 0
 }
 
 // partial reports whether the engine has other rules of the policy than those written, or still has them after its
 // deletion.
 func (t *turn) partial() bool {
-	return t.waits() || t.state == suspected || t.state == refused || t.state == excess
+	return t.waits() || t.state == untried || t.state == refused || t.state == excess
 }
 
 func (t *turn) olderFirst(o *turn) int {

@@ -76,7 +76,7 @@ func (ts *turns) set(p, before *networkingv1.NetworkPolicy, source string) {
 	t.cost = costOf(p, ts.stages.backend.Place() == backend.InSwitch)
 	ts.weighed = false
 	switch {
-	case t.state == suspected:
+	case t.state == untried:
 		t.hold(ts.cluster.engine)
 	case t.state == refused:
 		ts.trials.changed(t)
@@ -129,11 +129,11 @@ func (ts *turns) remove(id model.PodID) {
 	r := ts.stages.decides()
 	cost := costOf(t.submitted, ts.stages.backend.Place() == backend.InSwitch)
 	if ts.programming(t) {
-		// The outcome of the apply decides whether the policy is suspected.
+		// The outcome of the apply decides whether the policy is tried alone.
 		t.cost, t.revision = cost, ts.cluster.observed
 		return
 	}
-	if t.state == elsewhere || t.state == suspected || t.state == refused || cost < largeCost || r != nil && r.failures > 0 {
+	if t.state == elsewhere || t.state == untried || t.state == refused || cost < largeCost || r != nil && r.failures > 0 {
 		// It costs little, or may be the policy that the backend cannot program.
 		ts.submit(t)
 		return
@@ -275,7 +275,7 @@ func (ts *turns) large(o model.ObjectRef) bool {
 func (ts *turns) pending() bool {
 	now := ts.trials.now()
 	for _, t := range ts.items {
-		if t.waits() || t.state == suspected || t.state == refused && t.Due(now) {
+		if t.waits() || t.state == untried || t.state == refused && t.Due(now) {
 			return true
 		}
 	}

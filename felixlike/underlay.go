@@ -30,14 +30,14 @@ const (
 
 // openDatabase connects to ovsdb-server, and waits for it.
 func openDatabase(ctx context.Context, cfg ovsdb.Config, log *slog.Logger) (*ovsdb.Client, error) {
-	var told time.Time
+	var logged time.Time
 	for {
 		client, err := ovsdb.Open(ctx, cfg)
 		if err == nil {
 			return client, nil
 		}
-		if time.Since(told) > databaseLog {
-			told = time.Now()
+		if time.Since(logged) > databaseLog {
+			logged = time.Now()
 			log.Warn("waiting for Open vSwitch's database: "+databaseHelp, "component", "ovsdb", "error", err)
 		}
 		select {

@@ -34,7 +34,7 @@ func (o Options) modules() []string {
 
 // load makes the kernel load modules. A failure is only noted: a module may be built
 // in, and an old kernel lacks some. The checks find missing features.
-func (o Options) load(ctx context.Context, tell func(Finding)) {
+func (o Options) load(ctx context.Context, report func(Finding)) {
 	var failed []string
 	for _, name := range o.modules() {
 		if err := exec.CommandContext(ctx, "modprobe", "--quiet", name).Run(); err != nil {
@@ -42,14 +42,14 @@ func (o Options) load(ctx context.Context, tell func(Finding)) {
 		}
 	}
 	if len(failed) > 0 {
-		tell(Finding{Good, "kernel modules", "not loaded (built in, or not available): " + strings.Join(failed, ", ")})
+		report(Finding{Good, "kernel modules", "not loaded (built in, or not available): " + strings.Join(failed, ", ")})
 		return
 	}
-	tell(Finding{Good, "kernel modules", "loaded: " + strings.Join(o.modules(), ", ")})
+	report(Finding{Good, "kernel modules", "loaded: " + strings.Join(o.modules(), ", ")})
 }
 
 // check checks the agent's requirements on the node.
-func (o Options) check(ctx context.Context, tell func(Finding)) error {
+func (o Options) check(ctx context.Context, report func(Finding)) error {
 	var missing []string
 	for _, c := range []struct {
 		what  string
@@ -62,7 +62,7 @@ func (o Options) check(ctx context.Context, tell func(Finding)) error {
 		{"network configurations", o.others},
 	} {
 		level, detail := c.check(ctx)
-		tell(Finding{level, c.what, detail})
+		report(Finding{level, c.what, detail})
 		if level == Missing {
 			missing = append(missing, c.what+": "+detail)
 		}

@@ -35,13 +35,13 @@ type Options struct {
 // Install checks the node, and installs the plugins and the configuration. The configuration
 // comes last: with it the node becomes ready for pods. If a check fails, Install changes
 // nothing, so an earlier version continues to work.
-func (o Options) Install(ctx context.Context, tell func(Finding)) error {
+func (o Options) Install(ctx context.Context, report func(Finding)) error {
 	config, plugins, err := conflist(o.Conflist)
 	if err != nil {
 		return err
 	}
-	o.load(ctx, tell)
-	if err := o.check(ctx, tell); err != nil {
+	o.load(ctx, report)
+	if err := o.check(ctx, report); err != nil {
 		return err
 	}
 	r, err := readRecord(o.StateDir)
@@ -53,7 +53,7 @@ func (o Options) Install(ctx context.Context, tell func(Finding)) error {
 			return err
 		}
 	}
-	if err := o.plugins(r, plugins, tell); err != nil {
+	if err := o.plugins(r, plugins, report); err != nil {
 		return err
 	}
 	path := filepath.Join(o.ConfDir, filepath.Base(o.Conflist))
@@ -61,7 +61,7 @@ func (o Options) Install(ctx context.Context, tell func(Finding)) error {
 	if err != nil {
 		return err
 	}
-	tell(Finding{Good, "network configuration " + path, did})
+	report(Finding{Good, "network configuration " + path, did})
 	for name := range r.Configs {
 		if name == filepath.Base(path) {
 			continue

@@ -82,12 +82,12 @@ func (n *node) expect(dir string, want ...string) {
 func (n *node) install() {
 	n.t.Helper()
 	n.found = nil
-	if err := n.Install(n.t.Context(), n.tell); err != nil {
+	if err := n.Install(n.t.Context(), n.report); err != nil {
 		n.t.Fatal(err)
 	}
 }
 
-func (n *node) tell(f Finding) { n.found = append(n.found, f) }
+func (n *node) report(f Finding) { n.found = append(n.found, f) }
 
 func (n *node) says(what string) string {
 	for _, f := range n.found {
@@ -154,7 +154,7 @@ func TestInstallChangesNothingWhereSomethingIsMissing(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			n := newNode(t)
 			c.spoil(n)
-			if err := n.Install(t.Context(), n.tell); err == nil || !strings.Contains(err.Error(), c.want) {
+			if err := n.Install(t.Context(), n.report); err == nil || !strings.Contains(err.Error(), c.want) {
 				t.Errorf("error %v, want one with %q", err, c.want)
 			}
 			n.expect(n.BinDir)
@@ -166,7 +166,7 @@ func TestInstallChangesNothingWhereSomethingIsMissing(t *testing.T) {
 func TestChainedPluginThatIsNowhere(t *testing.T) {
 	n := newNode(t)
 	n.put(filepath.Dir(n.Conflist), "05-felixlike.conflist", strings.ReplaceAll(chained, "portmap", "tuning"))
-	if err := n.Install(t.Context(), n.tell); err == nil || !strings.Contains(err.Error(), "plugin tuning") {
+	if err := n.Install(t.Context(), n.report); err == nil || !strings.Contains(err.Error(), "plugin tuning") {
 		t.Errorf("error %v", err)
 	}
 	n.expect(n.ConfDir)

@@ -64,7 +64,7 @@ func (o Options) place(r Record, files map[string]string, path string, data []by
 
 // plugins installs the plugins. It returns an error if a plugin of the configuration is
 // missing then.
-func (o Options) plugins(r Record, chained []string, tell func(Finding)) error {
+func (o Options) plugins(r Record, chained []string, report func(Finding)) error {
 	entries, err := os.ReadDir(o.Source)
 	if err != nil {
 		return fmt.Errorf("plugins of this image: %w", err)
@@ -82,7 +82,7 @@ func (o Options) plugins(r Record, chained []string, tell func(Finding)) error {
 		if err != nil {
 			return err
 		}
-		tell(Finding{Good, "plugin " + e.Name(), did})
+		report(Finding{Good, "plugin " + e.Name(), did})
 		delete(wanted, e.Name())
 	}
 	for _, name := range slices.Sorted(maps.Keys(wanted)) {

@@ -31,14 +31,14 @@ const (
 // first, so that new pods use the next CNI. Policy goes after the pods' interfaces, so that
 // no pod has a network without policy. After a failure the other steps still run, but the
 // files stay: a repeated run needs them.
-func (l Leftovers) Remove(ctx context.Context, tell func(Finding)) error {
+func (l Leftovers) Remove(ctx context.Context, report func(Finding)) error {
 	if err := l.ended(ctx); err != nil {
 		return err
 	}
 	record, err := readRecord(filepath.Join(l.Root, stateDir))
 	errs := []error{err}
 	if err != nil {
-		tell(Finding{Missing, "record", err.Error()})
+		report(Finding{Missing, "record", err.Error()})
 	}
 	for _, step := range []struct {
 		what, did string
@@ -62,7 +62,7 @@ func (l Leftovers) Remove(ctx context.Context, tell func(Finding)) error {
 		gone, err := step.do(ctx, record)
 		if err != nil {
 			err = fmt.Errorf("%s: %w", step.what, err)
-			tell(Finding{Missing, step.what, err.Error()})
+			report(Finding{Missing, step.what, err.Error()})
 			errs = append(errs, err)
 			continue
 		}
@@ -70,7 +70,7 @@ func (l Leftovers) Remove(ctx context.Context, tell func(Finding)) error {
 		if len(gone) > 0 {
 			detail = step.did + " " + strings.Join(gone, ", ")
 		}
-		tell(Finding{Good, step.what, detail})
+		report(Finding{Good, step.what, detail})
 	}
 	return errors.Join(errs...)
 }

@@ -148,7 +148,7 @@ func TestUninstallRepeatedAfterFailure(t *testing.T) {
 	l := n.left(root)
 	l.RemoveBackends = func(context.Context) ([]string, error) { return nil, errors.New("no netlink") }
 	n.found = nil
-	err := l.Remove(t.Context(), n.tell)
+	err := l.Remove(t.Context(), n.report)
 	if err == nil || !strings.Contains(err.Error(), "policy: no netlink") || !strings.Contains(err.Error(), "plugins: ") {
 		t.Errorf("with steps that fail: %v", err)
 	}
@@ -166,7 +166,7 @@ func TestUninstallRepeatedAfterFailure(t *testing.T) {
 	}
 	n.ip("link add genev_sys_6082 type veth peer name far2")
 	n.found = nil
-	if err := n.left(root).Remove(t.Context(), n.tell); err != nil {
+	if err := n.left(root).Remove(t.Context(), n.report); err != nil {
 		t.Fatal(err)
 	}
 	n.expect(n.BinDir)
@@ -194,14 +194,14 @@ func TestUninstallWaitsForTheAgent(t *testing.T) {
 		}
 		return nil
 	}
-	if err := l.Remove(t.Context(), n.tell); err != nil || asked != 2 {
+	if err := l.Remove(t.Context(), n.report); err != nil || asked != 2 {
 		t.Errorf("asked %d times, %v", asked, err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	l.Running = func(context.Context) error { return errors.New("it runs") }
 	n.found = nil
-	if err := l.Remove(ctx, n.tell); err == nil || !strings.Contains(err.Error(), "delete its DaemonSet first: it runs") || len(n.found) > 0 {
+	if err := l.Remove(ctx, n.report); err == nil || !strings.Contains(err.Error(), "delete its DaemonSet first: it runs") || len(n.found) > 0 {
 		t.Errorf("%v, %v", err, n.found)
 	}
 }
@@ -225,7 +225,7 @@ func TestUninstallLeavesServedInterfaces(t *testing.T) {
 		t.Fatal(err)
 	}
 	n.ip("link set br-int up")
-	if err := l.Remove(t.Context(), n.tell); err == nil || !strings.Contains(err.Error(), "br-int is in use") {
+	if err := l.Remove(t.Context(), n.report); err == nil || !strings.Contains(err.Error(), "br-int is in use") {
 		t.Errorf("error %v", err)
 	}
 	if !slices.Contains(n.links(), "br-int") {

@@ -18,7 +18,7 @@ func TestCollisionsAreReported(t *testing.T) {
 	r := rules.NewRenderer(model.GatewayPort, rules.IPTablesNameLength).Narrowed(0, 0)
 	all := []managers.Manager{managers.NewPolicyManager("node1", r, table), managers.NewEndpointManager(r, table, noSets{}, managers.NewTreeDispatcher(r, table))}
 	found := newCollisions(all)
-	tell := func(updates ...model.Update) []tables.Refusal {
+	update := func(updates ...model.Update) []tables.Refusal {
 		for _, m := range all {
 			for _, u := range updates {
 				m.OnUpdate(u)
@@ -40,10 +40,10 @@ func TestCollisionsAreReported(t *testing.T) {
 			model.AttachmentUpdate{Attachment: &model.Attachment{Pod: id, Interface: name}},
 		}
 	}
-	if refused := tell(pod("b", "second")...); len(refused) > 0 {
+	if refused := update(pod("b", "second")...); len(refused) > 0 {
 		t.Errorf("alone: %+v", refused)
 	}
-	refused := tell(pod("a", "first")...)
+	refused := update(pod("a", "first")...)
 	if len(refused) != 2 {
 		t.Fatalf("refused %+v", refused)
 	}
@@ -54,10 +54,10 @@ func TestCollisionsAreReported(t *testing.T) {
 			t.Errorf("refused %+v", r)
 		}
 	}
-	if again := tell(); !again[0].Since.Equal(since) {
+	if again := update(); !again[0].Since.Equal(since) {
 		t.Error("it began anew")
 	}
-	if refused := tell(model.PolicyRemove{ID: policy("second")}, model.EndpointRemove{ID: model.PodID{Namespace: "x", Name: "b"}}); len(refused) > 0 {
+	if refused := update(model.PolicyRemove{ID: policy("second")}, model.EndpointRemove{ID: model.PodID{Namespace: "x", Name: "b"}}); len(refused) > 0 {
 		t.Errorf("once the name is free: %+v", refused)
 	}
 }

@@ -56,7 +56,7 @@ func TestCountersOfRules(t *testing.T) {
 			for _, p := range policies {
 				updates = append(updates, model.PolicyUpdate{Policy: p})
 			}
-			f.tell(updates...)
+			f.update(updates...)
 			f.program(t)
 			for number, passes := range map[int]bool{4000: true, 4001: false, 4002: false, 4003: true} {
 				newDialogue(t, f.path, number).out(t, fmt.Sprintf("port %d", number), passes)

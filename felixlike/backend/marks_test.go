@@ -126,7 +126,7 @@ func newIPTablesFirewall(t *testing.T, v iptables.Variant) *firewall {
 	return f
 }
 
-func (f *firewall) tell(updates ...model.Update) {
+func (f *firewall) update(updates ...model.Update) {
 	for _, u := range updates {
 		for _, m := range f.managers {
 			m.OnUpdate(u)
@@ -250,12 +250,12 @@ func TestAllowedConnectionsGoOn(t *testing.T) {
 			updates := closedPod("10.1.0.5", false)
 			closed := updates[2].(model.EndpointUpdate)
 			updates[2] = model.EndpointUpdate{Endpoint: &model.Endpoint{ID: closed.Endpoint.ID}}
-			f.tell(updates...)
+			f.update(updates...)
 			f.program(t)
 			d := newDialogue(t, f.path, 4000)
 			d.out(t, "open pod to outside", true)
 			d.in(t, "its answer", true)
-			f.tell(closed)
+			f.update(closed)
 			f.program(t)
 			d.out(t, "closed pod to outside", true)
 			d.in(t, "its answer", true)
@@ -272,10 +272,10 @@ func TestUnclaimedServices(t *testing.T) {
 			f := firewallOf(t)
 			updates := closedPod("10.1.0.5", false)
 			updates[2] = model.EndpointUpdate{Endpoint: &model.Endpoint{ID: updates[2].(model.EndpointUpdate).Endpoint.ID}}
-			f.tell(updates...)
+			f.update(updates...)
 			f.program(t)
 			newDialogue(t, f.path, 4000).out(t, "to an address outside", true)
-			f.tell(model.ServiceCIDRsUpdate{Prefixes: []netip.Prefix{netip.MustParsePrefix("10.2.0.0/24"), netip.MustParsePrefix("fd00::/108")}})
+			f.update(model.ServiceCIDRsUpdate{Prefixes: []netip.Prefix{netip.MustParsePrefix("10.2.0.0/24"), netip.MustParsePrefix("fd00::/108")}})
 			f.program(t)
 			newDialogue(t, f.path, 4001).out(t, "to an address of Services", false)
 			reports := make(chan denied.Report, 16)
@@ -284,19 +284,19 @@ func TestUnclaimedServices(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			f.tell(model.DenialsUpdate{Reported: true})
+			f.update(model.DenialsUpdate{Reported: true})
 			f.program(t)
 			newDialogue(t, f.path, 4004).out(t, "to an address of Services, followed", false)
 			drop, err := (&denied.View{}).Drop(<-reports)
 			if err != nil || drop.By != control.ByNoService || drop.Direction != "egress" || drop.Port != 4004 {
-				t.Errorf("told of %+v, %v", drop, err)
+				t.Errorf("reported %+v, %v", drop, err)
 			}
-			f.tell(model.DenialsUpdate{})
+			f.update(model.DenialsUpdate{})
 			f.program(t)
 			cancel()
 			<-ended
 			newDialogue(t, f.path, 4002).in(t, "from there", true)
-			f.tell(model.ServiceCIDRsUpdate{})
+			f.update(model.ServiceCIDRsUpdate{})
 			f.program(t)
 			newDialogue(t, f.path, 4003).out(t, "to an address outside again", true)
 		})
@@ -309,7 +309,7 @@ func TestMarksOfOthers(t *testing.T) {
 	for name, make := range firewalls() {
 		t.Run(name, func(t *testing.T) {
 			f := make(t)
-			f.tell(closedPod("10.1.0.5", true)...)
+			f.update(closedPod("10.1.0.5", true)...)
 			f.program(t)
 			f.path.Router.Run(t, f.shape...)
 			d := newDialogue(t, f.path, 4000)
@@ -328,7 +328,7 @@ func TestAnswersDoNotAllowConnections(t *testing.T) {
 	for name, make := range firewalls() {
 		t.Run(name, func(t *testing.T) {
 			f := make(t)
-			f.tell(closedPod("10.1.0.5", false)...)
+			f.update(closedPod("10.1.0.5", false)...)
 			f.program(t)
 			d := newDialogue(t, f.path, 4000)
 			d.out(t, "closed pod to outside", false)
@@ -355,7 +355,7 @@ func TestLateAnswersDoNotAllowConnections(t *testing.T) {
 					t.Fatal(err)
 				}
 				t.Cleanup(func() { _ = hold.Close() })
-				f.tell(closedPod("10.1.0.5", inbound)...)
+				f.update(closedPod("10.1.0.5", inbound)...)
 				f.program(t)
 				d := newDialogue(t, f.path, 4000)
 				ask, answer := d.out, d.in
@@ -382,7 +382,7 @@ func TestWhatIsNotJudgedIsNotAllowed(t *testing.T) {
 	for name, make := range firewalls() {
 		t.Run(name, func(t *testing.T) {
 			f := make(t)
-			f.tell(closedPod("10.1.0.5", false)...)
+			f.update(closedPod("10.1.0.5", false)...)
 			f.program(t)
 			d := newDialogue(t, f.path, 4000)
 			d.out(t, "closed pod to outside", false)
@@ -413,7 +413,7 @@ func eachIPTables(t *testing.T, test func(t *testing.T, f *firewall, tool string
 			f := newIPTablesFirewall(t, v)
 			updates := closedPod("10.1.0.5", false)
 			updates[2].(model.EndpointUpdate).Endpoint.Egress = model.Applied{}
-			f.tell(updates...)
+			f.update(updates...)
 			f.pass()
 			f.program(t)
 			test(t, f, "iptables-"+v.String())
@@ -461,7 +461,7 @@ func TestRejectedSYNOfAnAllowedConnection(t *testing.T) {
 			t.Fatalf("the server has not counted the allowed connection: %s", once)
 		}
 
-		f.tell(rejectingPod("10.1.0.5")...)
+		f.update(rejectingPod("10.1.0.5")...)
 		f.program(t)
 		f.path.Router.Feed(t, "table inet shaper { chain forward { type filter hook forward priority -10; meta mark set 5; }; }", "nft", "-f", "-")
 		if entries := f.path.Router.Run(t, "conntrack", "-L", "-p", "tcp", "--dport", "80"); !strings.Contains(entries, "ESTABLISHED") {

@@ -37,14 +37,14 @@ func TestQuarantineToOwnNode(t *testing.T) {
 			}}
 			policy := model.PolicyUpdate{Policy: &model.Policy{ID: refused, Egress: []model.Rule{test.rule}}}
 			list := []model.PolicyID{refused}
-			f.tell(model.NodeUpdate{Node: &model.Node{Name: "node1", PodCIDRs: []netip.Prefix{netip.MustParsePrefix(pods)}}})
+			f.update(model.NodeUpdate{Node: &model.Node{Name: "node1", PodCIDRs: []netip.Prefix{netip.MustParsePrefix(pods)}}})
 			if test.rule.Action == model.Allow {
 				list = append(list, later)
-				f.tell(model.PolicyUpdate{Policy: &model.Policy{ID: later, Egress: []model.Rule{{Name: "egress[0]", Action: model.Deny, AnyPeer: true, AnyPort: true}}}})
+				f.update(model.PolicyUpdate{Policy: &model.Policy{ID: later, Egress: []model.Rule{{Name: "egress[0]", Action: model.Deny, AnyPeer: true, AnyPort: true}}}})
 			}
 			for pod, egress := range map[string]model.Applied{"10.1.0.5": {Admin: list}, "10.1.0.6": {}} {
 				id := model.PodID{Namespace: "x", Name: pod}
-				f.tell(
+				f.update(
 					model.EndpointUpdate{Endpoint: &model.Endpoint{ID: id, Egress: egress}},
 					model.AttachmentUpdate{Attachment: &model.Attachment{Pod: id, Interface: pod, Addresses: []netip.Addr{netip.MustParseAddr(pod)}}},
 				)
@@ -60,7 +60,7 @@ func TestQuarantineToOwnNode(t *testing.T) {
 				if refuse {
 					chains.chain = r.PolicyChain(refused, model.Egress)
 				}
-				f.tell(policy)
+				f.update(policy)
 				done, err := table.Apply(t.Context())
 				if err != nil {
 					t.Fatal(err)

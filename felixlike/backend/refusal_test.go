@@ -74,7 +74,7 @@ func TestRefusedPolicyInCommonChain(t *testing.T) {
 			all, program := build(path)
 			f := &firewall{path: path, managers: all}
 			collisions := newCollisions(all)
-			f.tell(model.NodeUpdate{Node: &model.Node{Name: "node1", PodCIDRs: []netip.Prefix{netip.MustParsePrefix(pods)}}})
+			f.update(model.NodeUpdate{Node: &model.Node{Name: "node1", PodCIDRs: []netip.Prefix{netip.MustParsePrefix(pods)}}})
 			apply := func() Applied {
 				a, err := collisions.apply(t.Context(), program)
 				if err != nil {
@@ -86,15 +86,15 @@ func TestRefusedPolicyInCommonChain(t *testing.T) {
 				return path.Passes(t, model.UDP, address(pod), netip.MustParseAddr("10.2.0.9"), 80)
 			}
 			allow := model.Rule{Name: "egress[0]", Action: model.Allow, AnyPeer: true, Ports: []model.PortRange{{Protocol: model.UDP, First: 80, Last: 80}, {Protocol: model.UDP, First: tablestest.Sentinel, Last: tablestest.Sentinel}}}
-			f.tell(model.PolicyUpdate{Policy: &model.Policy{ID: good, Egress: []model.Rule{allow}}})
-			f.tell(model.PolicyUpdate{Policy: &model.Policy{ID: refused}})
+			f.update(model.PolicyUpdate{Policy: &model.Policy{ID: good, Egress: []model.Rule{allow}}})
+			f.update(model.PolicyUpdate{Policy: &model.Policy{ID: refused}})
 			for i := range 8 {
 				list := []model.PolicyID{good}
 				if i >= 4 {
 					list = []model.PolicyID{good, refused}
 				}
 				id := model.PodID{Namespace: "x", Name: fmt.Sprint(i)}
-				f.tell(
+				f.update(
 					model.EndpointUpdate{Endpoint: &model.Endpoint{ID: id, Egress: model.Applied{NetworkPolicies: list}}},
 					model.AttachmentUpdate{Attachment: &model.Attachment{Pod: id, Interface: id.Name, Addresses: []netip.Addr{address(i)}}},
 				)
@@ -105,7 +105,7 @@ func TestRefusedPolicyInCommonChain(t *testing.T) {
 			if !passes(0) || !passes(4) {
 				t.Fatal("wrong verdicts before the refusal")
 			}
-			f.tell(model.PolicyUpdate{Policy: &model.Policy{ID: refused, Egress: []model.Rule{allow}}})
+			f.update(model.PolicyUpdate{Policy: &model.Policy{ID: refused, Egress: []model.Rule{allow}}})
 			a := apply()
 			if len(a.Refused) == 0 || !strings.Contains(a.Refused[0].Name, "pout-") {
 				t.Errorf("refused: %+v", a.Refused)

@@ -20,9 +20,9 @@ var (
 // machine accepts sets of units, or refuses a whole set because of some of them.
 type machine struct {
 	t *rapid.T
-	// faulty units are always refused, rivals only together with the other unit.
-	faulty map[int]bool
-	rivals map[int]int
+	// faulty units are always refused, conflicting ones only together with the other unit.
+	faulty    map[int]bool
+	conflicts map[int]int
 	// names are the faulty units that a refusal names.
 	names map[int]bool
 	// breaksAt is the try from which the machine is broken; 0: none.
@@ -33,7 +33,7 @@ type machine struct {
 
 func drawMachine(t *rapid.T, units []int) *machine {
 	m := &machine{
-		t: t, faulty: map[int]bool{}, rivals: map[int]int{}, names: map[int]bool{},
+		t: t, faulty: map[int]bool{}, conflicts: map[int]int{}, names: map[int]bool{},
 		admitted: map[int]bool{}, programmed: map[int]bool{}, isolated: map[int]bool{},
 	}
 	if len(units) == 0 {
@@ -48,9 +48,9 @@ func drawMachine(t *rapid.T, units []int) *machine {
 			m.names[u] = m.faulty[u]
 		}
 	}
-	for _, u := range some.Draw(t, "rivals") {
-		if other := rapid.SampledFrom(units).Draw(t, "rival"); other != u {
-			m.rivals[u] = other
+	for _, u := range some.Draw(t, "conflicts") {
+		if other := rapid.SampledFrom(units).Draw(t, "conflict"); other != u {
+			m.conflicts[u] = other
 		}
 	}
 	if rapid.IntRange(0, 4).Draw(t, "breaks") == 0 {
@@ -62,7 +62,7 @@ func drawMachine(t *rapid.T, units []int) *machine {
 // refuses reports whether the machine refuses the admitted units.
 func (m *machine) refuses() bool {
 	for u := range m.admitted {
-		if other, rival := m.rivals[u]; m.faulty[u] || rival && m.admitted[other] {
+		if other, conflict := m.conflicts[u]; m.faulty[u] || conflict && m.admitted[other] {
 			return true
 		}
 	}
@@ -133,7 +133,7 @@ func (m *machine) search() *Search[int] {
 	}
 }
 
-// TestSearch: a search quarantines every faulty unit and one of two rivals, programs all
+// TestSearch: a search quarantines every faulty unit and one of two conflicting units, programs all
 // others, and takes no accepted unit back.
 func TestSearch(t *testing.T) {
 	seeded.Check(t, func(t *rapid.T) {
@@ -161,14 +161,14 @@ func TestSearch(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, u := range units {
-			switch other, rival := m.rivals[u]; {
+			switch other, conflict := m.conflicts[u]; {
 			case m.faulty[u] && !m.isolated[u]:
 				t.Errorf("faulty unit %d is not quarantined", u)
 			case m.isolated[u] == m.programmed[u]:
 				t.Errorf("unit %d: quarantined %t, programmed %t", u, m.isolated[u], m.programmed[u])
 			case m.isolated[u] && !m.faulty[u] && !m.hasRival(u):
 				t.Errorf("unit %d is quarantined for no reason", u)
-			case rival && m.programmed[u] && m.programmed[other]:
+			case conflict && m.programmed[u] && m.programmed[other]:
 				t.Errorf("units %d and %d are both programmed", u, other)
 			}
 		}
@@ -180,11 +180,11 @@ func TestSearch(t *testing.T) {
 
 // hasRival reports whether the unit is refused together with another one.
 func (m *machine) hasRival(u int) bool {
-	_, rival := m.rivals[u]
-	for _, other := range m.rivals {
-		rival = rival || other == u
+	_, conflict := m.conflicts[u]
+	for _, other := range m.conflicts {
+		conflict = conflict || other == u
 	}
-	return rival
+	return conflict
 }
 
 func asSet(units []int) map[int]bool {

@@ -133,7 +133,7 @@ func member(i int) model.Member {
 }
 
 // TestPauseFollowsLooks: looks take a third of a percent of a core at most, and one that
-// had to wait for the processor does not make the watch deaf.
+// had to wait for the processor does not end the notifications.
 func TestPauseFollowsLooks(t *testing.T) {
 	const ms = time.Millisecond
 	for _, c := range []struct{ took, last, want time.Duration }{

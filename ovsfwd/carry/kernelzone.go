@@ -60,20 +60,20 @@ func (z *kernelZone) disallow(_ context.Context, all []conntrack.Connection) (in
 	return z.kernel.Write(puts)
 }
 
-func (z *kernelZone) drop(_ context.Context, doomed []conntrack.Connection) (int, error) {
-	return z.kernel.Delete(doomed)
+func (z *kernelZone) drop(_ context.Context, obsolete []conntrack.Connection) (int, error) {
+	return z.kernel.Delete(obsolete)
 }
 
 func (z *kernelZone) forget(ctx context.Context, addrs []netip.Addr) (int, error) {
-	doomed := map[netip.Addr]bool{}
+	obsolete := map[netip.Addr]bool{}
 	for _, a := range addrs {
-		doomed[a.Unmap()] = true
+		obsolete[a.Unmap()] = true
 	}
 	all, err := z.dump(ctx)
 	if err != nil {
 		return 0, err
 	}
 	return z.kernel.Delete(slices.DeleteFunc(all, func(k conntrack.Connection) bool {
-		return !doomed[k.Original.Src] && !doomed[k.Original.Dst]
+		return !obsolete[k.Original.Src] && !obsolete[k.Original.Dst]
 	}))
 }

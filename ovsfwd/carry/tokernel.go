@@ -40,15 +40,15 @@ func toKernel(ctx context.Context, kernel *conntrack.Kernel, z zone, s *sight) (
 		return r, unread
 	}
 	var puts []conntrack.Put
-	var doomed []conntrack.Connection
+	var obsolete []conntrack.Connection
 	err := kernel.Dump(func(k conntrack.Connection) {
 		switch {
 		case k.Zone != 0:
 		case wanted.ended.outlived(&k):
 			r.Ended++
-			doomed = append(doomed, k)
+			obsolete = append(obsolete, k)
 		case wanted.reversed(&k, s):
-			doomed = append(doomed, k)
+			obsolete = append(obsolete, k)
 		default:
 			if from := wanted.find(&k); from != nil {
 				if p, wrong := put(k, from); wrong {
@@ -58,7 +58,7 @@ func toKernel(ctx context.Context, kernel *conntrack.Kernel, z zone, s *sight) (
 		}
 	})
 	if err == nil {
-		_, err = kernel.Delete(doomed)
+		_, err = kernel.Delete(obsolete)
 	}
 	if err != nil {
 		return r, errors.Join(unread, err)
@@ -193,15 +193,15 @@ func (c *Carrier) ForgetInKernel(ctx context.Context) (int, error) {
 }
 
 func forgetInKernel(kernel *conntrack.Kernel, s *sight) (int, error) {
-	var doomed []conntrack.Connection
+	var obsolete []conntrack.Connection
 	var puts []conntrack.Put
 	err := kernel.Dump(func(k conntrack.Connection) {
 		switch {
 		case k.Zone == 0 && s.hidden(&k) && k.Original.Protocol == unix.IPPROTO_TCP && (!k.Replied || k.State > conntrack.StateLastAck):
-			doomed = append(doomed, k)
+			obsolete = append(obsolete, k)
 		case k.Zone != 0 || !s.within(&k):
 		case k.Original.Protocol == unix.IPPROTO_TCP:
-			doomed = append(doomed, k)
+			obsolete = append(obsolete, k)
 		case k.Mark&rules.MarkAllowed != 0:
 			k.Mark = 0
 			puts = append(puts, conntrack.Put{Connection: k, MarkMask: rules.MarkAllowed})
@@ -210,7 +210,7 @@ func forgetInKernel(kernel *conntrack.Kernel, s *sight) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	deleted, err := kernel.Delete(doomed)
+	deleted, err := kernel.Delete(obsolete)
 	if err != nil {
 		return deleted, err
 	}

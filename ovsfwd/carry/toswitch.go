@@ -63,10 +63,10 @@ func toSwitch(ctx context.Context, kernel *conntrack.Kernel, z zone, s *sight) (
 		return r, nil
 	}
 	at := make(map[conntrack.Tuple]*conntrack.Connection, len(known))
-	var doomed []conntrack.Connection
+	var obsolete []conntrack.Connection
 	for i := range known {
 		if k := &known[i]; over.outlived(k) {
-			doomed = append(doomed, *k)
+			obsolete = append(obsolete, *k)
 		} else {
 			at[k.Original] = k
 		}
@@ -80,7 +80,7 @@ func toSwitch(ctx context.Context, kernel *conntrack.Kernel, z zone, s *sight) (
 			}
 		}
 	}
-	if r.Ended, err = z.drop(ctx, doomed); err == nil {
+	if r.Ended, err = z.drop(ctx, obsolete); err == nil {
 		r.Written, err = z.learn(ctx, seeds)
 	}
 	return r, errors.Join(unread, err)

@@ -20,7 +20,7 @@ type zone interface {
 	// learn writes connections to the zone.
 	learn(ctx context.Context, seeds []seed) (int, error)
 	// drop forgets connections of TCP.
-	drop(ctx context.Context, doomed []conntrack.Connection) (int, error)
+	drop(ctx context.Context, obsolete []conntrack.Connection) (int, error)
 	// forget forgets the connections from and to addresses.
 	forget(ctx context.Context, addrs []netip.Addr) (int, error)
 	// disallow takes the mark of allowed connections from these.
@@ -83,9 +83,9 @@ func (z *userspaceZone) learn(ctx context.Context, seeds []seed) (int, error) {
 	return len(seeds), nil
 }
 
-func (z *userspaceZone) drop(ctx context.Context, doomed []conntrack.Connection) (int, error) {
-	tuples := make([]conntrack.Tuple, len(doomed))
-	for i, k := range doomed {
+func (z *userspaceZone) drop(ctx context.Context, obsolete []conntrack.Connection) (int, error) {
+	tuples := make([]conntrack.Tuple, len(obsolete))
+	for i, k := range obsolete {
 		tuples[i] = k.Original
 	}
 	return z.client.FlushConnections(ctx, pipeline.Zone, tuples)

@@ -80,8 +80,8 @@ func (k *Kernel) Write(puts []Put) (int, error) {
 
 // Delete forgets entries that Dump gave, and returns how many of them were still
 // there.
-func (k *Kernel) Delete(doomed []Connection) (int, error) {
-	deleted, err := send(k, doomed, k.remove, func(c *Connection, code unix.Errno) error {
+func (k *Kernel) Delete(obsolete []Connection) (int, error) {
+	deleted, err := send(k, obsolete, k.remove, func(c *Connection, code unix.Errno) error {
 		if code == unix.ENOENT {
 			return nil
 		}

@@ -196,10 +196,10 @@ func TestLabels(t *testing.T) {
 func TestDelete(t *testing.T) {
 	k := open(t)
 	puts := everything()
-	var doomed []Connection
+	var obsolete []Connection
 	for i := range puts {
 		puts[i].Zone = 65520
-		doomed = append(doomed, puts[i].Connection)
+		obsolete = append(obsolete, puts[i].Connection)
 	}
 	if _, err := k.Write(puts); err != nil {
 		t.Fatal(err)
@@ -211,7 +211,7 @@ func TestDelete(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []int{len(puts), 0} {
-		if n, err := k.Delete(doomed); err != nil || n != want {
+		if n, err := k.Delete(obsolete); err != nil || n != want {
 			t.Errorf("deleted %d, %v, want %d", n, err, want)
 		}
 	}

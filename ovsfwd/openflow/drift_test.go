@@ -212,15 +212,15 @@ func TestWatchSurvivesVSwitchd(t *testing.T) {
 func TestWhatDiffersAtAReadIsARepair(t *testing.T) {
 	b := ovstest.NewBridge(t)
 	table, conn := owned(t, b, owner, map[string][]openflow.Flow{"a": numbered(3)})
-	deaf := &deaf{Conn: conn}
-	table.Connect(deaf)
+	silent := &silent{Conn: conn}
+	table.Connect(silent)
 	apply(t, b, table, openflow.Result{})
 	if err := table.Watch(b.Context(), func() {}); !errors.Is(err, openflow.ErrNoMonitor) {
 		t.Errorf("watching a switch that tells nothing: %v", err)
 	}
 	b.Ofctl("mod-flows", "table=10,ip,nw_src=10.0.0.1,actions=NORMAL")
 	b.Ofctl("del-flows", "table=10,ip,nw_src=10.0.0.2")
-	table.Connect(deaf)
+	table.Connect(silent)
 	got, err := table.Apply(b.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -314,10 +314,10 @@ func TestHungSwitchIsNoticedWithoutChanges(t *testing.T) {
 	})
 }
 
-// deaf is a switch that does not report changes.
-type deaf struct{ *openflow.Conn }
+// silent is a switch that does not report changes.
+type silent struct{ *openflow.Conn }
 
-func (*deaf) Monitor(context.Context, func([]openflow.FlowChange, bool)) error {
+func (*silent) Monitor(context.Context, func([]openflow.FlowChange, bool)) error {
 	return openflow.ErrNoMonitor
 }
 
@@ -344,7 +344,7 @@ func TestSlowListenerIsToldThatItMissedChanges(t *testing.T) {
 	select {
 	case <-lost:
 	case <-time.After(10 * time.Second):
-		t.Error("not told")
+		t.Error("not notified")
 	}
 }
 

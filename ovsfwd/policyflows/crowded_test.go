@@ -50,7 +50,7 @@ func TestCrowdedTierClosesPods(t *testing.T) {
 
 // TestManyOrderedRules has rules in the admin tier come and go, so that they have
 // priorities of their own, share them, and have their own again. The first rule that
-// matches decides all the time, and the flows are those of a store that is told at once.
+// matches decides all the time, and the flows are those of a store that gets all updates at once.
 func TestManyOrderedRules(t *testing.T) {
 	id := model.PolicyID{Tier: model.TierAdmin, Name: "many"}
 	actions := []model.Action{model.Deny, model.Reject, model.Allow, model.Allow, model.Allow, model.Pass, model.Deny}
@@ -70,10 +70,10 @@ func TestManyOrderedRules(t *testing.T) {
 	source := testPod(3, model.Applied{}, model.Applied{}).Addresses[0]
 	for _, n := range []int{250, 251, 400, 250} {
 		load(s, n)
-		fresh, told := newStore(model.IPv4)
+		fresh, updated := newStore(model.IPv4)
 		fresh.SetPod(testPod(3, model.Applied{}, apply(id)))
 		load(fresh, n)
-		if r.text() != told.text() {
+		if r.text() != updated.text() {
 			t.Errorf("%d rules: the flows depend on what was before", n)
 		}
 		flows := newEvaluator(t, r)

@@ -31,7 +31,7 @@ func TestFlowsAgreeWithTheModel(t *testing.T) {
 		s.Complete()
 		w.check(t, r)
 		if fresh := w.build(); fresh.text() != r.text() {
-			t.Fatalf("told one by one:\n%s\n\ntold at once:\n%s", r.text(), fresh.text())
+			t.Fatalf("updated one by one:\n%s\n\nupdated at once:\n%s", r.text(), fresh.text())
 		}
 		if keys := slices.Sorted(maps.Keys(r.flows)); !slices.Equal(keys, slices.Sorted(maps.Keys(w.build().flows))) {
 			t.Fatalf("keys are left over: %q", keys)

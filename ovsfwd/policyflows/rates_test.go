@@ -132,7 +132,7 @@ func TestSwitchWithoutMeters(t *testing.T) {
 	r.pods(without, 3, 4)
 	r.bounds("without meters")
 	if err := r.rates.Unbounded(); err == nil || !strings.Contains(err.Error(), "out of meters") {
-		t.Errorf("the reason told is %v", err)
+		t.Errorf("the reason is %v", err)
 	}
 	if n := len(r.Installed()); n == 0 {
 		t.Error("no flows of policy")

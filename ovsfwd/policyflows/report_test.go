@@ -61,6 +61,6 @@ func TestReport(t *testing.T) {
 		t.Errorf("got\n%s\nbefore\n%s", got, before)
 	}
 	if !AboutReport("flow "+openflow.Flow{Actions: ReportActions()}.String()+": no such meter") || AboutReport("flow actions=drop: no") {
-		t.Error("which flows report is not told by their text")
+		t.Error("the text of the flows does not show which of them report")
 	}
 }

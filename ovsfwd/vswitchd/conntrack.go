@@ -50,7 +50,7 @@ func (c *Client) FlushConntrack(ctx context.Context, zone uint16, addrs ...netip
 		wanted[a.Unmap()] = true
 	}
 	all, unread := c.DumpConntrack(ctx, zone)
-	var doomed []conntrack.Tuple
+	var obsolete []conntrack.Tuple
 	for _, one := range all {
 		t := one.Original
 		switch {
@@ -58,10 +58,10 @@ func (c *Client) FlushConntrack(ctx context.Context, zone uint16, addrs ...netip
 		case t.Protocol == unix.IPPROTO_ICMPV6:
 			left = append(left, one)
 		default:
-			doomed = append(doomed, t)
+			obsolete = append(obsolete, t)
 		}
 	}
-	flushed, err = c.FlushConnections(ctx, zone, doomed)
+	flushed, err = c.FlushConnections(ctx, zone, obsolete)
 	return flushed, left, errors.Join(unread, err)
 }
 

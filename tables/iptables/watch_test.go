@@ -34,18 +34,18 @@ func listening(t testing.TB, table *Table) chan time.Time {
 			t.Errorf("watch ended: %v", err)
 		}
 	})
-	heard(t, calls)
+	notified(t, calls)
 	apply(t, table)
 	return calls
 }
 
-// heard waits for a call.
-func heard(t testing.TB, calls chan time.Time) {
+// notified waits for a call.
+func notified(t testing.TB, calls chan time.Time) {
 	t.Helper()
 	select {
 	case <-calls:
 	case <-time.After(10 * time.Second):
-		t.Fatal("nothing was heard")
+		t.Fatal("no notification")
 	}
 }
 
@@ -82,11 +82,11 @@ func TestWatch(t *testing.T) {
 				}
 				watch := stopwatch.Start(t)
 				h.Run(t, command...)
-				heard(t, calls)
+				notified(t, calls)
 				took := watch.Lap(t)
-				t.Logf("heard after %s", took)
+				t.Logf("notified after %s", took)
 				if took.Net() > noticed {
-					t.Errorf("heard after %s", took)
+					t.Errorf("notified after %s", took)
 				}
 				r := apply(t, table)
 				if len(r.Repaired) == 0 {
@@ -106,7 +106,7 @@ func TestWatch(t *testing.T) {
 	})
 }
 
-// Our own changes are not heard, nor those of others in chains of theirs under nft.
+// Our own changes are not notified, nor those of others in chains of theirs under nft.
 func TestOwnChangesAreNotHeard(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v Variant) {
 		h := newHost(t, v)
@@ -123,15 +123,15 @@ func TestOwnChangesAreNotHeard(t *testing.T) {
 				t.Errorf("%+v", r)
 			}
 		}
-		// A change of others that is heard ends the wait for those that must not be.
+		// A change of others that is notified ends the wait for those that must not be.
 		h.Run(t, "iptables-"+v.String(), "-F", "flx-forward")
-		heard(t, calls)
+		notified(t, calls)
 		if r := apply(t, table); len(r.Repaired) != 1 {
 			t.Errorf("repairs %+v", r.Repaired)
 		}
 		select {
 		case <-calls:
-			t.Error("heard more than once")
+			t.Error("notified more than once")
 		default:
 		}
 	})
@@ -188,7 +188,7 @@ func TestWatchDuringRead(t *testing.T) {
 	table.tools.save[model.IPv4] = script
 	table.Invalidate()
 	apply(t, table)
-	heard(t, calls)
+	notified(t, calls)
 	if r := apply(t, table); len(r.Repaired) != 1 {
 		t.Errorf("repairs %+v", r.Repaired)
 	}
@@ -277,7 +277,7 @@ func TestFightIsSlow(t *testing.T) {
 		reads := 0
 		for end := time.Now().Add(fight); time.Now().Before(end); reads++ {
 			h.Run(t, "iptables-"+v.String(), "-t", "mangle", "-F", "FORWARD")
-			heard(t, calls)
+			notified(t, calls)
 			apply(t, table)
 		}
 		// Pauses of 0.1, 0.2, 0.4, 0.8 s, and 1 s from then on.

@@ -107,7 +107,7 @@ func TestWhoseChangeItIs(t *testing.T) {
 	}
 	loadExample(table)
 	apply(t, table)
-	hear := func(what string, want bool) {
+	expect := func(what string, want bool) {
 		t.Helper()
 		got := delivered(t, s)
 		if len(got) == 0 {
@@ -127,15 +127,15 @@ func TestWhoseChangeItIs(t *testing.T) {
 	}
 	table.AddMembers("aweb-4", membersOf("10.0.0.9"))
 	apply(t, table)
-	hear("our own change", false)
+	expect("our own change", false)
 	ns.nft(t, "add element inet felixlike aweb-4 { 10.0.0.10 }")
-	hear("a foreign change", true)
+	expect("a foreign change", true)
 	ns.nft(t, "table inet other { set aweb-4 { type ipv4_addr; elements = { 10.0.0.10 }; }; }")
-	hear("another table", false)
+	expect("another table", false)
 	ns.nft(t, "table ip felixlike { set aweb-4 { type ipv4_addr; elements = { 10.0.0.10 }; }; }")
-	hear("another family", false)
+	expect("another family", false)
 	ns.nft(t, "add counter inet felixlike c")
-	hear("something else in the table", true)
+	expect("something else in the table", true)
 
 	// A late notification: a full read has seen the change already.
 	ns.nft(t, "add element inet felixlike aweb-4 { 10.0.0.11 }")
@@ -144,9 +144,9 @@ func TestWhoseChangeItIs(t *testing.T) {
 		t.Fatal(err)
 	}
 	table.log.BeginRead(generation)
-	hear("a change before the last full read", false)
+	expect("a change before the last full read", false)
 	ns.nft(t, "add element inet felixlike aweb-4 { 10.0.0.12 }")
-	hear("a change after the last full read", true)
+	expect("a change after the last full read", true)
 }
 
 // TestPortOfSomebodyElse: a commit from our port before we had that port is another program's.

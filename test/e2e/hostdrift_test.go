@@ -70,7 +70,7 @@ func TestHostDrift(t *testing.T) {
 			t.Fatal(err)
 		}
 		eventually(t, "status tells of a repair: "+c.what, func() bool { return repairs(t, n) > before })
-		told := time.Since(start)
+		reported := time.Since(start)
 		gaps := []time.Duration{gap(t, far, start), gap(t, near, start)}
 		lost := watch.Lap(t).Lost
 		status, err := n.Status(t.Context())
@@ -87,8 +87,8 @@ func TestHostDrift(t *testing.T) {
 		if found.Name == "" {
 			t.Errorf("%s: no such repair in %+v", c.what, status.Repairs.Last)
 		}
-		t.Logf("%-35s told after %3d ms; longest gap %3d ms from another node, %3d ms on the node; %s %s: %s", c.what,
-			told.Milliseconds(), gaps[0].Milliseconds(), gaps[1].Milliseconds(), found.Kind, found.Name, found.What)
+		t.Logf("%-35s reported after %3d ms; longest gap %3d ms from another node, %3d ms on the node; %s %s: %s", c.what,
+			reported.Milliseconds(), gaps[0].Milliseconds(), gaps[1].Milliseconds(), found.Kind, found.Name, found.What)
 		for _, gap := range gaps {
 			if gap-lost > time.Second {
 				t.Errorf("%s: no answer for %s, of these at most %s without a processor", c.what, gap, lost)

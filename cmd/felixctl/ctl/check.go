@@ -84,44 +84,44 @@ func painted(style terminal.Style, l install.Level) string {
 // lookAround returns all findings.
 func lookAround(ctx context.Context, cfg *config.Effective, agent *control.Client, confDir, conflist string) []install.Finding {
 	var all []install.Finding
-	tell := func(f install.Finding) { all = append(all, f) }
+	add := func(f install.Finding) { all = append(all, f) }
 	inUse := ""
 	status, err := agent.Status(ctx)
 	switch {
 	case control.NotRunning(err):
-		tell(install.Finding{Level: install.Noted, What: "agent", Detail: "none listens on this node: not installed yet, or not running"})
+		add(install.Finding{Level: install.Noted, What: "agent", Detail: "none listens on this node: not installed yet, or not running"})
 	case err != nil:
-		tell(install.Finding{Level: install.Missing, What: "agent", Detail: err.Error()})
+		add(install.Finding{Level: install.Missing, What: "agent", Detail: err.Error()})
 	default:
 		cfg.Backend = status.Backend
 		if status.Underlay != nil {
 			inUse = status.Underlay.Datapath
 		}
-		tell(agentFinding(status))
-		tellWarnings(ctx, agent, tell)
+		add(agentFinding(status))
+		addWarnings(ctx, agent, add)
 	}
 	if _, err := os.Stat(confDir); err != nil {
 		confDir = ""
 	}
 	o := install.Options{Backend: cfg.Backend, Datapath: cfg.Datapath, InUse: inUse, ConfDir: confDir, Conflist: conflist}
 	o.Try = func(ctx context.Context) error { return backend.Try(ctx, cfg) }
-	o.Inspect(ctx, tell)
+	o.Inspect(ctx, add)
 	return append(all, writers(ctx)...)
 }
 
-// tellWarnings tells of pods that the backend in force may close because of its bounds.
-func tellWarnings(ctx context.Context, agent *control.Client, tell func(install.Finding)) {
+// addWarnings tells of pods that the backend in force may close because of its bounds.
+func addWarnings(ctx context.Context, agent *control.Client, add func(install.Finding)) {
 	m, err := agent.Model(ctx)
 	if err == nil {
 		var state *dump.State
 		if state, err = wanted.Of(&m, ""); err == nil {
 			for _, warning := range wanted.Warnings(&m, state) {
-				tell(install.Finding{Level: install.Noted, What: "policies", Detail: warning})
+				add(install.Finding{Level: install.Noted, What: "policies", Detail: warning})
 			}
 			return
 		}
 	}
-	tell(install.Finding{Level: install.Noted, What: "policies", Detail: "cannot be compared with the bounds of the backend: " + err.Error()})
+	add(install.Finding{Level: install.Noted, What: "policies", Detail: "cannot be compared with the bounds of the backend: " + err.Error()})
 }
 
 func agentFinding(s control.Status) install.Finding {
