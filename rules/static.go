@@ -46,7 +46,7 @@ func ofEveryPod(chains ...tables.Chain) []tables.Chain {
 	return chains
 }
 
-// forward judges egress, then ingress. Egress returns to forward, so only one rule
+// forward judges egress, then ingress. No packet returns from ingress undropped. Egress returns to forward, so only one rule
 // leads to the chains of ingress. Otherwise each rule that allows egress would, and a
 // kernel that validates by following every path would walk them once per rule (doc.go).
 func (n NodeChains) forward() tables.Chain {
@@ -76,10 +76,13 @@ func (n NodeChains) forward() tables.Chain {
 			},
 			tables.Rule{
 				Matches: []tables.Match{isJudged()},
-				Action:  tables.Goto{Chain: ChainToPods}, Comment: "may leave where it comes from",
+				Action:  tables.Jump{Chain: ChainToPods}, Comment: "may leave where it comes from",
 			},
-			// Only packets without MarkJudged get here: another program flushed a chain above.
-			tables.Rule{Action: tables.Drop{}, Comment: "egress was not judged"},
+			// Packets get here if another program flushed a chain above, and in nftables also during a commit: a packet
+			// takes its rules from the generation at its start, and a map's elements from that of the lookup. An
+			// element may so lead it to a new chain, of which the packet's generation has no rule. After a Goto, the
+			// packet would leave that chain to the policy of this one, which accepts.
+			tables.Rule{Action: tables.Drop{}, Comment: "was not judged"},
 		),
 	}
 }
