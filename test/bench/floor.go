@@ -75,7 +75,7 @@ func (p *path) start(ctx context.Context, name, datapath string) (err error) {
 	vswitchd := 0
 	switch name {
 	case Switched:
-		if p.ovs, err = startOVS(ctx, p.node, "datapath_type="+datapath, "fail_mode=standalone"); err != nil {
+		if p.ovs, err = startOVS(ctx, p.node, datapath, "fail_mode=standalone"); err != nil {
 			return err
 		}
 		_, vswitchd = p.ovs.daemons.PIDs()

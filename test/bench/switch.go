@@ -10,6 +10,7 @@ import (
 
 	"github.com/felixlike/felixlike/internal/namespace"
 	"github.com/felixlike/felixlike/ovsfwd/ovsdaemon"
+	"github.com/felixlike/felixlike/ovsfwd/ovsdb"
 	"github.com/felixlike/felixlike/test/bench/worker"
 )
 
@@ -25,12 +26,12 @@ func startSwitch(ctx context.Context, ns *namespace.Namespace, b worker.Backend)
 	if !b.NeedsSwitch {
 		return nil, nil
 	}
-	return startOVS(ctx, ns, "datapath_type=netdev", "fail_mode=secure", "protocols=[OpenFlow13,OpenFlow15]")
+	return startOVS(ctx, ns, ovsdb.DatapathNetdev, "fail_mode=secure", "protocols=[OpenFlow13,OpenFlow15]")
 }
 
-// startOVS starts an Open vSwitch in the namespace, with a bridge that has these
-// settings.
-func startOVS(ctx context.Context, ns *namespace.Namespace, settings ...string) (*ovs, error) {
+// startOVS starts an Open vSwitch in the namespace, with a bridge that has this datapath and
+// these settings.
+func startOVS(ctx context.Context, ns *namespace.Namespace, datapath string, settings ...string) (*ovs, error) {
 	dir, err := ovsdaemon.TempDir()
 	if err != nil {
 		return nil, err
@@ -38,12 +39,12 @@ func startOVS(ctx context.Context, ns *namespace.Namespace, settings ...string) 
 	o := &ovs{dir: dir}
 	// The daemons are started from the namespace's own thread, and are in it.
 	if err := ns.Do(func() (err error) {
-		o.daemons, err = ovsdaemon.Start(ctx, ovsdaemon.Options{Dir: dir})
+		o.daemons, err = ovsdaemon.Start(ctx, ovsdaemon.Options{Dir: dir, Kernel: datapath == ovsdb.DatapathSystem})
 		return err
 	}); err != nil {
 		return nil, errors.Join(err, o.stop())
 	}
-	argv := []string{"ovs-vsctl", "--db=unix:" + o.daemons.DBSocket(), "add-br", worker.Bridge, "--", "set", "bridge", worker.Bridge}
+	argv := []string{"ovs-vsctl", "--db=unix:" + o.daemons.DBSocket(), "add-br", worker.Bridge, "--", "set", "bridge", worker.Bridge, "datapath_type=" + datapath}
 	if err := finish(ns, command(ctx, append(argv, settings...))); err != nil {
 		return nil, errors.Join(err, o.stop())
 	}
