@@ -190,7 +190,7 @@ func (p *nftRule) icmp() error {
 func (p *nftRule) tcpFlags() error {
 	const mask = "fin,syn,rst,ack"
 	var m tables.MatchSYN
-	if p.and() {
+	if and(p) {
 		looked := ""
 		for len(p.words) > 0 && p.words[0] != "==" && p.words[0] != "!=" {
 			looked += p.next(1)[0]

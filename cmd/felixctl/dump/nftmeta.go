@@ -43,7 +43,7 @@ func (p *nftRule) meta() error {
 // masked reads "& 0x1 == 0x1", "!= 7" or "7".
 func (p *nftRule) masked() (value, mask uint32, negated bool, err error) {
 	mask = ^uint32(0)
-	if p.and() {
+	if and(p) {
 		if mask, err = p.number(); err != nil {
 			return 0, 0, false, err
 		}
@@ -56,7 +56,7 @@ func (p *nftRule) masked() (value, mask uint32, negated bool, err error) {
 	return value, mask, negated, err
 }
 
-func (p *nftRule) and() bool { return p.accept("&") || p.accept("and") }
+func and(p *nftRule) bool { return p.accept("&") || p.accept("and") }
 
 func (p *nftRule) number() (uint32, error) {
 	word := p.next(1)
@@ -76,7 +76,7 @@ func (p *nftRule) assignment(itself ...string) (value, mask uint32, err error) {
 	}
 	keep := ^uint32(0)
 	some := false
-	if p.and() {
+	if and(p) {
 		some = true
 		if keep, err = p.number(); err != nil {
 			return 0, 0, err
