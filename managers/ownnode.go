@@ -38,6 +38,8 @@ type OwnNodeManager struct {
 	// are stale.
 	stale dirty[string]
 	base  bool
+	// hasSets is set while the sets of all pods in a list are there.
+	hasSets bool
 }
 
 // ownNodePart is a chain with its set. Two lists have one only if their names collide.
@@ -181,10 +183,40 @@ func (m *OwnNodeManager) place(a netip.Addr, resized dirty[string]) {
 	if m.placed[a] = now; own.Empty() {
 		delete(m.placed, a)
 	}
+	m.note(a, was.chain != "", now.chain != "")
+}
+
+// note brings the set of all pods in a list up to date (rules.OwnNodeSet). It is there while chains are.
+func (m *OwnNodeManager) note(a netip.Addr, was, now bool) {
+	if !m.renderer.SetsWithRules() || was == now {
+		return
+	}
+	name, member := rules.OwnNodeSet(model.FamilyOf(a)), []model.Member{model.AddressMember(a)}
+	if now {
+		m.sets.AddMembers(name, member)
+	} else {
+		m.sets.RemoveMembers(name, member)
+	}
+}
+
+// noteSets makes or removes the sets of all pods in a list.
+func (m *OwnNodeManager) noteSets(wanted bool) {
+	if !m.renderer.SetsWithRules() || wanted == m.hasSets {
+		return
+	}
+	m.hasSets = wanted
+	for _, f := range model.Families() {
+		if wanted {
+			m.sets.CreateSet(ipsets.Set{Name: rules.OwnNodeSet(f), Kind: model.Addresses, Family: f})
+		} else {
+			m.sets.RemoveSet(rules.OwnNodeSet(f))
+		}
+	}
 }
 
 // use makes the chain of a list known.
 func (m *OwnNodeManager) use(list ownNodeList, own model.Applied, named rules.Part) {
+	m.noteSets(true)
 	p := m.parts[list.chain]
 	if p == nil {
 		p = &ownNodePart{
@@ -249,6 +281,7 @@ func (m *OwnNodeManager) render() {
 	if len(m.parts) == 0 {
 		m.chains.RemoveChain(rules.ChainInput)
 		m.chains.RemoveChain(rules.ChainOwnNode)
+		m.noteSets(false)
 		return
 	}
 	var all []rules.Part

@@ -70,14 +70,45 @@ func TestOwnNodeLists(t *testing.T) {
 	}
 }
 
+// membersOf returns the members of the sets of lists.
 func membersOf(r *recorder) []string {
 	var all []string
-	for _, set := range r.sets {
+	for name, set := range r.sets {
 		for m := range set {
-			all = append(all, m.String())
+			if !strings.HasPrefix(name, "own-node-") {
+				all = append(all, m.String())
+			}
 		}
 	}
 	return all
+}
+
+// TestOwnNodeSet: under nftables a set has the pods that an ordered tier judges, over all lists.
+func TestOwnNodeSet(t *testing.T) {
+	r := newRecorder()
+	m := NewOwnNodeManager(rules.NewRenderer("flx-gw0", rules.NFTablesNameLength), r, r)
+	one, two := ordered(model.TierAdmin, "one"), ordered(model.TierAdmin, "two")
+	applied := func(all ...model.PolicyID) model.Applied { return model.Applied{Admin: all} }
+	send(m, egressPolicy(one), egressPolicy(two))
+	for _, step := range []struct {
+		updates []model.Update
+		want    int
+	}{
+		{ownNodeUpdates("a", "10.0.0.1", applied(one)), 1},
+		{ownNodeUpdates("b", "10.0.0.2", applied(one, two)), 2},
+		{ownNodeUpdates("a", "10.0.0.1", applied(two)), 2},
+		{ownNodeUpdates("b", "10.0.0.2", applied()), 1},
+		{ownNodeUpdates("b", "10.0.0.2", applied(two)), 2},
+	} {
+		send(m, step.updates...)
+		if set := r.sets[rules.OwnNodeSet(model.IPv4)]; len(set) != step.want || !strings.Contains(r.chains[rules.ChainOwnNode], "own-node-4 drop") {
+			t.Errorf("set %v, want %d members; chain %s", set, step.want, r.chains[rules.ChainOwnNode])
+		}
+	}
+	send(m, slices.Concat(ownNodeUpdates("a", "10.0.0.1", applied()), ownNodeUpdates("b", "10.0.0.2", applied()))...)
+	if len(r.sets) != 0 {
+		t.Errorf("left over: %v", r.sets)
+	}
 }
 
 // TestOwnNodeCollision: two lists whose chains would have one name are closed.

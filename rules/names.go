@@ -119,6 +119,10 @@ func HairpinSet(f model.Family) string { return "hairpin-" + f.String() }
 // policy may keep from sending.
 func EgressSet(f model.Family) string { return "egress-" + f.String() }
 
+// OwnNodeSet returns the name of the set of this node's pods in one family that the ordered
+// tiers judge on the way to this node. Only nftables has it.
+func OwnNodeSet(f model.Family) string { return "own-node-" + f.String() }
+
 // PolicyChain returns the name of the chain with a policy's rules of one
 // direction.
 func (n Names) PolicyChain(id model.PolicyID, d model.Direction) string {

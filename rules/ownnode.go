@@ -25,7 +25,12 @@ func OwnNode(egress model.Applied) model.Applied {
 //	  neighbour discovery ........................... return
 //	  goto judge-own-node
 //	    source address in a set -> the chain of the list; a packet that
-//	      no policy denies returns
+//	      no policy denies is accepted (iptables: returns)
+//	    source address in the set of all these pods ... drop (nftables)
+//
+// With nftables a packet takes its rules from the generation at its start, and the members of a
+// set from that of the lookup. A packet that meets the commit which moves its pod to a new list
+// has no rule for that list: the last rule drops it. Its connection would go on otherwise.
 //
 // The node's own connections to pods are never judged. So the state of the connection
 // decides here, without MarkAllowed: a connection that is known has passed these chains, or
@@ -42,6 +47,14 @@ func (r *Renderer) Input(parts []Part) []tables.Chain {
 			judge.Rules = append(judge.Rules, tables.Rule{
 				Matches: []tables.Match{tables.MatchSet{Family: f, Side: tables.Source, Set: p.SetOf(f)}},
 				Action:  p.Action, Comment: p.Comment,
+			})
+		}
+	}
+	if r.nftables {
+		for _, f := range model.Families() {
+			judge.Rules = append(judge.Rules, tables.Rule{
+				Matches: []tables.Match{tables.MatchSet{Family: f, Side: tables.Source, Set: OwnNodeSet(f)}},
+				Action:  tables.Drop{}, Comment: "its list of policies is being replaced",
 			})
 		}
 	}
@@ -106,6 +119,8 @@ func (r *Renderer) OwnNodeList(own model.Applied, hasRules func(model.PolicyID) 
 	}
 	if !r.nftables {
 		c.Rules = append(c.Rules, tables.Rule{Action: tables.SetMark{Value: 0, Mask: MarkRejected}, Comment: "is not rejected"})
+	} else {
+		c.Rules = append(c.Rules, tables.Rule{Action: tables.Accept{}, Comment: "no policy denies it"})
 	}
 	return c
 }

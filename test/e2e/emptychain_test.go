@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"net/netip"
 	"os/exec"
 	"strings"
 	"syscall"
@@ -8,7 +9,9 @@ import (
 
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/rules"
 	"github.com/felixlike/felixlike/test/lab"
+	"github.com/felixlike/felixlike/test/lab/traffic"
 )
 
 // TestEmptyChainOfPodsDenies empties the chain with the ingress policies of a pod while its agent is stopped. nftables shows
@@ -48,6 +51,43 @@ func emptyChainOfPods(t *testing.T, l *lab.Lab, backend string) {
 	signal(syscall.SIGCONT)
 	eventually(t, "the chain is repaired", func() bool { return through(t, l) })
 	expect(t, l, false, "x/b", "x/a", model.TCP, 80)
+}
+
+// TestListWithoutRuleDenies deletes the rules that lead a pod's packets to its own node to the list of its policies, while the
+// agent is stopped. nftables shows a packet such a chain during a commit, too: the pod is in the set of its new list, for which
+// the packet's generation has no rule. The connection would go on.
+func TestListWithoutRuleDenies(t *testing.T) {
+	t.Parallel()
+	l := newLabWith(t, lab.Config{Backend: config.NFTables})
+	set(t, l, state(t, threeNodes, adminDenyAll))
+	n := l.Node("node1")
+	echoOn(t, n, 7778)
+	reaches := func() bool {
+		conn, err := traffic.Connect(l.Pod(pod("a")).Namespace(), netip.Addr{}, netip.AddrPortFrom(n.Address(model.IPv4), 7778), probeTimeout)
+		if err == nil {
+			conn.Close()
+		}
+		return err == nil
+	}
+	if reaches() {
+		t.Fatal("a pod reaches its own node although a policy denies it")
+	}
+	if err := syscall.Kill(n.AgentPID(), syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	deleted := shell(t, n, "nft -a list chain inet felixlike "+rules.ChainOwnNode+" | awk '/ goto /{print $NF}' | while read handle; do "+
+		"nft delete rule inet felixlike "+rules.ChainOwnNode+" handle $handle && echo deleted; done")
+	if deleted == "" {
+		t.Fatal("there is no rule that leads to a list")
+	}
+	if reaches() {
+		t.Error("without a rule for its list, a pod reaches its own node")
+	}
+	if err := syscall.Kill(n.AgentPID(), syscall.SIGCONT); err != nil {
+		t.Fatal(err)
+	}
+	set(t, l, state(t, threeNodes))
+	eventually(t, "the pod reaches its own node without the policy", reaches)
 }
 
 // emptyIsolatingChains returns scripts that empty the chains with ingress policies of pods: those with the rule that

@@ -133,6 +133,7 @@ func (n *Names) static() {
 		n.setSet(rules.PodNetworksSet(f), "pod networks of the cluster")
 		n.setSet(rules.HairpinSet(f), "pods of this node, to themselves")
 		n.setSet(rules.EgressSet(f), "pods of this node with egress policy")
+		n.setSet(rules.OwnNodeSet(f), "pods of this node that ordered tiers judge on the way to it")
 		n.setSet(rules.DispatchMap(model.Egress, f), "policies by the source")
 		n.setSet(rules.DispatchMap(model.Ingress, f), "policies by the destination")
 	}
