@@ -183,11 +183,11 @@ func (m *OwnNodeManager) place(a netip.Addr, resized dirty[string]) {
 	if m.placed[a] = now; own.Empty() {
 		delete(m.placed, a)
 	}
-	m.note(a, was.chain != "", now.chain != "")
+	m.changeJudged(a, was.chain != "", now.chain != "")
 }
 
-// note brings the set of all pods in a list up to date (rules.OwnNodeSet). It is there while chains are.
-func (m *OwnNodeManager) note(a netip.Addr, was, now bool) {
+// changeJudged adds an address to the set of all pods in a list (rules.OwnNodeSet), or removes it.
+func (m *OwnNodeManager) changeJudged(a netip.Addr, was, now bool) {
 	if !m.renderer.SetsWithRules() || was == now {
 		return
 	}
@@ -199,8 +199,8 @@ func (m *OwnNodeManager) note(a netip.Addr, was, now bool) {
 	}
 }
 
-// noteSets makes or removes the sets of all pods in a list.
-func (m *OwnNodeManager) noteSets(wanted bool) {
+// provideJudged creates or removes the sets of all pods in a list. They exist while the chains do.
+func (m *OwnNodeManager) provideJudged(wanted bool) {
 	if !m.renderer.SetsWithRules() || wanted == m.hasSets {
 		return
 	}
@@ -216,7 +216,7 @@ func (m *OwnNodeManager) noteSets(wanted bool) {
 
 // use makes the chain of a list known.
 func (m *OwnNodeManager) use(list ownNodeList, own model.Applied, named rules.Part) {
-	m.noteSets(true)
+	m.provideJudged(true)
 	p := m.parts[list.chain]
 	if p == nil {
 		p = &ownNodePart{
@@ -281,7 +281,7 @@ func (m *OwnNodeManager) render() {
 	if len(m.parts) == 0 {
 		m.chains.RemoveChain(rules.ChainInput)
 		m.chains.RemoveChain(rules.ChainOwnNode)
-		m.noteSets(false)
+		m.provideJudged(false)
 		return
 	}
 	var all []rules.Part

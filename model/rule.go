@@ -150,8 +150,8 @@ func (r PortRange) String() string {
 	return fmt.Sprintf("%s/%d-%d", r.Protocol, r.First, r.Last)
 }
 
-// ICMPRange returns the type and the code that a range of ICMP or ICMPv6 matches; anyCode says
-// that it matches all codes of the type. It is not ok if the range is none of one type.
+// ICMPRange returns the type and the code that a range of ICMP or ICMPv6 matches. If the range
+// matches all codes of the type, anyCode is set. If it spans several types, ok is false.
 func (r PortRange) ICMPRange() (kind, code uint8, anyCode, ok bool) {
 	kind, code = ICMPTypeAndCode(r.First)
 	_, last := ICMPTypeAndCode(r.Last)

@@ -46,9 +46,10 @@ func ofEveryPod(chains ...tables.Chain) []tables.Chain {
 	return chains
 }
 
-// forward judges egress, then ingress. No packet returns from ingress undropped. Egress returns to forward, so only one rule
-// leads to the chains of ingress. Otherwise each rule that allows egress would, and a
-// kernel that validates by following every path would walk them once per rule (doc.go).
+// forward judges egress, then ingress, and drops packets that return from ingress. Egress
+// returns to forward, so only one rule leads to the chains of ingress. Otherwise each rule
+// that allows egress would, and a kernel that validates by following every path would walk
+// them once per rule (doc.go).
 func (n NodeChains) forward() tables.Chain {
 	ours := func(negated bool) tables.Match {
 		return tables.MatchInterface{Side: tables.Source, Name: n.gateway, Negated: negated}

@@ -38,8 +38,8 @@ type Timing struct {
 	Gather time.Duration
 	// Again is the least time between two writes of one condition.
 	Again time.Duration
-	// Retry is how long the first failure of a write is waited for. It doubles up to
-	// RetryMost.
+	// Retry is the pause after the first failure of a write. Each further failure doubles
+	// it, up to RetryMost.
 	Retry, RetryMost time.Duration
 	// Rate is how many writes a second there may be, Burst how many at once.
 	Rate  float32

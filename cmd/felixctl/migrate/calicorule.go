@@ -36,8 +36,8 @@ func (r *calicoRules) direction(all []json.RawMessage, name string) *calicoDirec
 		switch {
 		case err == nil && action == "Log":
 			r.row.lose(field, "action Log has no counterpart, and changes no verdict: felixlike logs what other rules decide (docs/OPERATIONS.md)")
-		case err == nil && action == typeOfOthers:
-			r.row.lose(field, "%s", othersText)
+		case errors.Is(err, errBeginsNothing):
+			r.row.lose(field, "%v", err)
 		case err == nil:
 			out.rules = append(out.rules, one)
 			if action == "Pass" && !one.empty() {
@@ -64,9 +64,6 @@ func mayDeny(raw json.RawMessage) bool {
 	return err != nil || head.Action != "Allow" && head.Action != "Pass"
 }
 
-// typeOfOthers stands for the action of a rule about messages of ICMP that no rule judges.
-const typeOfOthers = "others"
-
 // rule converts a rule, and returns its action in Calico. A rule with the action Log becomes none.
 func (r *calicoRules) rule(raw json.RawMessage, egress bool) (out rule, action string, err error) {
 	var in calicoRule
@@ -91,12 +88,8 @@ func (r *calicoRules) rule(raw json.RawMessage, egress bool) (out rule, action s
 		peer = in.Destination
 	}
 	if family, is := in.icmpFamily(); is {
-		var others bool
-		if out.icmp, others, err = in.messages(family); err != nil {
+		if out.icmp, err = in.messages(family); err != nil {
 			return rule{}, "", err
-		}
-		if others {
-			return rule{}, typeOfOthers, nil
 		}
 	} else if out.ports, err = in.ports(); err != nil {
 		return rule{}, "", err
@@ -251,12 +244,12 @@ func (r *calicoRule) icmpFamily() (family model.Family, is bool) {
 }
 
 // messages converts the messages of a rule about ICMP.
-func (r *calicoRule) messages(family model.Family) (all []antrea.ICMP, others bool, err error) {
+func (r *calicoRule) messages(family model.Family) ([]antrea.ICMP, error) {
 	if r.IPVersion != 0 && (r.IPVersion == 4) != (family == model.IPv4) {
-		return nil, false, fmt.Errorf("protocol %s with ipVersion %d", r.Protocol, r.IPVersion)
+		return nil, fmt.Errorf("protocol %s with ipVersion %d", r.Protocol, r.IPVersion)
 	}
 	if len(r.Destination.Ports)+len(r.Destination.NotPorts) > 0 {
-		return nil, false, fmt.Errorf("ports with protocol %s", r.Protocol)
+		return nil, fmt.Errorf("ports with protocol %s", r.Protocol)
 	}
 	if r.ICMP == nil {
 		return messages(family, nil, nil)

@@ -180,12 +180,9 @@ func ciliumMessages(all []ciliumICMP, hasPorts bool) ([]antrea.ICMP, error) {
 				return nil, fmt.Errorf("type %q of icmps has no counterpart: write its number", f.Type.String())
 			}
 			number := int32(kind)
-			some, others, err := messages(family, &number, nil)
-			switch {
-			case err != nil:
-				return nil, err
-			case others:
-				return nil, fmt.Errorf("type %d of icmps: %s", number, othersText)
+			some, err := messages(family, &number, nil)
+			if err != nil {
+				return nil, fmt.Errorf("type %d of icmps: %w", number, err)
 			}
 			out = append(out, some...)
 		}

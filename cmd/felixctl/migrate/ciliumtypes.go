@@ -81,7 +81,7 @@ type ciliumPorts struct {
 	} `json:"ports,omitempty"`
 }
 
-// ciliumICMP selects messages. The family is IPv4 if there is none.
+// ciliumICMP selects messages of ICMP. An empty Family means IPv4.
 type ciliumICMP struct {
 	Fields []struct {
 		Family string             `json:"family,omitempty"`

@@ -1,6 +1,7 @@
 package migrate
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -19,27 +20,28 @@ func beginning(family model.Family) []int32 {
 }
 
 // messages returns the messages of ICMP in IPv4, or of ICMPv6, that a rule judges: all without a type. In Antrea's rules a
-// number stands for messages of both IP versions, so only types that begin something in this one are taken. others
-// reports that the rule names a type that begins nothing.
-func messages(family model.Family, kind, code *int32) (all []antrea.ICMP, others bool, err error) {
+// number stands for messages of both IP versions, so only types that begin something in this one are taken. For any other
+// type the error is errBeginsNothing.
+func messages(family model.Family, kind, code *int32) ([]antrea.ICMP, error) {
 	types := beginning(family)
 	switch {
 	case kind == nil && code != nil:
-		return nil, false, fmt.Errorf("a code of ICMP without a type has no counterpart")
+		return nil, errors.New("a code of ICMP without a type has no counterpart")
 	case code != nil && (*code < 0 || *code > 255):
-		return nil, false, fmt.Errorf("ICMP code %d is not 0 to 255", *code)
+		return nil, fmt.Errorf("ICMP code %d is not 0 to 255", *code)
 	case kind != nil && (*kind < 0 || *kind > 255):
-		return nil, false, fmt.Errorf("ICMP type %d is not 0 to 255", *kind)
+		return nil, fmt.Errorf("ICMP type %d is not 0 to 255", *kind)
 	case kind != nil && !slices.Contains(types, *kind):
-		return nil, true, nil
+		return nil, errBeginsNothing
 	case kind != nil:
 		types = []int32{*kind}
 	}
+	var all []antrea.ICMP
 	for _, t := range types {
 		all = append(all, antrea.ICMP{Type: &t, Code: code})
 	}
-	return all, false, nil
+	return all, nil
 }
 
-// othersText is the loss of a rule that names a message which begins nothing.
-const othersText = "a message of this type of ICMP begins nothing: felixlike lets it pass with the connection that it belongs to, and no rule allows or denies it"
+// errBeginsNothing says that leaving a rule out changes no verdict: no rule judges the message that it names.
+var errBeginsNothing = errors.New("a message of this type of ICMP begins nothing: felixlike lets it pass with the connection that it belongs to, and no rule allows or denies it")
