@@ -159,9 +159,9 @@ type agent struct {
 	daemon *vswitchd.Watcher
 	// lost watches for pods that lose their interface.
 	lost *lostPorts
-	// crossing leads packets through the enforcement point.
-	crossing *crossing
-	log      *slog.Logger
+	// migration leads packets through the enforcement point.
+	migration *migration
+	log       *slog.Logger
 }
 
 // driver chooses and wires datastore, managers and stages.
@@ -174,10 +174,10 @@ func (a *agent) driver(ctx context.Context) (*Driver, *bridge) {
 		Node: cfg.NodeName, RunDir: cfg.OVSRunDir, Socket: a.backendConfig.Switch.ManagementSocket(), DatapathType: a.backendConfig.Switch.DatapathType(),
 	})
 	conntrack := hostnet.NewConntrack(carrier)
-	crossing := &crossing{at: a.backendConfig.Switch, carrier: carrier, forwarding: forwarding, tunnel: tunnel, log: log.With("component", "driver")}
-	a.crossing = crossing
-	crossing.Steer(a.backend.Place())
-	back := &comeback{crossing: crossing, judges: crossing.judges, log: log.With("component", "driver")}
+	migration := &migration{at: a.backendConfig.Switch, carrier: carrier, forwarding: forwarding, tunnel: tunnel, log: log.With("component", "driver")}
+	a.migration = migration
+	migration.Steer(a.backend.Place())
+	back := &ovsRestart{migration: migration, judges: migration.judges, log: log.With("component", "driver")}
 	host := hostnet.NewReconciler()
 	options := bridgeOptions{
 		db: a.bridgeConfig(), runDir: cfg.OVSRunDir, flows: flows, network: a.network,
@@ -199,7 +199,7 @@ func (a *agent) driver(ctx context.Context) (*Driver, *bridge) {
 		RouteTable: hostnet.DefaultRouteTable, RulePriority: hostnet.DefaultRulePriority,
 	}, host)
 	d := New(Config{
-		Node: cfg.NodeName, Backend: a.backend, Datastore: cfg.Datastore, Crossing: crossing, Forwards: forwarding.Forwards,
+		Node: cfg.NodeName, Backend: a.backend, Datastore: cfg.Datastore, Migration: migration, Forwards: forwarding.Forwards,
 		NewBackend: func(name string) (backend.Backend, error) {
 			return newBackend(ctx, a.backendConfig.ForOther(name), cfg.Datastore, log)
 		},
@@ -246,10 +246,10 @@ func (a *agent) driver(ctx context.Context) (*Driver, *bridge) {
 			forwarding,
 			tunnel,
 		},
-		Stages: a.stages(a.arrival(crossing), back, conntrack, br, host, senders),
+		Stages: a.stages(a.startupHandover(migration), back, conntrack, br, host, senders),
 		Lost:   br.lost, Answers: a.daemon.Answers(), Log: log, PolicyLog: os.Stdout, Timing: timing,
 	})
-	crossing.carried = d.existing.carried
+	migration.carried = d.existing.carried
 	return d, br
 }
 
@@ -264,7 +264,7 @@ func (a *agent) established(carrier *carry.Carrier) Established {
 // offload returns the state of the setting offload, by the programmed forwarding flows.
 func (a *agent) offload() control.Offload {
 	o := control.Offload{Setting: a.cfg.Offload}
-	switch leads := a.crossing.leads.Load(); {
+	switch leads := a.migration.leads.Load(); {
 	case o.Setting == config.OffloadOff:
 	case leads != nil && *leads == backend.InSwitch:
 		o.Why = "backend openflow judges packets in the bridge"
@@ -288,9 +288,9 @@ func (a *agent) settings() control.Settings {
 }
 
 // stages returns all stages in their order.
-func (a *agent) stages(arrival *arrival, back *comeback, conntrack *hostnet.Conntrack, br *bridge, host *hostnet.Reconciler, senders backend.Stage) []backend.Stage {
+func (a *agent) stages(startup *startupHandover, back *ovsRestart, conntrack *hostnet.Conntrack, br *bridge, host *hostnet.Reconciler, senders backend.Stage) []backend.Stage {
 	all := []backend.Stage{
-		arrival.before(),
+		startup.before(),
 		// No stage needs an object that a later stage makes: this stage makes the bridge.
 		{Name: "ovsdb", Timeout: switchTimeout, Apply: writes(br.apply), Invalidate: br.invalidate},
 		// Before a pod gets its flows, the old connections of its address are deleted.
@@ -298,22 +298,22 @@ func (a *agent) stages(arrival *arrival, back *comeback, conntrack *hostnet.Conn
 		// Before the routes: answers to packets that leave by them are dropped until the senders are known.
 		senders,
 		hostStage(host),
-		arrival.between(),
+		startup.between(),
 		back.before(),
 		{Name: backend.ForwardingStage, Timeout: switchTimeout, Invalidate: br.forwarding.Reread, Watch: br.forwarding.Flows.Watch, Apply: func(ctx context.Context) (backend.Applied, error) {
-			applied, err := a.crossing.apply(ctx, br.applyFlows)
+			applied, err := a.migration.apply(ctx, br.applyFlows)
 			if err == nil {
-				arrival.leads()
+				startup.leads()
 				back.leads()
 			}
 			return applied, err
 		}},
 		br.restore.stage(),
-		arrival.after(),
+		startup.after(),
 		back.after(),
 	}
 	// Policy in netfilter does not need the switch, and does not wait for it.
-	at := slices.IndexFunc(all, func(s backend.Stage) bool { return s.Name == cmp.Or(a.backend.Stage().After, arrivalStage) })
+	at := slices.IndexFunc(all, func(s backend.Stage) bool { return s.Name == cmp.Or(a.backend.Stage().After, startupStage) })
 	return slices.Insert(all, at+1, a.backend.Stage())
 }
 
@@ -328,11 +328,11 @@ func hostStage(host *hostnet.Reconciler) backend.Stage {
 	}
 }
 
-// arrival returns the startup handover from the backend that was in force before.
-func (a *agent) arrival(crossing Crossing) *arrival {
+// startupHandover returns the startup handover from the backend that was in force before.
+func (a *agent) startupHandover(migration Migration) *startupHandover {
 	inForce := a.backendConfig.ForOther(a.backend.Name())
-	return &arrival{
-		place: a.backend.Place(), crossing: crossing, log: a.log.With("component", "driver", "backend", a.backend.Name()),
+	return &startupHandover{
+		place: a.backend.Place(), migration: migration, log: a.log.With("component", "driver", "backend", a.backend.Name()),
 		left: func(ctx context.Context) (bool, error) { return backend.LeftElsewhere(ctx, inForce, a.backend.Place()) },
 		remove: func(ctx context.Context) error {
 			_, err := backend.Remove(ctx, inForce)

@@ -28,11 +28,11 @@ type Config struct {
 	// Node is this node's name. Status shows it and Datastore.
 	Node, Datastore string
 	// Backend judges packets; its stage is among the Stages. NewBackend makes the new backend
-	// of a handover. Crossing moves packets and connections if the two backends have
+	// of a handover. Migration moves packets and connections if the two backends have
 	// different enforcement points.
 	Backend    backend.Backend
 	NewBackend func(name string) (backend.Backend, error)
-	Crossing   Crossing
+	Migration  Migration
 	// Forwards reports whether the forwarding flows that were set last include those of an
 	// attachment. It may be nil.
 	Forwards func(*model.Attachment) bool

@@ -12,8 +12,8 @@
 // stage of policy flows. During a change of the backend (handover.go) both stages are
 // there. A new pod has no forwarding flows until its policy is programmed, so its first
 // packet meets its policy. If the two backends judge at different enforcement points, the
-// allowed connections are migrated (crossing.go), also when an agent starts with another
-// backend than the one in force (arrival.go). Nothing is programmed and nothing removed
+// allowed connections are migrated (migration.go), also when an agent starts with another
+// backend than the one in force (startup.go). Nothing is programmed and nothing removed
 // before the first full listing of objects and attachments is complete.
 //
 // Each stage runs in its own goroutine; the loop never waits for one. Passes run one after
@@ -138,14 +138,14 @@
 //
 // An agent that is killed during a handover follows its configuration when it comes
 // back. It migrates connections if the other backend judged at the other enforcement
-// point (stages "arrival" and "carry"), and removes the other backend's objects (stage
+// point (stages "startup" and "carry"), and removes the other backend's objects (stage
 // "leftovers"). Without an agent, "felixctl backend cleanup --yes" removes the objects
 // of any backend.
 //
 // # Conntrack migration
 //
 // Host and switch (Place: kernel, switch) each have a connection tracking of their own.
-// A handover between them also leads packets another way (crossing.go):
+// A handover between them also leads packets another way (migration.go):
 //
 //	carrying          allowed connections are copied to the new enforcement point (ovsfwd/carry):
 //	                  before building, before and after packets take the other way, and again
@@ -168,6 +168,6 @@
 // and kills, from each backend to each, with servers that push and idle connections),
 // TestServicesOverHandover; here: TestBackendChanges, TestBackendChangesPlaces,
 // TestBackendThatFailsIsNotTakenOver, TestBackendThatFailsAtTheLastMoment,
-// TestArrivalAfterAnotherBackend; ovsfwd/carry: TestConnectionsGoOn,
+// TestStartupHandoverAfterAnotherBackend; ovsfwd/carry: TestConnectionsGoOn,
 // TestNextConnectionFromThePort, TestThousands.
 package felixlike

@@ -49,7 +49,7 @@ func (f *flowRestore) found(awaits bool) {
 }
 
 func (f *flowRestore) stage() backend.Stage {
-	return backend.Stage{Name: flowRestoreStage, After: backend.ForwardingStage, Required: true, Timeout: crossingTimeout, Apply: writes(f.apply)}
+	return backend.Stage{Name: flowRestoreStage, After: backend.ForwardingStage, Required: true, Timeout: migrationTimeout, Apply: writes(f.apply)}
 }
 
 func (f *flowRestore) apply(ctx context.Context) (int, error) {

@@ -32,10 +32,10 @@ func (g groupedFlows) offloads(key string) bool {
 	return false
 }
 
-// offloadCrossing makes a crossing with both managers of forwarding flows, for a node with a pod and a peer.
-func offloadCrossing(flows managers.Flows) (*crossing, []managers.Manager) {
+// offloadMigration makes a migration with both managers of forwarding flows, for a node with a pod and a peer.
+func offloadMigration(flows managers.Flows) (*migration, []managers.Manager) {
 	node := pipeline.Node{GatewayPort: 2, TunnelPort: 1, GatewayMAC: make([]byte, 6), Offload: true}
-	c := &crossing{
+	c := &migration{
 		forwarding: managers.NewForwardingManager("n1", node, flows),
 		tunnel:     managers.NewTunnelManager("n1", model.Encap, node, flows),
 	}
@@ -60,7 +60,7 @@ func offloadCrossing(flows managers.Flows) (*crossing, []managers.Manager) {
 // flow that is left would send packets to a table that the full pipeline does not have.
 func TestSteerChangesAllGroups(t *testing.T) {
 	flows := groupedFlows{}
-	c, both := offloadCrossing(flows)
+	c, both := offloadMigration(flows)
 	for _, place := range []backend.Place{backend.InKernel, backend.InSwitch, backend.InKernel} {
 		c.Steer(place)
 		for _, m := range both {
@@ -76,8 +76,8 @@ func TestSteerChangesAllGroups(t *testing.T) {
 
 // TestStatusOfOffload: the programmed flows decide, not the backend or the desired flows.
 func TestStatusOfOffload(t *testing.T) {
-	c, _ := offloadCrossing(groupedFlows{})
-	a := &agent{cfg: &config.Effective{Config: config.Config{Offload: config.OffloadAuto}}, crossing: c}
+	c, _ := offloadMigration(groupedFlows{})
+	a := &agent{cfg: &config.Effective{Config: config.Config{Offload: config.OffloadAuto}}, migration: c}
 	a.backendConfig.Switch.Node.Offload = true
 	apply := func(err error) {
 		_, _ = c.apply(t.Context(), func(context.Context) (backend.Applied, error) { return backend.Applied{}, err })

@@ -155,7 +155,7 @@ func TestWalkAfterCarry(t *testing.T) {
 	eventually(t, "the end of the denied connection", e.hasEnded(1))
 	settledWalks(t, f)
 	e.put(toPod(1))
-	c := &crossing{
+	c := &migration{
 		carrier: carry.New(carry.Options{Node: "node1"}), log: slog.New(slog.DiscardHandler), carried: f.existing.carried,
 	}
 	if c.Carry(t.Context(), backend.InKernel) == nil {

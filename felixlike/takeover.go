@@ -59,13 +59,13 @@ func (hs *handovers) step(ctx context.Context) {
 	}
 	switch h.phase() {
 	case carrying:
-		hs.beside(ctx, h, func(ctx context.Context) error { return hs.cfg.Crossing.Carry(ctx, h.place) })
+		hs.beside(ctx, h, func(ctx context.Context) error { return hs.cfg.Migration.Carry(ctx, h.place) })
 	case joining:
 		hs.join(ctx, h)
 	case steering:
 		hs.steer(h)
 	case settling:
-		hs.beside(ctx, h, hs.cfg.Crossing.Settle)
+		hs.beside(ctx, h, hs.cfg.Migration.Settle)
 	case following: // and taking over
 		hs.follow(ctx, h, hs.stages.decides())
 	case retiring:
@@ -126,7 +126,7 @@ func (hs *handovers) steer(h *handover) {
 	if slices.ContainsFunc(hs.stages.runners, func(r *runner) bool { return r.running }) {
 		return
 	}
-	hs.cfg.Crossing.Steer(h.place)
+	hs.cfg.Migration.Steer(h.place)
 	h.runner.Required = h.place == h.to.Place()
 	h.asked, h.steered = true, true
 	hs.scheduler.dirty, hs.scheduler.nextApply = true, time.Now()
@@ -141,7 +141,7 @@ func (hs *handovers) beside(ctx context.Context, h *handover, work func(context.
 	}
 	hs.stages.group.Go(func() error {
 		pause(ctx, wait)
-		limited, cancel := context.WithTimeout(ctx, crossingTimeout)
+		limited, cancel := context.WithTimeout(ctx, migrationTimeout)
 		defer cancel()
 		err := panics.Guard(func() error { return work(limited) })
 		if ctx.Err() != nil {

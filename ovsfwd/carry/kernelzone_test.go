@@ -172,7 +172,7 @@ func TestHowTheBridgeSeesConnections(t *testing.T) {
 			t.Errorf("%s: between the node and a pod: %v", name, got)
 		}
 		var got []seen
-		for _, x := range s.crossings(&test.k) {
+		for _, x := range s.bridgeTuples(&test.k) {
 			got = append(got, seen{netip.AddrPortFrom(x.Src, x.SrcPort).String(), netip.AddrPortFrom(x.Dst, x.DstPort).String(), x.gateway})
 		}
 		if !slices.Equal(got, test.want) {

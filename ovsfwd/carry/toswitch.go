@@ -73,7 +73,7 @@ func toSwitch(ctx context.Context, kernel *conntrack.Kernel, z zone, s *sight) (
 	}
 	var seeds []seed
 	for _, k := range through {
-		for _, x := range s.crossings(&k) {
+		for _, x := range s.bridgeTuples(&k) {
 			r.Allowed++
 			if s, lacks := compare(k, x, at); lacks {
 				seeds = append(seeds, s)
@@ -88,8 +88,8 @@ func toSwitch(ctx context.Context, kernel *conntrack.Kernel, z zone, s *sight) (
 
 // compare returns the entry that the zone needs for a connection, and whether the
 // zone lacks it or has it wrong.
-func compare(k conntrack.Connection, x crossing, at map[conntrack.Tuple]*conntrack.Connection) (seed, bool) {
-	s := seed{crossing: x, from: k}
+func compare(k conntrack.Connection, x bridgeTuple, at map[conntrack.Tuple]*conntrack.Connection) (seed, bool) {
+	s := seed{bridgeTuple: x, from: k}
 	if s.known = at[x.Tuple]; s.known == nil {
 		// The entry began with a reply packet. That is as good, with two exceptions:
 		// replies must find the way back to the gateway port, or a later copy would

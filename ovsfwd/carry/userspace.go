@@ -32,7 +32,7 @@ type zone interface {
 
 // seed is a connection that the zone is to know.
 type seed struct {
-	crossing
+	bridgeTuple
 	// from is the connection in the kernel.
 	from conntrack.Connection
 	// known is the zone's own entry, if there is one that is not right.

@@ -87,35 +87,35 @@ func (s *sight) hidden(k *conntrack.Connection) bool {
 	return s.isPod(k.Reply.Src) && s.host[k.Reply.Dst] && !s.host[k.Original.Src]
 }
 
-// crossing is a connection as the bridge sees it.
-type crossing struct {
+// bridgeTuple is a connection as the bridge sees it.
+type bridgeTuple struct {
 	conntrack.Tuple
 	// gateway is true if the first packet comes from the gateway port.
 	gateway bool
 }
 
 // mark is that of the connection in the pipeline's zone.
-func (x crossing) mark() uint32 {
+func (x bridgeTuple) mark() uint32 {
 	if x.gateway {
 		return pipeline.GatewayMark
 	}
 	return 0
 }
 
-// crossings returns a connection of the kernel as the bridge sees it. The bridge
+// bridgeTuples returns a connection of the kernel as the bridge sees it. The bridge
 // sees a pod's packets before the host translates their destination, and packets
 // from the host after the translation. It sees a connection of a pod to a Service
 // with a pod backend both ways, one after the other.
-func (s *sight) crossings(k *conntrack.Connection) []crossing {
+func (s *sight) bridgeTuples(k *conntrack.Connection) []bridgeTuple {
 	behind := k.Reply.Reverse()
-	var all []crossing
+	var all []bridgeTuple
 	enters := s.behindBridge(k.Original.Src)
 	if enters {
-		all = append(all, crossing{k.Original, false})
+		all = append(all, bridgeTuple{k.Original, false})
 	}
 	redirected := k.Original.Dst != behind.Dst || k.Original.DstPort != behind.DstPort
 	if s.behindBridge(behind.Dst) && (!enters || redirected) {
-		all = append(all, crossing{behind, true})
+		all = append(all, bridgeTuple{behind, true})
 	}
 	return all
 }

@@ -74,7 +74,7 @@
 //	it serves     the bridge serves the addresses again, with or without an agent, and never
 //	              while it has no carrier
 //	no flows      the agent connects and finds none of its own: under openflow connections are
-//	              carried back from the kernel (felixlike/comeback.go), after policy and before
+//	              carried back from the kernel (felixlike/ovsrestart.go), after policy and before
 //	              the flows that lead packets. Until then the bridge drops
 //
 // A restart costs a pause of half a second and no connection. A crash of ovs-vswitchd

@@ -15,9 +15,9 @@ import (
 	"github.com/felixlike/felixlike/ovsfwd/vswitchd"
 )
 
-// Crossing moves packets to another enforcement point without breaking connections. Each
+// Migration moves packets to another enforcement point without breaking connections. Each
 // enforcement point has its own connection tracking.
-type Crossing interface {
+type Migration interface {
 	// Carry copies the connections that the other enforcement point allowed to this one. It may
 	// be repeated: it leaves existing entries unchanged.
 	Carry(ctx context.Context, to backend.Place) error
@@ -28,12 +28,12 @@ type Crossing interface {
 	Settle(ctx context.Context) error
 }
 
-// crossingTimeout bounds one step of a migration. Copying a hundred thousand connections
+// migrationTimeout bounds one step of a migration. Copying a hundred thousand connections
 // takes seconds.
-const crossingTimeout = 30 * time.Second
+const migrationTimeout = 30 * time.Second
 
-// crossing is an agent's Crossing.
-type crossing struct {
+// migration is an agent's Migration.
+type migration struct {
 	at         backend.Switch
 	carrier    *carry.Carrier
 	forwarding *managers.ForwardingManager
@@ -49,8 +49,8 @@ type crossing struct {
 	leads atomic.Pointer[backend.Place]
 }
 
-// Carry implements Crossing.
-func (c *crossing) Carry(ctx context.Context, to backend.Place) error {
+// Carry implements Migration.
+func (c *migration) Carry(ctx context.Context, to backend.Place) error {
 	defer c.carried()
 	carry := c.carrier.ToKernel
 	if to == backend.InSwitch {
@@ -68,8 +68,8 @@ func (c *crossing) Carry(ctx context.Context, to backend.Place) error {
 	return err
 }
 
-// Steer implements Crossing.
-func (c *crossing) Steer(to backend.Place) {
+// Steer implements Migration.
+func (c *migration) Steer(to backend.Place) {
 	c.settled.Store(false)
 	c.inSwitch.Store(to == backend.InSwitch)
 	c.forwarding.SetMode(to.Mode())
@@ -77,7 +77,7 @@ func (c *crossing) Steer(to backend.Place) {
 }
 
 // apply programs the desired forwarding flows.
-func (c *crossing) apply(ctx context.Context, program func(context.Context) (backend.Applied, error)) (backend.Applied, error) {
+func (c *migration) apply(ctx context.Context, program func(context.Context) (backend.Applied, error)) (backend.Applied, error) {
 	to := backend.InKernel
 	if c.inSwitch.Load() {
 		to = backend.InSwitch
@@ -93,10 +93,10 @@ func (c *crossing) apply(ctx context.Context, program func(context.Context) (bac
 
 // judges reports whether the desired forwarding flows lead through a switch that loses its
 // connections when it ends.
-func (c *crossing) judges() bool { return c.inSwitch.Load() && c.at.Node.Userspace }
+func (c *migration) judges() bool { return c.inSwitch.Load() && c.at.Node.Userspace }
 
-// Settle implements Crossing.
-func (c *crossing) Settle(ctx context.Context) error {
+// Settle implements Migration.
+func (c *migration) Settle(ctx context.Context) error {
 	conn, err := openflow.Dial(ctx, c.at.ManagementSocket())
 	if err != nil {
 		return err

@@ -11,8 +11,8 @@ import (
 	"github.com/felixlike/felixlike/felixlike/backend"
 )
 
-// fakeCrossing records its calls, and fails on demand.
-type fakeCrossing struct {
+// fakeMigration records its calls, and fails on demand.
+type fakeMigration struct {
 	history *history
 	mu      sync.Mutex
 	// fails is how often each step fails, by its name in the history.
@@ -22,13 +22,13 @@ type fakeCrossing struct {
 }
 
 // leads returns where packets are led to.
-func (c *fakeCrossing) leads() backend.Place {
+func (c *fakeMigration) leads() backend.Place {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.place
 }
 
-func (c *fakeCrossing) step(name string) error {
+func (c *fakeMigration) step(name string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.history.add(name)
@@ -39,15 +39,15 @@ func (c *fakeCrossing) step(name string) error {
 	return nil
 }
 
-func (c *fakeCrossing) Carry(_ context.Context, to backend.Place) error {
+func (c *fakeMigration) Carry(_ context.Context, to backend.Place) error {
 	return c.step("carry to " + to.String())
 }
 
-func (c *fakeCrossing) Steer(to backend.Place) { c.wanted = to }
+func (c *fakeMigration) Steer(to backend.Place) { c.wanted = to }
 
-func (c *fakeCrossing) Settle(context.Context) error { return c.step("settle") }
+func (c *fakeMigration) Settle(context.Context) error { return c.step("settle") }
 
-func (c *fakeCrossing) forward(context.Context) (backend.Applied, error) {
+func (c *fakeMigration) forward(context.Context) (backend.Applied, error) {
 	to := c.wanted
 	err := c.step("lead to " + to.String())
 	if err == nil {
@@ -58,19 +58,19 @@ func (c *fakeCrossing) forward(context.Context) (backend.Applied, error) {
 	return backend.Applied{}, err
 }
 
-// crossingOf runs a driver with backend "old" in the kernel that may change to
+// migrationOf runs a driver with backend "old" in the kernel that may change to
 // "new" in the switch, or the other way round.
-func crossingOf(t *testing.T, from backend.Place) (f *fixture, old, next *fakeBackend, c *fakeCrossing) {
+func migrationOf(t *testing.T, from backend.Place) (f *fixture, old, next *fakeBackend, c *fakeMigration) {
 	t.Helper()
 	h := &history{}
 	old, next = &fakeBackend{name: "old", history: h}, &fakeBackend{name: "new", history: h}
-	c = &fakeCrossing{history: h, fails: map[string]int{}, wanted: from}
+	c = &fakeMigration{history: h, fails: map[string]int{}, wanted: from}
 	at := func(b *fake, p backend.Place) backend.Backend {
 		b.place = p
 		return b
 	}
 	f = startWith(t, Config{
-		Backend: at(old.backend(), from), Crossing: c,
+		Backend: at(old.backend(), from), Migration: c,
 		Stages:     []backend.Stage{old.backend().stage, {Name: backend.ForwardingStage, Apply: c.forward}},
 		NewBackend: func(string) (backend.Backend, error) { return at(next.backend(), 1-from), nil },
 	})
@@ -95,7 +95,7 @@ func inOrder(t *testing.T, all []string, events ...string) {
 func TestBackendChangesPlaces(t *testing.T) {
 	for _, from := range []backend.Place{backend.InKernel, backend.InSwitch} {
 		t.Run("from the "+from.String(), func(t *testing.T) {
-			f, _, next, c := crossingOf(t, from)
+			f, _, next, c := migrationOf(t, from)
 			before := len(c.history.all())
 			if err := f.SetBackend(t.Context(), "new"); err != nil {
 				t.Fatal(err)
@@ -124,7 +124,7 @@ func TestBackendChangesPlaces(t *testing.T) {
 func TestBackendChangesPlacesInTheEnd(t *testing.T) {
 	for _, step := range []string{"carry to switch", "lead to switch", "settle"} {
 		t.Run(step, func(t *testing.T) {
-			f, _, _, c := crossingOf(t, backend.InKernel)
+			f, _, _, c := migrationOf(t, backend.InKernel)
 			c.fails[step] = maxTries - 1
 			if err := f.SetBackend(t.Context(), "new"); err != nil {
 				t.Fatal(err)
@@ -149,16 +149,16 @@ func TestBackendThatCannotBeReachedIsNotTakenOver(t *testing.T) {
 		{"settle", []string{"lead to switch", "carry to kernel", "lead to kernel", "carry to kernel", "new is removed"}},
 	} {
 		t.Run(c.step, func(t *testing.T) {
-			f, old, _, crossing := crossingOf(t, backend.InKernel)
-			crossing.fails[c.step] = often
-			before := len(crossing.history.all())
+			f, old, _, migration := migrationOf(t, backend.InKernel)
+			migration.fails[c.step] = often
+			before := len(migration.history.all())
 			err := f.SetBackend(t.Context(), "new")
 			if err == nil || !strings.Contains(err.Error(), "old stays in force") || !strings.Contains(err.Error(), "cannot "+c.step) {
 				t.Fatalf("error %v", err)
 			}
-			inOrder(t, crossing.history.all()[before:], c.after...)
-			if old.removed || crossing.leads() != backend.InKernel || f.Status().Backend != "old" {
-				t.Errorf("old removed %v, packets are led to the %s", old.removed, crossing.leads())
+			inOrder(t, migration.history.all()[before:], c.after...)
+			if old.removed || migration.leads() != backend.InKernel || f.Status().Backend != "old" {
+				t.Errorf("old removed %v, packets are led to the %s", old.removed, migration.leads())
 			}
 		})
 	}
@@ -167,7 +167,7 @@ func TestBackendThatCannotBeReachedIsNotTakenOver(t *testing.T) {
 // A new backend that fails when packets are to be led to it does not keep them
 // from being led back.
 func TestBackendThatFailsAtTheLastMoment(t *testing.T) {
-	f, old, next, c := crossingOf(t, backend.InSwitch)
+	f, old, next, c := migrationOf(t, backend.InSwitch)
 	c.fails["lead to kernel"] = 1
 	c.history.watch("lead to kernel", func() {
 		next.mu.Lock()

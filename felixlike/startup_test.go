@@ -13,13 +13,13 @@ import (
 
 // arriving starts a driver with the backend "mine". The backend finds objects of another
 // backend at the other enforcement point, or none.
-func arriving(t *testing.T, at backend.Place, found bool, prepare func(*arrival, *fakeCrossing)) (*fixture, *fakeCrossing, *arrival) {
+func arriving(t *testing.T, at backend.Place, found bool, prepare func(*startupHandover, *fakeMigration)) (*fixture, *fakeMigration, *startupHandover) {
 	t.Helper()
 	h := &history{}
 	mine := &fakeBackend{name: "mine", history: h}
-	c := &fakeCrossing{history: h, fails: map[string]int{}, wanted: at, place: 1 - at}
-	a := &arrival{
-		place: at, crossing: c, log: slog.New(slog.DiscardHandler),
+	c := &fakeMigration{history: h, fails: map[string]int{}, wanted: at, place: 1 - at}
+	a := &startupHandover{
+		place: at, migration: c, log: slog.New(slog.DiscardHandler),
 		left:   func(context.Context) (bool, error) { return found, c.step("look") },
 		remove: func(context.Context) error { return c.step("remove others") },
 	}
@@ -28,7 +28,7 @@ func arriving(t *testing.T, at backend.Place, found bool, prepare func(*arrival,
 	}
 	decides := mine.backend()
 	decides.place = at
-	f := startWith(t, Config{Backend: decides, Crossing: c, Stages: []backend.Stage{
+	f := startWith(t, Config{Backend: decides, Migration: c, Stages: []backend.Stage{
 		a.before(), decides.stage, a.between(),
 		{Name: backend.ForwardingStage, Apply: func(ctx context.Context) (backend.Applied, error) {
 			r, err := c.forward(ctx)
@@ -43,7 +43,7 @@ func arriving(t *testing.T, at backend.Place, found bool, prepare func(*arrival,
 	return f, c, a
 }
 
-func TestArrivalAfterAnotherBackend(t *testing.T) {
+func TestStartupHandoverAfterAnotherBackend(t *testing.T) {
 	for _, at := range []backend.Place{backend.InKernel, backend.InSwitch} {
 		t.Run(at.String(), func(t *testing.T) {
 			f, c, _ := arriving(t, at, true, nil)
@@ -57,7 +57,7 @@ func TestArrivalAfterAnotherBackend(t *testing.T) {
 	}
 }
 
-func TestArrivalAfterNothing(t *testing.T) {
+func TestStartupHandoverAfterNothing(t *testing.T) {
 	_, c, _ := arriving(t, backend.InSwitch, false, nil)
 	want := []string{"look", "mine applies", "lead to switch", "remove others"}
 	if got := c.history.all(); !slices.Equal(got, want) {
@@ -66,8 +66,8 @@ func TestArrivalAfterNothing(t *testing.T) {
 }
 
 // Nothing is removed that still judges packets.
-func TestArrivalWaitsForTheForwardingFlows(t *testing.T) {
-	_, c, _ := arriving(t, backend.InKernel, true, func(_ *arrival, c *fakeCrossing) { c.fails["lead to kernel"] = 3 })
+func TestStartupHandoverWaitsForTheForwardingFlows(t *testing.T) {
+	_, c, _ := arriving(t, backend.InKernel, true, func(_ *startupHandover, c *fakeMigration) { c.fails["lead to kernel"] = 3 })
 	got := c.history.all()
 	inOrder(t, got, "lead to kernel", "lead to kernel", "lead to kernel", "lead to kernel", "settle", "carry to kernel", "remove others")
 	if slices.Index(got, "remove others") < slices.Index(got, "settle") {
@@ -76,11 +76,11 @@ func TestArrivalWaitsForTheForwardingFlows(t *testing.T) {
 }
 
 // Connections are tried to be carried, but policy does not wait for ever.
-func TestArrivalGoesOnInTheEnd(t *testing.T) {
+func TestStartupHandoverGoesOnInTheEnd(t *testing.T) {
 	for _, step := range []string{"look", "carry to kernel", "settle"} {
 		t.Run(step, func(t *testing.T) {
 			log := &logBuffer{}
-			f, c, _ := arriving(t, backend.InKernel, true, func(a *arrival, c *fakeCrossing) {
+			f, c, _ := arriving(t, backend.InKernel, true, func(a *startupHandover, c *fakeMigration) {
 				c.fails[step], a.log = 1000, log.logger()
 			})
 			eventually(t, "others are removed", func() bool { return slices.Contains(c.history.all(), "remove others") })
@@ -94,11 +94,11 @@ func TestArrivalGoesOnInTheEnd(t *testing.T) {
 
 // While connections cannot be carried, packets are not led elsewhere, and the
 // backend cannot be changed.
-func TestArrivalHoldsForwardingBack(t *testing.T) {
+func TestStartupHandoverHoldsForwardingBack(t *testing.T) {
 	h := &history{}
-	c := &fakeCrossing{history: h, fails: map[string]int{"carry to switch": 2}}
-	a := &arrival{
-		place: backend.InSwitch, crossing: c, log: slog.New(slog.DiscardHandler),
+	c := &fakeMigration{history: h, fails: map[string]int{"carry to switch": 2}}
+	a := &startupHandover{
+		place: backend.InSwitch, migration: c, log: slog.New(slog.DiscardHandler),
 		left: func(context.Context) (bool, error) { return true, nil },
 	}
 	for _, stage := range []backend.Stage{a.before(), a.between()} {

@@ -11,20 +11,20 @@ import (
 
 // Names of the stages of a startup handover.
 const (
-	arrivalStage   = "arrival"
+	startupStage   = "startup"
 	carryStage     = "carry"
 	leftoversStage = "leftovers"
 )
 
-// arrival is the startup handover. A starting agent may find another backend in force than
+// startupHandover is the handover at the agent's start. It may find another backend in force than
 // its own: after a restart with another setting, or after a crash during a change. The
 // agent removes the other backend's objects when its own backend is in force. Until then,
 // they can only deny more. If the other backend judges at the other enforcement point, it
 // judges until the forwarding flows lead packets elsewhere, and connections are migrated as
 // in a handover.
-type arrival struct {
-	place    backend.Place
-	crossing Crossing
+type startupHandover struct {
+	place     backend.Place
+	migration Migration
 	// left reports whether there are objects of a backend at the other enforcement point.
 	left func(ctx context.Context) (bool, error)
 	// remove removes the objects of other backends.
@@ -47,8 +47,8 @@ const lookTimeout = 2 * time.Second
 
 // before is the first stage of all. It migrates connections that only the switch has tracked
 // so far, because policy in netfilter may judge their packets next.
-func (a *arrival) before() backend.Stage {
-	return backend.Stage{Name: arrivalStage, Once: true, Timeout: crossingTimeout, Apply: writes(func(ctx context.Context) (int, error) {
+func (a *startupHandover) before() backend.Stage {
+	return backend.Stage{Name: startupStage, Once: true, Timeout: migrationTimeout, Apply: writes(func(ctx context.Context) (int, error) {
 		if a.looked {
 			return 0, nil
 		}
@@ -63,21 +63,21 @@ func (a *arrival) before() backend.Stage {
 			return 0, nil
 		}
 		a.log.Info("another backend was in force: migrating its connections", "to", a.place)
-		return 0, a.crossing.Carry(ctx, a.place)
+		return 0, a.migration.Carry(ctx, a.place)
 	})}
 }
 
 // between is the stage before the forwarding flows: these lead packets through this
 // backend.
-func (a *arrival) between() backend.Stage {
-	return backend.Stage{Name: carryStage, Required: true, Once: true, Timeout: crossingTimeout, Apply: writes(func(ctx context.Context) (int, error) {
+func (a *startupHandover) between() backend.Stage {
+	return backend.Stage{Name: carryStage, Required: true, Once: true, Timeout: migrationTimeout, Apply: writes(func(ctx context.Context) (int, error) {
 		switch {
 		case !a.looked:
 			return 0, fmt.Errorf("waiting for the search for objects of another backend")
 		case !a.found || a.forwarding:
 			return 0, nil
 		}
-		if err := a.crossing.Carry(ctx, a.place); err != nil {
+		if err := a.migration.Carry(ctx, a.place); err != nil {
 			return 0, a.failed(err, func() { a.found = false })
 		}
 		a.tries = 0
@@ -86,8 +86,8 @@ func (a *arrival) between() backend.Stage {
 }
 
 // after is the last stage: the other backend's objects are no longer needed.
-func (a *arrival) after() backend.Stage {
-	return backend.Stage{Name: leftoversStage, Aside: true, Once: true, Timeout: 2 * crossingTimeout, Apply: writes(func(ctx context.Context) (int, error) {
+func (a *startupHandover) after() backend.Stage {
+	return backend.Stage{Name: leftoversStage, Aside: true, Once: true, Timeout: 2 * migrationTimeout, Apply: writes(func(ctx context.Context) (int, error) {
 		if !a.forwarding {
 			return 0, nil // the forwarding stage has failed, and its retry runs this stage again
 		}
@@ -100,15 +100,15 @@ func (a *arrival) after() backend.Stage {
 	})}
 }
 
-func (a *arrival) arrive(ctx context.Context) error {
+func (a *startupHandover) arrive(ctx context.Context) error {
 	if a.found && !a.settled {
-		if err := a.crossing.Settle(ctx); err != nil {
+		if err := a.migration.Settle(ctx); err != nil {
 			return err
 		}
 		a.settled = true
 	}
 	if a.found && !a.carried {
-		if err := a.crossing.Carry(ctx, a.place); err != nil {
+		if err := a.migration.Carry(ctx, a.place); err != nil {
 			return err
 		}
 		a.carried = true
@@ -117,11 +117,11 @@ func (a *arrival) arrive(ctx context.Context) error {
 }
 
 // leads notes that the forwarding flows are programmed.
-func (a *arrival) leads() { a.forwarding = true }
+func (a *startupHandover) leads() { a.forwarding = true }
 
 // failed returns the error until it has happened maxTries times. Then it logs the error and
 // gives the step up. Connections may be lost then, but policy stays complete.
-func (a *arrival) failed(err error, giveUp func()) error {
+func (a *startupHandover) failed(err error, giveUp func()) error {
 	if a.tries++; a.tries < maxTries {
 		return err
 	}

@@ -9,16 +9,16 @@ import (
 
 // Names of the stages of an OVS restart.
 const (
-	comebackStage = "comeback"
-	settledStage  = "comeback-settled"
+	ovsRestartStage = "ovs-restart"
+	settledStage    = "ovs-restart-settled"
 )
 
-// comeback is the recovery after a restart of ovs-vswitchd. The userspace datapath tracks
+// ovsRestart is the recovery after a restart of ovs-vswitchd. The userspace datapath tracks
 // connections itself and loses them when it ends. If the supervisor ended it in order, it
 // saved them in the kernel (package supervisor). The stages migrate them back before
 // forwarding flows lead packets to the switch.
-type comeback struct {
-	crossing Crossing
+type ovsRestart struct {
+	migration Migration
 	// judges reports whether the switch judges packets now and lost its connections.
 	judges func() bool
 	log    *slog.Logger
@@ -32,15 +32,15 @@ type comeback struct {
 
 // found is called for a new connection to the switch. empty is set if the switch has none of
 // our flows.
-func (c *comeback) found(empty bool) {
+func (c *ovsRestart) found(empty bool) {
 	if empty {
 		c.empty, c.carried, c.forwarding, c.tries = true, false, false, 0
 	}
 }
 
 // before is the stage before the forwarding flows.
-func (c *comeback) before() backend.Stage {
-	return backend.Stage{Name: comebackStage, Required: true, Timeout: crossingTimeout, Apply: writes(func(ctx context.Context) (int, error) {
+func (c *ovsRestart) before() backend.Stage {
+	return backend.Stage{Name: ovsRestartStage, Required: true, Timeout: migrationTimeout, Apply: writes(func(ctx context.Context) (int, error) {
 		if !c.empty || c.carried || !c.judges() {
 			return 0, nil
 		}
@@ -50,13 +50,13 @@ func (c *comeback) before() backend.Stage {
 
 // after is the stage after the forwarding flows. It migrates the connections that began
 // meanwhile.
-func (c *comeback) after() backend.Stage {
-	return backend.Stage{Name: settledStage, Aside: true, Timeout: crossingTimeout, Apply: writes(func(ctx context.Context) (int, error) {
+func (c *ovsRestart) after() backend.Stage {
+	return backend.Stage{Name: settledStage, Aside: true, Timeout: migrationTimeout, Apply: writes(func(ctx context.Context) (int, error) {
 		if !c.empty || !c.forwarding {
 			return 0, nil
 		}
 		if c.judges() {
-			if err := c.crossing.Settle(ctx); err != nil {
+			if err := c.migration.Settle(ctx); err != nil {
 				return 0, c.failed(err, func() { c.empty = false })
 			}
 			c.carried = false
@@ -70,10 +70,10 @@ func (c *comeback) after() backend.Stage {
 }
 
 // leads notes that the forwarding flows are programmed.
-func (c *comeback) leads() { c.forwarding = true }
+func (c *ovsRestart) leads() { c.forwarding = true }
 
-func (c *comeback) carry(ctx context.Context) error {
-	if err := c.crossing.Carry(ctx, backend.InSwitch); err != nil {
+func (c *ovsRestart) carry(ctx context.Context) error {
+	if err := c.migration.Carry(ctx, backend.InSwitch); err != nil {
 		return c.failed(err, func() { c.carried = true })
 	}
 	c.carried, c.tries = true, 0
@@ -82,7 +82,7 @@ func (c *comeback) carry(ctx context.Context) error {
 
 // failed returns the error until it has happened maxTries times. Then it logs the error and
 // gives the step up. Connections may be lost then, but policy stays complete.
-func (c *comeback) failed(err error, giveUp func()) error {
+func (c *ovsRestart) failed(err error, giveUp func()) error {
 	if c.tries++; c.tries < maxTries {
 		return err
 	}
