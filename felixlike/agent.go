@@ -234,6 +234,10 @@ func (a *agent) driver(ctx context.Context) (*Driver, *bridge) {
 			return slices.Concat(br.restore.problem(cfg.NodeName), routes.Problems(), distrusted())
 		},
 		Outages: outages{cfg.NodeName, host, a.daemon, a.configs}.now, LostInterfaces: a.lost.attachments,
+		Trace: func(ctx context.Context, p vswitchd.TracedPacket) (vswitchd.Traced, error) {
+			return daemon.Trace(ctx, cfg.Bridge, p)
+		},
+		Gateway: Gateway{Port: ports.GatewayPort, MAC: ports.GatewayMAC},
 		Dropped: func(ctx context.Context) (map[string]uint64, error) {
 			return dropped.read(ctx, a.backendConfig.Switch.ManagementSocket())
 		},

@@ -13,6 +13,7 @@ import (
 	"github.com/felixlike/felixlike/felixlike/metrics"
 	"github.com/felixlike/felixlike/managers"
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/ovsfwd/vswitchd"
 )
 
 // AttachmentSource delivers the attached pods: first a snapshot of updates, then one call
@@ -73,6 +74,10 @@ type Config struct {
 	Outages func() []datastore.Notice
 	// LostInterfaces returns the recorded attachments whose interface is gone. It may be nil.
 	LostInterfaces func() []model.Attachment
+	// Trace asks the switch which way a packet would take; Gateway is the bridge's port to the host. If Trace is nil,
+	// nothing is audited.
+	Trace   func(ctx context.Context, p vswitchd.TracedPacket) (vswitchd.Traced, error)
+	Gateway Gateway
 	// Lost delivers the reason when the dataplane may have lost programmed state (a
 	// connection broke). The driver then reads everything again.
 	Lost <-chan error
@@ -97,6 +102,8 @@ type Timing struct {
 	// ReadyGrace is how long a change may wait before the agent is not ready. Changes
 	// are frequent, and each needs some time.
 	ReadyGrace time.Duration
+	// AuditEvery is the time between two questions of the audit.
+	AuditEvery time.Duration
 }
 
 // DefaultTiming returns the intervals that an agent runs with.
@@ -110,5 +117,7 @@ func DefaultTiming() Timing {
 		RetryMax: 10 * time.Second,
 		// Longer than any apply that does not hang.
 		ReadyGrace: 5 * time.Second,
+		// A question costs about a millisecond, most of it in ovs-vswitchd.
+		AuditEvery: 5 * time.Second,
 	}
 }

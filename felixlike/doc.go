@@ -29,6 +29,7 @@
 //	handovers   changes of the backend
 //	drops       sessions of denied packets
 //	sampler     counters of rules
+//	audit       asks the switch about sample packets
 //	reporter    status, readiness, metrics, notices
 //	feed        objects to the engine, the engine's updates to the managers
 //	scheduler   passes, and runs beside them

@@ -29,6 +29,7 @@ type Driver struct {
 	sampler   *sampler
 	policyLog *policyLog
 	existing  *revalidator
+	audit     *audit
 	metrics   *metrics.Metrics
 }
 
@@ -63,7 +64,8 @@ func New(cfg Config) *Driver {
 	d.feed = &feed{cluster: d.cluster, stages: d.stages, scheduler: d.scheduler, existing: d.existing}
 	turns.flush = d.feed.flush
 	d.handovers = &handovers{cfg: d.cfg, queue: d.queue, cluster: d.cluster, stages: d.stages, scheduler: d.scheduler, feed: d.feed}
-	d.reporter = &reporter{cfg: d.cfg, cluster: d.cluster, stages: d.stages, scheduler: d.scheduler, existing: d.existing}
+	d.audit = newAudit(d.cfg, d.queue, d.cluster, d.stages, d.scheduler, d.metrics)
+	d.reporter = &reporter{cfg: d.cfg, cluster: d.cluster, stages: d.stages, scheduler: d.scheduler, existing: d.existing, audit: d.audit}
 	d.drops = newDrops(d.queue, d.feed, d.stages, d.cluster)
 	d.sampler = newSampler(d.queue, d.cluster, d.stages)
 	d.metrics.CountPolicyPackets(func() (map[metrics.PolicyPackets]uint64, error) {
@@ -110,6 +112,7 @@ func (d *Driver) Run(ctx context.Context) error {
 	g.Go(func() error { return d.sampler.sample(ctx) })
 	g.Go(func() error { return d.policyLog.run(ctx) })
 	g.Go(func() error { return d.existing.run(ctx) })
+	g.Go(func() error { return d.audit.run(ctx) })
 	if d.cfg.PolicyLog != nil {
 		// Not in the group: a reader of the log that has stopped must not keep the agent.
 		go d.policyLog.write(ctx, d.cfg.PolicyLog)

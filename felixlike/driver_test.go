@@ -129,6 +129,9 @@ func startWith(t *testing.T, cfg Config) *fixture {
 	if cfg.ReadyGrace != 0 {
 		timing.ReadyGrace = cfg.ReadyGrace
 	}
+	if cfg.AuditEvery != 0 {
+		timing.AuditEvery = cfg.AuditEvery
+	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}

@@ -51,12 +51,13 @@ func (a *agent) watchConfigs() *confdir.Watcher {
 	})
 }
 
-// outages returns the reasons why no pod gets a network on this node.
+// outages returns the reasons why this node is not ready although everything is programmed.
 func (rep *reporter) outages() []datastore.Notice {
-	if rep.cfg.Outages == nil {
-		return nil
+	all := rep.audit.notices()
+	if rep.cfg.Outages != nil {
+		all = append(all, rep.cfg.Outages()...)
 	}
-	return rep.cfg.Outages()
+	return all
 }
 
 // lostInterfaces names the pods that have lost their interface. Until everything is programmed,

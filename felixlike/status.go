@@ -18,6 +18,7 @@ type reporter struct {
 	stages    *stages
 	scheduler *scheduler
 	existing  *revalidator
+	audit     *audit
 }
 
 // status returns the current status. It runs in the loop.

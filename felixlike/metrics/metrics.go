@@ -36,12 +36,20 @@ type Metrics struct {
 	repaired      *prometheus.CounterVec
 	lastSuccess   prometheus.Gauge
 	added         prometheus.Histogram
+	audited       *prometheus.CounterVec
 }
 
 // Values of labels.
 const (
 	kindDelta, kindFull          = "delta", "full"
 	resultSuccess, resultFailure = "success", "failure"
+)
+
+// Results of a question of the audit.
+const (
+	AuditAgrees  = "agrees"
+	AuditDiffers = "differs"
+	AuditFailed  = "failed"
 )
 
 // buckets reach from a single element that changed to a switch that hangs.
@@ -83,6 +91,7 @@ func New(stages, repairable []string, state func() (State, bool)) *Metrics {
 		Name: "felixlike_cni_wait_seconds", Buckets: buckets(),
 		Help: "Time that adding a pod (CNI ADD) waited for the pod's policy to be in force once its interface was there, including waits that were given up.",
 	})
+	m.audited = newAudited()
 	// Series exist from the start, so that the first event is an increase.
 	for _, s := range stages {
 		m.applies.WithLabelValues(s, resultSuccess)
@@ -97,10 +106,21 @@ func New(stages, repairable []string, state func() (State, bool)) *Metrics {
 		Help: "1, with the version of the agent and that of Go as labels.",
 	}, []string{"version", "goversion"})
 	build.WithLabelValues(version.Program(), runtime.Version()).Set(1)
-	m.registry.MustRegister(m.applyDuration, m.applies, m.writes, m.programming, m.repaired, m.lastSuccess, m.added, build,
+	m.registry.MustRegister(m.applyDuration, m.applies, m.writes, m.programming, m.repaired, m.lastSuccess, m.added, m.audited, build,
 		&stateCollector{state: state}, collectors.NewGoCollector(), collectors.NewBuildInfoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m
+}
+
+func newAudited() *prometheus.CounterVec {
+	audited := prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "felixlike_audit_questions_total",
+		Help: "Questions to the switch where a sample packet between two pods would go, by result: agrees; differs (twice in a row: the agent is not ready until the answers agree); failed (no answer).",
+	}, []string{"result"})
+	for _, result := range []string{AuditAgrees, AuditDiffers, AuditFailed} {
+		audited.WithLabelValues(result)
+	}
+	return audited
 }
 
 // Applied notes one apply of a stage.
@@ -122,6 +142,9 @@ func (m *Metrics) PolicyProgrammed(took time.Duration) { m.programming.Observe(t
 
 // PodAdded notes how long a pod that was added waited for its policy.
 func (m *Metrics) PodAdded(waited time.Duration) { m.added.Observe(waited.Seconds()) }
+
+// Audited notes the result of a question of the audit.
+func (m *Metrics) Audited(result string) { m.audited.WithLabelValues(result).Inc() }
 
 // Repaired notes a repaired foreign change.
 func (m *Metrics) Repaired(object string) { m.repaired.WithLabelValues(object).Inc() }

@@ -32,6 +32,37 @@ func (e *Engine) Snapshot() []model.Update {
 	return all
 }
 
+// MembersAt returns the members of a group that match an address, or an address with a port. It looks each up, so
+// it costs the same at any size of the group.
+func (e *Engine) MembersAt(id model.GroupID, a netip.Addr, protocol model.Protocol, port uint16) []model.Member {
+	g := e.groups.byID[id]
+	if g == nil {
+		return nil
+	}
+	var all []model.Member
+	add := func(m model.Member) {
+		if g.counts.Has(m) {
+			all = append(all, m)
+		}
+	}
+	a = a.Unmap()
+	single := model.AddressMember(a)
+	switch g.Kind {
+	case model.AddressPorts:
+		single.Protocol, single.Port = protocol, port
+		add(single)
+	case model.Networks:
+		for bits := range a.BitLen() + 1 {
+			prefix := netip.PrefixFrom(a, bits).Masked()
+			add(model.Member{Prefix: prefix})
+			add(model.Member{Prefix: prefix, Except: true})
+		}
+	default:
+		add(single)
+	}
+	return all
+}
+
 // PodAddresses returns the addresses of all pods of the cluster, except those in the
 // network of their host.
 func (e *Engine) PodAddresses() map[model.PodID][]netip.Addr {

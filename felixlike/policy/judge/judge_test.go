@@ -1,6 +1,7 @@
 package judge_test
 
 import (
+	"slices"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -19,6 +20,7 @@ type node struct {
 	engine    *policy.Engine
 	judge     *judge.Judge
 	endpoints map[model.PodID]*model.Endpoint
+	policies  map[model.PolicyID]*model.Policy
 }
 
 // become makes the node one of a cluster, by updates of the engine.
@@ -60,12 +62,33 @@ func (n *node) become(c, before *oracle.Cluster) {
 			n.endpoints[u.Endpoint.ID] = u.Endpoint
 		case model.EndpointRemove:
 			delete(n.endpoints, u.ID)
+		case model.PolicyUpdate:
+			n.policies[u.Policy.ID] = u.Policy
+		case model.PolicyRemove:
+			delete(n.policies, u.ID)
 		}
 	}
 }
 
+// ofPacket returns a judge that has only the members of groups that concern a packet.
+func (n *node) ofPacket(p judge.Packet) *judge.Judge {
+	j := judge.New()
+	for _, policy := range n.policies {
+		j.OnUpdate(model.PolicyUpdate{Policy: policy})
+		for _, d := range model.Directions() {
+			for _, r := range policy.Rules(d) {
+				for _, id := range slices.Concat(r.Peers, r.NamedPorts) {
+					members := slices.Concat(n.engine.MembersAt(id, p.Source, p.Protocol, p.Port), n.engine.MembersAt(id, p.Destination, p.Protocol, p.Port))
+					j.OnUpdate(model.GroupUpdate{Group: model.Group{ID: id}, Added: members})
+				}
+			}
+		}
+	}
+	return j
+}
+
 // TestAgreesWithOracle judges packets of random clusters as the oracle does, at both ends, and again after the
-// updates from one cluster to another.
+// updates from one cluster to another. The members that policy.Engine.MembersAt returns are enough for that.
 func TestAgreesWithOracle(t *testing.T) {
 	judged, denied := 0, 0
 	seeded.Check(t, func(t *rapid.T) {
@@ -75,7 +98,7 @@ func TestAgreesWithOracle(t *testing.T) {
 		for _, c := range clusters {
 			for _, o := range c.Nodes {
 				if nodes[o.Name] == nil {
-					nodes[o.Name] = &node{policy.New(o.Name), judge.New(), map[model.PodID]*model.Endpoint{}}
+					nodes[o.Name] = &node{policy.New(o.Name), judge.New(), map[model.PodID]*model.Endpoint{}, map[model.PolicyID]*model.Policy{}}
 				}
 			}
 			for _, n := range nodes {
@@ -98,6 +121,9 @@ func TestAgreesWithOracle(t *testing.T) {
 					got := nodes[pod.Spec.NodeName].judge.Decide(e.Applied(d), d, judge.Packet(p))
 					if got.Action.Denies() == want.Allowed || got.Isolated != (want.Why == oracle.Isolated) {
 						t.Fatalf("%s, %s: %+v, the oracle says %+v", p, d, got, want)
+					}
+					if few := nodes[pod.Spec.NodeName].ofPacket(judge.Packet(p)).Decide(e.Applied(d), d, judge.Packet(p)); few != got {
+						t.Fatalf("%s, %s: with the members at its addresses %+v, with all members %+v", p, d, few, got)
 					}
 					judged++
 					if !want.Allowed {

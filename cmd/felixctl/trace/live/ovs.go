@@ -2,7 +2,6 @@ package live
 
 import (
 	"context"
-	"fmt"
 	"net"
 	"net/netip"
 	"path/filepath"
@@ -18,27 +17,14 @@ import (
 // switchFlow writes the packet, as it comes in by a port, in the words of
 // ofproto/trace.
 func switchFlow(p trace.Packet, port uint32, src, dst net.HardwareAddr, outer netip.Addr) string {
-	words := []string{fmt.Sprintf("in_port=%d", port), "dl_src=" + src.String(), "dl_dst=" + dst.String()}
-	if outer.IsValid() {
-		words = append(words, "tun_src="+outer.String())
+	traced := vswitchd.TracedPacket{
+		InPort: port, SourceMAC: src, DestinationMAC: dst, TunnelSource: outer,
+		Source: p.Source, Destination: p.Destination, Protocol: p.Protocol, SourcePort: p.SourcePort, Port: p.Port,
 	}
-	protocol, network := p.Protocol.String(), "nw"
-	if p.Family() == model.IPv6 {
-		protocol, network = protocol+"6", "ipv6"
-		if p.Protocol == model.ICMPv6 {
-			protocol = "icmp6"
-		}
+	if p.Protocol.IsICMP() {
+		traced.Port = model.ICMPMessage(message(p))
 	}
-	words = append([]string{protocol}, words...)
-	words = append(words, fmt.Sprintf("%s_src=%s,%s_dst=%s,nw_ttl=64", network, p.Source, network, p.Destination))
-	kind, code := message(p)
-	switch p.Protocol {
-	case model.ICMP, model.ICMPv6:
-		words = append(words, fmt.Sprintf("%[1]s_type=%[2]d,%[1]s_code=%[3]d", p.Protocol, kind, code))
-	default:
-		words = append(words, fmt.Sprintf("%[1]s_src=%[2]d,%[1]s_dst=%[3]d", p.Protocol, p.SourcePort, p.Port))
-	}
-	return strings.Join(words, ",")
+	return traced.String()
 }
 
 // askSwitch asks ovs-vswitchd for the path of the packet, as the first of a
