@@ -5,6 +5,7 @@ import (
 
 	"github.com/felixlike/felixlike/cni/confdir"
 	"github.com/felixlike/felixlike/felixlike/datastore"
+	"github.com/felixlike/felixlike/internal/ipvs"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/hostnet"
 	"github.com/felixlike/felixlike/ovsfwd/vswitchd"
@@ -12,6 +13,9 @@ import (
 
 // noticeOtherCNI says that new pods get another CNI's network.
 const noticeOtherCNI = "OtherCNI"
+
+// noticeIPVS says that connections to Services bypass policy.
+const noticeIPVS = "IPVS"
 
 // outages has the reasons why this node is not ready although everything is programmed.
 type outages struct {
@@ -34,6 +38,7 @@ func (o outages) now() []datastore.Notice {
 	// No Event for these: their texts change with their duration.
 	add("", o.host.Problem())
 	add("", o.daemon.Problem())
+	add(noticeIPVS, ipvs.Problem())
 	if o.configs != nil {
 		add(noticeOtherCNI, o.configs.Problem())
 	}

@@ -37,7 +37,7 @@ Exit codes: 0 done; 2 something is missing.`,
 			if err != nil {
 				return err
 			}
-			o.Backend, o.Datapath = cfg.Backend, cfg.Datapath
+			o.Backend, o.Datapath, o.OVSRunDir, o.Tunnel = cfg.Backend, cfg.Datapath, cfg.OVSRunDir, cfg.TunnelInUse()
 			o.Try = func(ctx context.Context) error { return backend.Try(ctx, cfg) }
 			return o.Install(cmd.Context(), func(f install.Finding) { fmt.Fprintln(cmd.OutOrStdout(), f) })
 		},

@@ -48,22 +48,30 @@ func (o Options) load(ctx context.Context, report func(Finding)) {
 	report(Finding{Good, "kernel modules", "loaded: " + strings.Join(o.modules(), ", ")})
 }
 
-// check checks the agent's requirements on the node.
+// check checks the agent's requirements on the node. It returns an error if a check that blocks found
+// something missing: the agent could not work at all. All other problems the agent reports too, and an upgrade
+// must not leave a node without an agent because of them.
 func (o Options) check(ctx context.Context, report func(Finding)) error {
+	const blocks = true
 	var missing []string
 	for _, c := range []struct {
-		what  string
-		check func(context.Context) (Level, string)
+		what   string
+		check  func(context.Context) (Level, string)
+		blocks bool
 	}{
-		{"backend " + o.Backend, o.backend},
-		{"datapath " + o.Datapath, o.datapath},
-		{"kernel settings", o.settings},
-		{"neighbour table", o.neighbours},
-		{"network configurations", o.others},
+		{"backend " + o.Backend, o.backend, blocks},
+		{"datapath " + o.Datapath, o.datapath, blocks},
+		{"kernel settings", o.settings, blocks},
+		{"neighbour table", o.neighbours, blocks},
+		{"connection time-outs", o.timeouts, !blocks},
+		{"Service proxy", o.serviceProxy, !blocks},
+		{"other Open vSwitch", o.otherSwitch, !blocks},
+		{"tunnel", o.tunnelPort, !blocks},
+		{"network configurations", o.others, blocks},
 	} {
 		level, detail := c.check(ctx)
 		report(Finding{level, c.what, detail})
-		if level == Missing {
+		if level == Missing && c.blocks {
 			missing = append(missing, c.what+": "+detail)
 		}
 	}

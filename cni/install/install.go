@@ -25,6 +25,12 @@ type Options struct {
 	// InUse is the type of the datapath that a running agent uses, or "". Its requirements
 	// may be met in another container.
 	InUse string
+	// OVSRunDir has the control socket of ovs-vswitchd.
+	OVSRunDir string
+	// Tunnel is the type of the tunnels between nodes, "" if none are used.
+	Tunnel string
+	// OtherSwitch is the socket of the database of a distribution's Open vSwitch, if it is not the usual one.
+	OtherSwitch string
 	// Kernel returns why the kernel has no datapath, or nil. It is underlay.KernelDatapath if
 	// nil; tests replace it.
 	Kernel func() error

@@ -96,7 +96,7 @@ func (l Leftovers) kernelDatapath(ctx context.Context) ([]string, error) {
 	var errs []error
 	for _, link := range links {
 		name := link.Attrs().Name
-		if strings.HasPrefix(name, "genev_sys_") || strings.HasPrefix(name, "vxlan_sys_") || name == "gre_sys" {
+		if ofOpenVSwitch(name) {
 			errs = append(errs, removeLink(name))
 			gone = append(gone, name)
 		}
@@ -122,6 +122,11 @@ func (l Leftovers) taps() ([]string, error) {
 		gone = append(gone, name)
 	}
 	return gone, errors.Join(errs...)
+}
+
+// ofOpenVSwitch reports whether an interface is a tunnel device of the kernel's datapath.
+func ofOpenVSwitch(name string) bool {
+	return strings.HasPrefix(name, "genev_sys_") || strings.HasPrefix(name, "vxlan_sys_") || name == "gre_sys"
 }
 
 func removeLink(name string) error {

@@ -207,6 +207,14 @@ func CheckTraffic(mode, backend string) error {
 	return nil
 }
 
+// TunnelInUse returns the type of the tunnels between nodes, or "" if the traffic mode uses none.
+func (c *Config) TunnelInUse() string {
+	if c.TrafficMode == NoEncap {
+		return ""
+	}
+	return c.Tunnel
+}
+
 // validate returns all errors, each with setting and reason, in a fixed order.
 func (c *Config) validate() error {
 	var all []error

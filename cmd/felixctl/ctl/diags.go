@@ -25,6 +25,7 @@ import (
 	"github.com/felixlike/felixlike/felixlike/version"
 	"github.com/felixlike/felixlike/internal/files"
 	"github.com/felixlike/felixlike/internal/terminal"
+	"github.com/felixlike/felixlike/ovsfwd/vswitchd"
 )
 
 // stdout is the name of the standard output as the archive.
@@ -154,8 +155,23 @@ func (d *diags) agent(ctx context.Context, agent *control.Client) {
 	for i, p := range parts {
 		d.add(fmt.Sprintf("dumps/%02d-%s.txt", i+1, fileName(p.Command)), []byte(p.Text))
 	}
+	if status.Underlay != nil && node.OVSRunDir != "" {
+		d.statistics(ctx, vswitchd.New(node.OVSRunDir, status.Underlay.Datapath))
+	}
 	if logs, err := filepath.Glob(filepath.Join(node.OVSRunDir, "*.log")); err == nil && node.OVSRunDir != "" {
 		d.logs(logs)
+	}
+}
+
+// statistics collects the counters of ovs-vswitchd: upcalls, cached flows, revalidators, events and memory (ovs-vswitchd(8)).
+func (d *diags) statistics(ctx context.Context, daemon *vswitchd.Client) {
+	for _, method := range []string{"upcall/show", "dpif/show", "coverage/show", "memory/show"} {
+		text, err := daemon.Call(ctx, method)
+		if err != nil {
+			d.failed("ovs-appctl "+method, err)
+			continue
+		}
+		d.add("switch/"+fileName(method)+".txt", []byte(text))
 	}
 }
 

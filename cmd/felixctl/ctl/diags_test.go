@@ -7,8 +7,13 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/felixlike/felixlike/ovsfwd/ovsdb"
+	"github.com/felixlike/felixlike/ovsfwd/vswitchd"
+	"github.com/felixlike/felixlike/test/ovstest"
 )
 
 // TestArchive: the archive has the collected parts, failed ones are named, and no
@@ -41,6 +46,28 @@ func TestArchive(t *testing.T) {
 	}
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("mode %v, %v", info.Mode(), err)
+	}
+}
+
+// TestStatisticsOfTheSwitch asks a real ovs-vswitchd for its counters, and one that has ended.
+func TestStatisticsOfTheSwitch(t *testing.T) {
+	b := ovstest.NewBridge(t)
+	d := newDiags()
+	d.statistics(t.Context(), vswitchd.New(b.Daemons.Dir(), ovsdb.DatapathNetdev))
+	if len(d.errors) > 0 {
+		t.Error(d.errors)
+	}
+	for name, part := range map[string]string{
+		"switch/upcall_show.txt": "flows", "switch/dpif_show.txt": "br-int", "switch/coverage_show.txt": "Event coverage", "switch/memory_show.txt": "ports",
+	} {
+		if at := slices.IndexFunc(d.files, func(e entry) bool { return e.name == name }); at < 0 || !strings.Contains(string(d.files[at].data), part) {
+			t.Errorf("%s is missing or lacks %q", name, part)
+		}
+	}
+	d = newDiags()
+	d.statistics(t.Context(), vswitchd.New(t.TempDir(), ovsdb.DatapathNetdev))
+	if len(d.files) > 0 || len(d.errors) == 0 {
+		t.Errorf("no daemon: %d files, %d errors", len(d.files), len(d.errors))
 	}
 }
 
