@@ -22,6 +22,7 @@ const (
 	noteSets   = "Selectors of rules also select Calico's NetworkSets and GlobalNetworkSets: the input must have all of them, or a Deny of their addresses is missing."
 	noteLate   = "Calico asks policies with an order above 1000, or without one, after NetworkPolicies of Kubernetes. Those with a Deny are now asked before: they also deny what a NetworkPolicy allows."
 	noteCopies = "Calico's copies of NetworkPolicies of Kubernetes (knp.default...) are left out: felixlike reads the originals."
+	noteAdmin  = "ClusterNetworkPolicies of the tier Admin are asked behind all tiers of Calico. Calico asks them before its tiers with an order above 1000."
 	noteStaged = "Staged policies of Calico are left out: Calico does not enforce them."
 )
 
@@ -35,6 +36,8 @@ type calicoPolicy struct {
 	global          bool
 	namespace, name string
 	kind            string
+	// tier is nil for the tier default.
+	tier            *calicoTier
 	order           float64
 	subjects        []selection
 	ingress, egress *calicoDirection // nil if the policy is not about the direction
@@ -45,32 +48,60 @@ type calicoDirection struct{ rules []rule }
 
 // calico converts all policies of Calico together, because their order matters.
 func (c *conversion) calico(documents []document) {
-	sets := c.calicoSets(documents)
-	var all []*calicoPolicy
+	sets, tiers := c.calicoSets(documents), c.calicoTiers(documents)
+	byTier := map[*calicoTier][]*calicoPolicy{}
 	for i, d := range documents {
 		if isCalico(d.ref, "NetworkPolicy", "GlobalNetworkPolicy") {
-			if p := c.calicoPolicy(i, d, sets); p != nil {
-				all = append(all, p)
+			if p := c.calicoPolicy(i, d, sets, tiers); p != nil {
+				byTier[p.tier] = append(byTier[p.tier], p)
 			}
 		}
 	}
-	slices.SortStableFunc(all, func(a, b *calicoPolicy) int {
-		return cmp.Or(cmp.Compare(a.order, b.order), cmp.Compare(a.name, b.name), cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.kind, b.kind))
-	})
-	lastIngress := c.lastDeny(all, func(p *calicoPolicy) *calicoDirection { return p.ingress })
-	lastEgress := c.lastDeny(all, func(p *calicoPolicy) *calicoDirection { return p.egress })
+	for _, all := range byTier {
+		slices.SortStableFunc(all, func(a, b *calicoPolicy) int {
+			return cmp.Or(cmp.Compare(a.order, b.order), cmp.Compare(a.name, b.name), cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.kind, b.kind))
+		})
+	}
+	last, behind := c.calicoDefault(byTier[nil])
+	if slices.ContainsFunc(documents, isAdmin) {
+		behind = ordered{true, true}
+		if len(tiers) > 0 {
+			c.note(noteAdmin)
+		}
+	}
+	c.emitTiers(tiers, byTier, behind)
+	for _, out := range last {
+		c.emit(out.at, out.render())
+	}
+}
+
+// ordered says for each direction whether the order of policies matters, so that they become Antrea's.
+type ordered struct{ ingress, egress bool }
+
+// calicoDefault converts the policies of the tier default.
+func (c *conversion) calicoDefault(all []*calicoPolicy) (converts []*converted, of ordered) {
+	lastIngress := c.lastDeny(all, (*calicoPolicy).ofIngress)
+	lastEgress := c.lastDeny(all, (*calicoPolicy).ofEgress)
 	for i, p := range all {
 		if i >= lastPriority {
 			c.row(p.at).refuse("spec.order", "more than %d policies", lastPriority)
 			continue
 		}
-		priority := float64(i + 1)
-		out := &converted{origin: c.row(p.at).Object, namespace: p.namespace, name: "calico-" + p.name, subjects: p.subjects, priority: priority}
-		out.ingress = p.ingress.convert(p.global || i <= lastIngress, priority)
-		out.egress = p.egress.convert(p.global || i <= lastEgress, priority)
-		c.emit(p.at, out.render())
+		out := c.converted(p, float64(i+1))
+		out.ingress = p.ingress.convert(p.global || i <= lastIngress, out.priority)
+		out.egress = p.egress.convert(p.global || i <= lastEgress, out.priority)
+		of.ingress, of.egress = of.ingress || len(out.ingress.parts) > 0, of.egress || len(out.egress.parts) > 0
+		converts = append(converts, out)
 	}
+	return converts, of
 }
+
+func (c *conversion) converted(p *calicoPolicy, priority float64) *converted {
+	return &converted{at: p.at, origin: c.row(p.at).Object, namespace: p.namespace, name: "calico-" + p.name, subjects: p.subjects, priority: priority}
+}
+
+func (p *calicoPolicy) ofIngress() *calicoDirection { return p.ingress }
+func (p *calicoPolicy) ofEgress() *calicoDirection  { return p.egress }
 
 // lastDeny removes the rules that deny and have no rule that allows behind them: the pods of a policy
 // are isolated anyway. It returns the position of the last policy with another rule that denies, or -1.
@@ -123,7 +154,7 @@ func isCalico(r Ref, kinds ...string) bool {
 }
 
 // calicoPolicy decodes a policy. It returns nil if it cannot be converted.
-func (c *conversion) calicoPolicy(at int, d document, sets []calicoSet) *calicoPolicy {
+func (c *conversion) calicoPolicy(at int, d document, sets []calicoSet, tiers []*calicoTier) *calicoPolicy {
 	row := c.row(at)
 	var spec calicoSpec
 	if len(d.spec) == 0 {
@@ -140,7 +171,7 @@ func (c *conversion) calicoPolicy(at int, d document, sets []calicoSet) *calicoP
 	// Under crd.projectcalico.org/v1, names begin with the tier.
 	p := &calicoPolicy{
 		at: at, global: d.ref.Kind == "GlobalNetworkPolicy", namespace: d.ref.Namespace, kind: d.ref.Kind,
-		name: strings.TrimPrefix(d.ref.Name, "default."), order: math.Inf(1),
+		name: strings.TrimPrefix(d.ref.Name, "default."), tier: tierOf(row, spec.Tier, tiers), order: math.Inf(1),
 	}
 	if p.global && p.namespace != "" {
 		row.refuse("metadata.namespace", "not allowed")
@@ -163,7 +194,7 @@ func (c *conversion) calicoPolicy(at int, d document, sets []calicoSet) *calicoP
 		row.refuse("spec.selector", "%v", err)
 		return nil
 	}
-	rules := calicoRules{c: c, row: row, scope: s, sets: sets}
+	rules := calicoRules{c: c, row: row, scope: s, sets: sets, tiered: p.tier != nil}
 	if len(spec.Types) == 0 && groupOf(d.ref.APIVersion) == "crd.projectcalico.org" {
 		// Calico's API server sets types. An object without was written past it, and is for both directions (ExtractPolicyMetadata in
 		// felix/calc/policy_sorter.go).
@@ -189,9 +220,6 @@ func specField(field string) string { return strings.TrimSuffix("spec."+field, "
 
 // refuseCalicoSpec reports the fields of a policy that cannot be converted.
 func (c *conversion) refuseCalicoSpec(row *Object, spec *calicoSpec) {
-	if spec.Tier != "" && spec.Tier != "default" {
-		row.refuse("spec.tier", "tier %q: only the tier default is converted", spec.Tier)
-	}
 	if spec.ServiceAccountSelector != "" {
 		row.refuse("spec.serviceAccountSelector", "felixlike does not select by service account")
 	}

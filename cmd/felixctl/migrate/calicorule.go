@@ -24,6 +24,8 @@ type calicoRules struct {
 	row   *Object
 	scope calicoScope
 	sets  []calicoSet
+	// tiered: the policy is of another tier than default.
+	tiered bool
 	// refused: a rule that denies cannot be converted, so the policy is not.
 	refused bool
 }
@@ -40,13 +42,19 @@ func (r *calicoRules) direction(all []json.RawMessage, name string) *calicoDirec
 			r.row.lose(field, "%v", err)
 		case err == nil:
 			out.rules = append(out.rules, one)
-			if action == "Pass" && !one.empty() {
+			if action == "Pass" && !r.tiered && !one.empty() {
 				r.row.loosen(field, "a Pass is converted to an Allow, because the profiles of namespaces allow everything. A tier behind the tier default is not asked: "+
 					"policies of it, BaselineAdminNetworkPolicies and ClusterNetworkPolicies of the tier Baseline may deny these packets")
 			}
-		case mayDeny(raw):
-			r.row.refuse(field, "%v, and the rule denies", err)
+		case mayDeny(raw, r.tiered):
+			effect := "denies"
+			if action == "Pass" {
+				effect = "keeps its packets from later rules of the tier"
+			}
+			r.row.refuse(field, "%v, and the rule %s", err, effect)
 			r.refused = true
+		case r.tiered:
+			r.row.lose(field, "%v; the rule is left out: later rules and tiers decide on its packets", err)
 		default:
 			r.row.lose(field, "%v; the rule is left out: its packets are denied unless another rule allows them", err)
 		}
@@ -55,13 +63,14 @@ func (r *calicoRules) direction(all []json.RawMessage, name string) *calicoDirec
 	return out
 }
 
-// mayDeny reports whether a rule of Calico does anything but allow.
-func mayDeny(raw json.RawMessage) bool {
+// mayDeny reports whether a rule of Calico does anything but allow. In another tier than default, a
+// Pass keeps packets from later rules of the tier, which may allow what the next tier denies.
+func mayDeny(raw json.RawMessage, tiered bool) bool {
 	var head struct {
 		Action string `json:"action"`
 	}
 	err := json.Unmarshal(raw, &head)
-	return err != nil || head.Action != "Allow" && head.Action != "Pass"
+	return err != nil || head.Action != "Allow" && (head.Action != "Pass" || tiered)
 }
 
 // rule converts a rule, and returns its action in Calico. A rule with the action Log becomes none.
@@ -72,7 +81,11 @@ func (r *calicoRules) rule(raw json.RawMessage, egress bool) (out rule, action s
 	}
 	out = rule{action: antrea.Allow}
 	switch in.Action {
-	case "Allow", "Pass":
+	case "Allow":
+	case "Pass":
+		if r.tiered {
+			out.action = antrea.Pass
+		}
 	case "Deny":
 		out.action = antrea.Drop
 	case "Log":
@@ -81,7 +94,7 @@ func (r *calicoRules) rule(raw json.RawMessage, egress bool) (out rule, action s
 		return rule{}, "", fmt.Errorf("action %q is not known", in.Action)
 	}
 	if field := in.unsupported(egress); field != "" {
-		return rule{}, "", fmt.Errorf("%s has no counterpart", field)
+		return rule{}, in.Action, fmt.Errorf("%s has no counterpart", field)
 	}
 	peer := in.Source
 	if egress {
@@ -89,17 +102,17 @@ func (r *calicoRules) rule(raw json.RawMessage, egress bool) (out rule, action s
 	}
 	if family, is := in.icmpFamily(); is {
 		if out.icmp, err = in.messages(family); err != nil {
-			return rule{}, "", err
+			return rule{}, in.Action, err
 		}
 	} else if out.ports, err = in.ports(); err != nil {
-		return rule{}, "", err
+		return rule{}, in.Action, err
 	}
 	version := in.IPVersion
 	if len(out.icmp) > 0 {
 		version = 0 // the messages are of one version alone
 	}
 	if out.any, out.peers, err = r.peers(&peer, version); err != nil {
-		return rule{}, "", err
+		return rule{}, in.Action, err
 	}
 	return out, in.Action, nil
 }

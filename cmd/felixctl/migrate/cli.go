@@ -136,6 +136,8 @@ func printTable(w io.Writer, r *Result) error {
 			lost = append(lost, l.String())
 		}
 		switch {
+		case len(becomes) == 0 && len(lost) == 0 && isCalico(o.Object, "NetworkPolicy", "GlobalNetworkPolicy"):
+			becomes = []string{"nothing: it only passes packets on"}
 		case len(becomes) == 0 && isCalico(o.Object, "NetworkSet", "GlobalNetworkSet"):
 			becomes = []string{"rules that select it"}
 		case len(becomes) == 0:

@@ -47,7 +47,7 @@ func convert(documents []document, options Options) (*Result, error) {
 	}
 	for i, d := range all {
 		switch {
-		case isCalico(d.ref, "NetworkPolicy", "GlobalNetworkPolicy", "NetworkSet", "GlobalNetworkSet"):
+		case isCalico(d.ref, "NetworkPolicy", "GlobalNetworkPolicy", "NetworkSet", "GlobalNetworkSet", "Tier"):
 		case isCilium(d.ref):
 			c.cilium(i, d)
 		case isTaken(d.ref):
@@ -83,7 +83,7 @@ func concerns(r Ref) bool {
 	}
 	switch groupOf(r.APIVersion) {
 	case "projectcalico.org", "crd.projectcalico.org":
-		return slices.Contains([]string{"NetworkSet", "GlobalNetworkSet", "HostEndpoint", "Profile"}, r.Kind) || r.Kind == "Tier" && r.Name != "default"
+		return slices.Contains([]string{"NetworkSet", "GlobalNetworkSet", "HostEndpoint", "Profile"}, r.Kind) || r.Kind == "Tier" && !slices.Contains(ownTiers, r.Name)
 	case "cilium.io":
 		return r.Kind == "CiliumCIDRGroup"
 	case antrea.GroupName:

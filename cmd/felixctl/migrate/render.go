@@ -35,7 +35,7 @@ func (p *converted) render() []metav1.Object {
 			}
 			spec := suffixes[part.suffix]
 			if spec == nil {
-				spec = &antrea.PolicySpec{Priority: part.priority, AppliedTo: p.appliedTo()}
+				spec = &antrea.PolicySpec{Tier: p.tier, Priority: part.priority, AppliedTo: p.appliedTo()}
 				suffixes[part.suffix], order = spec, append(order, part.suffix)
 			}
 			if egress {

@@ -14,10 +14,14 @@ import (
 
 // converted is a policy in the form that all sources are converted to.
 type converted struct {
+	// at is the row of the original.
+	at     int
 	origin Ref
 	// name is that of the new objects. Without a namespace, the policy is for the whole cluster.
 	namespace, name string
 	subjects        []selection
+	// tier is that of the parts; empty for Antrea's tier application.
+	tier string
 	// priority is that of the policy that isolates in the baseline tier.
 	priority        float64
 	ingress, egress direction
@@ -164,3 +168,6 @@ func namedPort(protocol corev1.Protocol, name string) networkingv1.NetworkPolicy
 	out.Port = &port
 	return out
 }
+
+// matchesAll reports whether the rule matches every packet.
+func (r rule) matchesAll() bool { return r.any && len(r.ports)+len(r.icmp) == 0 }
