@@ -16,8 +16,12 @@ func Commands() []*cobra.Command {
 	return []*cobra.Command{statusCommand(), backendCommand(), previewCommand(), policiesCommand(), dropsCommand(), policyLogCommand(), checkCommand(), diagsCommand(), versionCommand()}
 }
 
+// waitEvery is the pause between two requests of status --wait.
+const waitEvery = 500 * time.Millisecond
+
 func statusCommand() *cobra.Command {
 	var t target
+	var wait time.Duration
 	var filter report.Filter
 	c := &cobra.Command{
 		Use:   "status",
@@ -27,11 +31,13 @@ func statusCommand() *cobra.Command {
 The first line says whether the node is in order. --namespace, --pod and --faults choose
 what follows it; the first line and the exit code are those of the whole node.
 -o wide does not fit the tables to the terminal; -o name prints the names of the pods.
+--wait asks until the node is in order, also while no agent listens yet.
 
 Exit codes: 0 all known objects are in force; 1 they are not (no listing yet, an
 apply failed, a change is pending, or an object is quarantined); 2 the agent did
 not answer.`,
 		Example: `  felixctl status
+  felixctl status --wait 1m
   felixctl status -n shop --faults
   felixctl status -o json
   felixctl status --lab lab/node1`,
@@ -42,8 +48,9 @@ not answer.`,
 					return fmt.Errorf("--pod: %w", err)
 				}
 			}
+			t.timeout += wait
 			return t.call(c.Context(), func(ctx context.Context, agent *control.Client) error {
-				s, err := agent.Status(ctx)
+				s, err := waited(ctx, agent.Status, wait)
 				if err != nil {
 					return err
 				}
@@ -62,8 +69,25 @@ not answer.`,
 	f := c.Flags()
 	f.StringVarP(&filter.Namespace, "namespace", "n", "", "only what concerns this namespace")
 	f.StringVar(&filter.Pod, "pod", "", "only this pod (namespace/name)")
+	f.DurationVar(&wait, "wait", 0, "wait for so long until the node is in order")
 	f.BoolVar(&filter.Faults, "faults", false, "only what is not in order: closed pods, objects set aside, problems")
 	t.NamespaceFlag(c, "namespace")
 	t.PodFlag(c, "pod")
 	return c
+}
+
+// waited asks until the node is in order, or for as long as wait, and returns the last answer.
+func waited(ctx context.Context, ask func(context.Context) (control.Status, error), wait time.Duration) (control.Status, error) {
+	for end := time.Now().Add(wait); ; {
+		s, err := ask(ctx)
+		left := time.Until(end)
+		if err == nil && report.InOrder(s) || left <= 0 {
+			return s, err
+		}
+		select {
+		case <-ctx.Done():
+			return s, ctx.Err()
+		case <-time.After(min(left, waitEvery)):
+		}
+	}
 }
