@@ -135,6 +135,9 @@ func (s *saved) rule(table *savedTable, line string) {
 		}
 		return
 	}
+	if chain == "INPUT" && isInputRule(text) {
+		return // ours, in a chain without a way to our chains
+	}
 	s.others++
 	if table == nil {
 		return
