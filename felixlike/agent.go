@@ -190,6 +190,8 @@ func (a *agent) driver(ctx context.Context) (*Driver, *bridge) {
 	mode := a.backendConfig.TrafficMode
 	hops := hostnet.NewHops(model.GatewayPort)
 	senders, distrusted := backend.Senders(a.backendConfig, hops)
+	tunnelPort, ends := backend.TunnelPort(a.backendConfig)
+	firewalls, dropping := backend.Firewalls(a.backendConfig, ends)
 	dropped := newDroppedPackets()
 	daemon := vswitchd.New(cfg.OVSRunDir, a.backendConfig.Switch.DatapathType())
 	timing := DefaultTiming()
@@ -231,7 +233,7 @@ func (a *agent) driver(ctx context.Context) (*Driver, *bridge) {
 		HealthAddress: a.server.Status, Settings: a.settings,
 		Offload:  a.offload,
 		Underlay: a.network.status, NodeProblems: func() []model.Problem {
-			return slices.Concat(br.restore.problem(cfg.NodeName), routes.Problems(), distrusted())
+			return slices.Concat(br.restore.problem(cfg.NodeName), routes.Problems(), distrusted(), dropping())
 		},
 		Outages: outages{cfg.NodeName, host, a.daemon, a.configs}.now, LostInterfaces: a.lost.attachments,
 		Trace: func(ctx context.Context, p vswitchd.TracedPacket) (vswitchd.Traced, error) {
@@ -250,7 +252,7 @@ func (a *agent) driver(ctx context.Context) (*Driver, *bridge) {
 			forwarding,
 			tunnel,
 		},
-		Stages: a.stages(a.startupHandover(migration), back, conntrack, br, host, senders),
+		Stages: a.stages(a.startupHandover(migration), back, conntrack, br, host, senders, tunnelPort, firewalls),
 		Lost:   br.lost, Answers: a.daemon.Answers(), Log: log, PolicyLog: os.Stdout, Timing: timing,
 	})
 	migration.carried = d.existing.carried
@@ -287,12 +289,12 @@ func (a *agent) settings() control.Settings {
 	at := a.backendConfig.Switch
 	return control.Settings{
 		OVSRunDir: at.RunDir, Bridge: at.Bridge, Userspace: at.Node.Userspace,
-		Masquerade: a.backendConfig.Masquerade, TrafficMode: a.backendConfig.TrafficMode, ServiceCIDRs: at.Node.ServiceCIDRs, Offload: at.Node.Offload,
+		Masquerade: a.backendConfig.Masquerade, TrafficMode: a.backendConfig.TrafficMode, TunnelPort: a.backendConfig.TunnelPort, ServiceCIDRs: at.Node.ServiceCIDRs, Offload: at.Node.Offload,
 	}
 }
 
 // stages returns all stages in their order.
-func (a *agent) stages(startup *startupHandover, back *ovsRestart, conntrack *hostnet.Conntrack, br *bridge, host *hostnet.Reconciler, senders backend.Stage) []backend.Stage {
+func (a *agent) stages(startup *startupHandover, back *ovsRestart, conntrack *hostnet.Conntrack, br *bridge, host *hostnet.Reconciler, senders, tunnelPort, firewalls backend.Stage) []backend.Stage {
 	all := []backend.Stage{
 		startup.before(),
 		// No stage needs an object that a later stage makes: this stage makes the bridge.
@@ -301,6 +303,8 @@ func (a *agent) stages(startup *startupHandover, back *ovsRestart, conntrack *ho
 		{Name: "conntrack", Required: true, Timeout: 30 * time.Second, Apply: writes(conntrack.Apply)},
 		// Before the routes: answers to packets that leave by them are dropped until the senders are known.
 		senders,
+		// Before the flows by which a new peer is believed.
+		tunnelPort, firewalls,
 		hostStage(host),
 		startup.between(),
 		back.before(),

@@ -42,6 +42,10 @@ const (
 	// ChainSenders is in a table of its own (Senders).
 	ChainSenders = "senders"
 
+	// ChainTunnel and ChainTunnelPassed are in a table of their own (Tunnel).
+	ChainTunnel       = "tunnel"
+	ChainTunnelPassed = "tunnel-passed"
+
 	ChainGuardForward    = "guard-forward"
 	ChainGuardPrerouting = "guard-prerouting"
 	ChainGuardInput      = "guard-input"
@@ -110,6 +114,9 @@ func PodNetworksSet(f model.Family) string { return "pod-networks-" + f.String()
 
 // PeersSet returns the name of the set of the pod prefixes and addresses of all peer nodes in one family.
 func PeersSet(f model.Family) string { return "peers-" + f.String() }
+
+// NodesSet returns the name of the set of the addresses of all nodes in one family.
+func NodesSet(f model.Family) string { return "nodes-" + f.String() }
 
 // HairpinSet returns the name of the set of this node's pods in one family. Rules use
 // it to recognise packets of a pod to itself.

@@ -43,7 +43,7 @@ Exit codes: 0 nothing is left; 2 something is, or felixlike still runs.`,
 			l.RemoveBackends = func(ctx context.Context) ([]string, error) {
 				at := backend.Switch{RunDir: filepath.Join(l.Root, cfg.OVSRunDir), Bridge: cfg.Bridge}
 				gone, err := backend.Remove(ctx, backend.Config{Switch: at})
-				return gone, errors.Join(err, backend.RemoveSenders(ctx))
+				return gone, errors.Join(err, backend.RemoveBeside(ctx, 0))
 			}
 			return l.Remove(cmd.Context(), func(f install.Finding) { fmt.Fprintln(cmd.OutOrStdout(), f) })
 		},

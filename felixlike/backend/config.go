@@ -21,6 +21,8 @@ type Config struct {
 	Masquerade bool
 	// TrafficMode is the way of packets between nodes.
 	TrafficMode model.TrafficMode
+	// TunnelPort is the UDP port of the tunnel; zero if it has none.
+	TunnelPort uint16
 	// NetNS is the descriptor of the network namespace to program; the
 	// caller's if zero.
 	NetNS int
@@ -41,7 +43,7 @@ func ConfigOf(cfg *config.Effective, datapath string) (Config, error) {
 		return Config{}, err
 	}
 	return Config{
-		Name: cfg.Backend, TrafficMode: mode, Variant: variant, Node: cfg.NodeName, Masquerade: cfg.Masquerade,
+		Name: cfg.Backend, TrafficMode: mode, TunnelPort: model.TunnelPortOf(cfg.Tunnel), Variant: variant, Node: cfg.NodeName, Masquerade: cfg.Masquerade,
 		Switch: Switch{RunDir: cfg.OVSRunDir, Bridge: cfg.Bridge, Node: pipeline.Node{
 			GatewayPort: ovsdb.GatewayOFPort, TunnelPort: ovsdb.TunnelOFPort, GatewayMAC: ovsdb.GatewayMAC(cfg.NodeName),
 			Userspace: datapath == ovsdb.DatapathNetdev, ServiceCIDRs: cfg.ServiceCIDRs, Offload: cfg.Offload == config.OffloadAuto && datapath == ovsdb.DatapathSystem,

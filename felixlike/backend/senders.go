@@ -2,7 +2,6 @@ package backend
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/felixlike/felixlike/ipsets"
@@ -21,13 +20,7 @@ const SendersStage = "senders"
 func Senders(c Config, hops managers.Hops) (Stage, func() []model.Problem) {
 	table := nftables.New(nftables.Options{Table: nftables.SendersTable, NetNS: c.NetNS})
 	if c.TrafficMode == model.Encap {
-		return Stage{Name: SendersStage, Once: true, Aside: true, Timeout: 10 * time.Second, Apply: func(ctx context.Context) (Applied, error) {
-			s, err := table.Snapshot(ctx)
-			if err != nil || !s.Exists {
-				return Applied{}, nil // without nf_tables there is no table
-			}
-			return Applied{Writes: 1}, errors.Join(table.Remove(ctx), table.Close())
-		}}, func() []model.Problem { return nil }
+		return Stage{Name: SendersStage, Once: true, Aside: true, Timeout: 10 * time.Second, Apply: removal(table)}, func() []model.Problem { return nil }
 	}
 	m := SenderManager(c, table, table, hops)
 	return Stage{
@@ -48,10 +41,4 @@ func Senders(c Config, hops managers.Hops) (Stage, func() []model.Problem) {
 func SenderManager(c Config, chains managers.Chains, sets ipsets.Sets, hops managers.Hops) *managers.SenderManager {
 	r := rules.NewRenderer(model.GatewayPort, rules.NFTablesNameLength).Routed(true)
 	return managers.NewSenderManager(c.Node, c.TrafficMode, r, chains, sets, hops)
-}
-
-// RemoveSenders removes the table of Senders.
-func RemoveSenders(ctx context.Context) error {
-	table := nftables.New(nftables.Options{Table: nftables.SendersTable})
-	return errors.Join(table.Remove(ctx), table.Close())
 }

@@ -28,42 +28,28 @@ func TestSendersOverRestart(t *testing.T) {
 	}
 	n2 := netip.MustParseAddr("192.168.50.2")
 	hops := model.HopsUpdate{Hops: []model.Hop{{Address: n2, Interface: "eth0", Neighbour: n2, MAC: model.MAC{2, 0, 0, 0, 0, 2}}}}
-	run := func(s Stage, updates ...model.Update) Applied {
-		t.Helper()
-		for _, m := range s.Managers {
-			for _, u := range updates {
-				m.OnUpdate(u)
-			}
-			m.CompleteDeferredWork()
-		}
-		did, err := s.Run(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		return did
-	}
 	stage := func(c Config) Stage {
 		s, _ := Senders(c, noHops{})
 		return s
 	}
 	list := func() string { return ns.Run(t, "nft", "-s", "list", "ruleset") }
 	c := Config{Node: "n1", TrafficMode: model.Hybrid, NetNS: ns.FD}
-	run(stage(c), append(nodes, hops)...)
+	run(t, stage(c), append(nodes, hops)...)
 	programmed := list()
 	if !strings.Contains(programmed, "02:00:00:00:00:02 . 10.10.1.0/24") {
 		t.Fatalf("programmed:\n%s", programmed)
 	}
 	restarted := stage(c)
-	if did := run(restarted, nodes...); did.Writes != 0 || list() != programmed {
+	if did := run(t, restarted, nodes...); did.Writes != 0 || list() != programmed {
 		t.Errorf("before the senders are known: %d writes\n%s", did.Writes, list())
 	}
-	if did := run(restarted, hops); did.Writes != 0 || list() != programmed {
+	if did := run(t, restarted, hops); did.Writes != 0 || list() != programmed {
 		t.Errorf("a restart: %d writes\n%s", did.Writes, list())
 	}
-	if c.TrafficMode = model.Encap; run(stage(c)).Writes != 1 || list() != "" {
+	if c.TrafficMode = model.Encap; run(t, stage(c)).Writes != 1 || list() != "" {
 		t.Errorf("left in mode encap:\n%s", list())
 	}
-	if did := run(stage(c)); did.Writes != 0 {
+	if did := run(t, stage(c)); did.Writes != 0 {
 		t.Errorf("%d writes without a table", did.Writes)
 	}
 }

@@ -54,8 +54,10 @@ type Settings struct {
 	Userspace  bool   `json:"userspaceDatapath"`
 	Masquerade bool   `json:"masquerade"`
 	// TrafficMode is the way of packets between nodes.
-	TrafficMode  model.TrafficMode `json:"trafficMode"`
-	ServiceCIDRs []netip.Prefix    `json:"serviceCIDRs,omitempty"`
+	TrafficMode model.TrafficMode `json:"trafficMode"`
+	// TunnelPort is the UDP port of the tunnel; zero if it has none.
+	TunnelPort   uint16         `json:"tunnelPort,omitempty"`
+	ServiceCIDRs []netip.Prefix `json:"serviceCIDRs,omitempty"`
 	// Offload reports that a netfilter backend's bridge switches established connections.
 	Offload bool `json:"offload,omitempty"`
 }

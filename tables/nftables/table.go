@@ -27,6 +27,9 @@ const HostTable = DefaultTable + "-openflow"
 // believed (rules.Senders).
 const SendersTable = DefaultTable + "-senders"
 
+// TunnelTable is the name of the table that closes the tunnel port to strangers (rules.Tunnel).
+const TunnelTable = DefaultTable + "-tunnel"
+
 // Options configure a Table. The zero value is usable.
 type Options struct {
 	// Table is the name of the private table; DefaultTable if empty.

@@ -51,6 +51,8 @@ func TestBackendCommands(t *testing.T) {
 	says("--yes", 2, "backend", "cleanup")
 	says("an agent runs", 2, "backend", "cleanup", "--yes")
 	expect(t, l, false, "x/b", "x/a", model.TCP, 80)
+	shell(t, n, "iptables-nft -A INPUT -s 192.0.2.1 -j DROP")
+	eventually(t, "the rule in INPUT", func() bool { return firstInput(t, n, "iptables-nft") })
 
 	// The leftovers of a crash and of an older version, of all backends at once, and objects
 	// of another program.
@@ -71,6 +73,9 @@ func TestBackendCommands(t *testing.T) {
 		iptables-legacy -A flx-v0-old -t mangle -m set --match-set flx-old-4 src -j DROP`)
 	says("nftables: nothing is left\niptables-legacy: nothing is left\niptables-nft: nothing is left\nopenflow: nothing is left\n", 0, "backend", "cleanup", "--yes", "--ovs-run-dir", n.OVSDir(), "--bridge", lab.Bridge)
 	nothingLeft(t, n, "")
+	if beside := shell(t, n, "nft list tables | grep felixlike-tunnel; iptables-nft -S INPUT"); beside != "-P INPUT ACCEPT\n-A INPUT -s 192.0.2.1/32 -j DROP\n" {
+		t.Errorf("what was kept beside the backends: %q", beside)
+	}
 	if sets := shell(t, n, "ipset list -n"); sets != "theirs\n" {
 		t.Errorf("ipsets: %q", sets)
 	}

@@ -167,8 +167,9 @@ func cleanupCommand() *cobra.Command {
 		Use:   "cleanup",
 		Short: "Remove the leftovers of all backends of felixlike on this node",
 		Long: `Remove the leftovers of all backends of felixlike on this node: its nftables table,
-its iptables chains of both variants, its ipsets, all known by their names, and
-its policy flows in the bridge, known by their cookies.
+its iptables chains of both variants, its ipsets, all known by their names, its
+policy flows in the bridge, known by their cookies, and the tables and the rule in
+INPUT that it keeps beside every backend.
 
 After it no NetworkPolicy is enforced here. It is refused while an agent runs,
 which would only put everything back.`,
@@ -186,6 +187,7 @@ which would only put everything back.`,
 				return fmt.Errorf("an agent runs (%s): stop it first, it would put everything back", t.Socket())
 			}
 			removed, err := backend.Remove(c.Context(), backend.Config{Switch: at})
+			err = errors.Join(err, backend.RemoveBeside(c.Context(), 0))
 			for _, name := range removed {
 				fmt.Fprintf(c.OutOrStdout(), "%s: nothing is left\n", name)
 			}

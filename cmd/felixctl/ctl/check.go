@@ -17,6 +17,9 @@ import (
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/felixlike/report"
 	"github.com/felixlike/felixlike/internal/terminal"
+	"github.com/felixlike/felixlike/managers"
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/ovsfwd/ovsdb"
 )
 
 func checkCommand() *cobra.Command {
@@ -106,7 +109,37 @@ func lookAround(ctx context.Context, cfg *config.Effective, agent *control.Clien
 	o := install.Options{Backend: cfg.Backend, Datapath: cfg.Datapath, InUse: inUse, OVSRunDir: cfg.OVSRunDir, Tunnel: cfg.TunnelInUse(), ConfDir: confDir, Conflist: conflist}
 	o.Try = func(ctx context.Context) error { return backend.Try(ctx, cfg) }
 	o.Inspect(ctx, add)
+	if inUse != ovsdb.DatapathNetdev {
+		all = append(all, firewalls(ctx, agent, model.TunnelPortOf(cfg.Tunnel))...)
+	}
 	return append(all, writers(ctx)...)
+}
+
+// firewalls names the chains of other programs that drop the tunnel's packets of nodes.
+func firewalls(ctx context.Context, agent *control.Client, port uint16) []install.Finding {
+	const what = "tunnel port"
+	if port == 0 {
+		return nil // the tunnel has none
+	}
+	var ends managers.Ends
+	if m, err := agent.Model(ctx); err == nil {
+		ends = managers.EndsOf(m.Node, m.Nodes)
+	}
+	chains, packet, err := backend.DroppingTunnel(0, port, ends)
+	if err != nil {
+		return []install.Finding{{Level: install.Noted, What: what, Detail: fmt.Sprintf("whether other programs drop packets to it is unknown: %v", err)}}
+	}
+	var all []install.Finding
+	for _, c := range chains {
+		all = append(all, install.Finding{
+			Level: install.Missing, What: what,
+			Detail: fmt.Sprintf("%s drops packets of other nodes to UDP port %d; add a rule: %s", c, port, c.Accepting(packet)),
+		})
+	}
+	if len(all) == 0 {
+		all = append(all, install.Finding{Level: install.Good, What: what, Detail: fmt.Sprintf("no known chain of nftables drops packets of other nodes to UDP port %d", port)})
+	}
+	return all
 }
 
 // addWarnings tells of pods that the backend in force may close because of its bounds.

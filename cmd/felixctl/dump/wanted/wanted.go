@@ -26,7 +26,7 @@ func Of(m *control.Model, name string) (*dump.State, error) {
 		name = m.Backend
 	}
 	c := backend.Config{
-		Name: name, Node: m.Node, Masquerade: m.Settings.Masquerade, TrafficMode: m.Settings.TrafficMode,
+		Name: name, Node: m.Node, Masquerade: m.Settings.Masquerade, TrafficMode: m.Settings.TrafficMode, TunnelPort: m.Settings.TunnelPort,
 		Switch: backend.Switch{Node: pipeline.Node{
 			GatewayPort: ovsdb.GatewayOFPort, TunnelPort: ovsdb.TunnelOFPort, GatewayMAC: ovsdb.GatewayMAC(m.Node),
 			Userspace: m.Settings.Userspace, ServiceCIDRs: m.Settings.ServiceCIDRs, Offload: m.Settings.Offload,
@@ -59,6 +59,11 @@ func Of(m *control.Model, name string) (*dump.State, error) {
 		noted := newNoted()
 		run([]managers.Manager{backend.SenderManager(c, noted, noted, knownHops{})}, updates)
 		s.Tables = append(s.Tables, noted.table(nftables.SendersTable))
+	}
+	if c.TunnelPort != 0 {
+		noted := newNoted()
+		run([]managers.Manager{backend.TunnelPortManager(c, noted, noted)}, updates)
+		s.Tables = append(s.Tables, noted.table(nftables.TunnelTable))
 	}
 	forwarding := newNotedFlows(pipeline.Owner)
 	run(backend.ForwardingManagers(c, forwarding), updates)

@@ -1,0 +1,67 @@
+package backend
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/felixlike/felixlike/ipsets"
+	"github.com/felixlike/felixlike/managers"
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/rules"
+	"github.com/felixlike/felixlike/tables/iptables"
+	"github.com/felixlike/felixlike/tables/nftables"
+)
+
+// TunnelPortStage is the stage of the table that closes the tunnel port to strangers.
+const TunnelPortStage = "tunnel port"
+
+// TunnelPort returns the stage of that table, which is the same beside every backend, and a function that returns
+// the addresses of a tunnel. For a tunnel without a UDP port it removes a table of an earlier tunnel. It does not
+// hold back other stages: without the table, the tunnel guard in the bridge still drops packets of strangers.
+func TunnelPort(c Config) (Stage, func() managers.Ends) {
+	table := nftables.New(nftables.Options{Table: nftables.TunnelTable, NetNS: c.NetNS})
+	if c.TunnelPort == 0 {
+		return Stage{Name: TunnelPortStage, Once: true, Aside: true, Timeout: 10 * time.Second, Apply: removal(table)}, func() managers.Ends { return managers.Ends{} }
+	}
+	m := TunnelPortManager(c, table, table)
+	return Stage{
+		Name: TunnelPortStage, Aside: true, Timeout: 30 * time.Second,
+		Managers:   []managers.Manager{m},
+		Invalidate: table.Invalidate, Watch: table.Watch,
+		Apply: func(ctx context.Context) (Applied, error) {
+			if !m.Known() {
+				return Applied{}, nil
+			}
+			did, err := table.Apply(ctx)
+			return applied(did), err
+		},
+	}, m.Ends
+}
+
+// removal returns an Apply that removes a table, if it is there.
+func removal(table *nftables.Table) func(context.Context) (Applied, error) {
+	return func(ctx context.Context) (Applied, error) {
+		s, err := table.Snapshot(ctx)
+		if err != nil || !s.Exists {
+			return Applied{}, nil // without nf_tables there is no table
+		}
+		return Applied{Writes: 1}, errors.Join(table.Remove(ctx), table.Close())
+	}
+}
+
+// TunnelPortManager returns the manager of that table, which renders into chains and sets.
+func TunnelPortManager(c Config, chains managers.Chains, sets ipsets.Sets) *managers.TunnelPortManager {
+	return managers.NewTunnelPortManager(c.Node, c.TunnelPort, rules.NewRenderer(model.GatewayPort, rules.NFTablesNameLength), chains, sets)
+}
+
+// RemoveBeside removes what is kept beside every backend: the rule of Firewalls, and the tables of Senders and
+// TunnelPort.
+func RemoveBeside(ctx context.Context, netns int) error {
+	errs := []error{iptables.RemoveInputRule(ctx, netns)}
+	for _, name := range []string{nftables.SendersTable, nftables.TunnelTable} {
+		table := nftables.New(nftables.Options{Table: name, NetNS: netns})
+		errs = append(errs, table.Remove(ctx), table.Close())
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,107 @@
+package managers
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+	"sync/atomic"
+
+	"github.com/felixlike/felixlike/ipsets"
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/rules"
+)
+
+// TunnelPortManager keeps the table that closes the tunnel port to strangers (rules.Tunnel), for every backend. Its
+// sets have all addresses of all nodes.
+type TunnelPortManager struct {
+	node     string
+	nodes    map[string]*model.Node
+	ends     atomic.Pointer[Ends]
+	networks podNetworks
+	programs func()
+	// known is set after the first node. Before, the table stays as an earlier agent left it.
+	known bool
+}
+
+// Ends are the IPv4 addresses of both ends of a tunnel.
+type Ends struct{ Peer, Own netip.Addr }
+
+// EndsOf returns those of the tunnel from the first peer by name to the node of that name.
+func EndsOf(node string, all []*model.Node) (e Ends) {
+	first := ""
+	for _, n := range all {
+		switch a := n.Address(model.IPv4); {
+		case n.Name == node:
+			e.Own = a
+		case a.IsValid() && (first == "" || n.Name < first):
+			first, e.Peer = n.Name, a
+		}
+	}
+	return e
+}
+
+// Ends returns those of the tunnel to the first peer by name, as far as they are known. It may be called from any
+// goroutine.
+func (m *TunnelPortManager) Ends() Ends {
+	if e := m.ends.Load(); e != nil {
+		return *e
+	}
+	return Ends{}
+}
+
+// NewTunnelPortManager returns a manager for the tunnel's UDP port, on the node of that name.
+func NewTunnelPortManager(node string, port uint16, renderer *rules.Renderer, chains Chains, sets ipsets.Sets) *TunnelPortManager {
+	return &TunnelPortManager{
+		node: node, nodes: map[string]*model.Node{}, networks: newNodeAddresses(sets),
+		programs: func() {
+			for _, c := range renderer.Node().Tunnel(port) {
+				chains.UpdateChain(c)
+			}
+		},
+	}
+}
+
+// newNodeAddresses returns the sets of all addresses of nodes.
+func newNodeAddresses(sets ipsets.Sets) podNetworks {
+	for _, f := range model.Families() {
+		sets.CreateSet(rules.NodesOf(f))
+	}
+	return podNetworks{
+		sets: sets, set: rules.NodesSet, members: map[string][]model.Member{}, holders: map[model.Member]int{},
+		prefixes: func(n *model.Node) []netip.Prefix {
+			var all []netip.Prefix
+			for _, a := range n.Addresses {
+				if p := model.AddressMember(a.Unmap()).Prefix; !slices.Contains(all, p) {
+					all = append(all, p)
+				}
+			}
+			return all
+		},
+	}
+}
+
+// Known reports whether the manager has seen a node. It is called where CompleteDeferredWork is.
+func (m *TunnelPortManager) Known() bool { return m.known }
+
+// OnUpdate takes updates of nodes.
+func (m *TunnelPortManager) OnUpdate(u model.Update) {
+	switch u := u.(type) {
+	case model.NodeUpdate:
+		m.networks.update(u.Node.Name, u.Node)
+		m.nodes[u.Node.Name] = u.Node
+		m.known = true
+	case model.NodeRemove:
+		m.networks.update(u.Name, nil)
+		delete(m.nodes, u.Name)
+	}
+}
+
+// CompleteDeferredWork brings the chains up to date. The sets already are.
+func (m *TunnelPortManager) CompleteDeferredWork() {
+	ends := EndsOf(m.node, slices.Collect(maps.Values(m.nodes)))
+	m.ends.Store(&ends)
+	if m.programs != nil && m.known {
+		m.programs()
+		m.programs = nil
+	}
+}
