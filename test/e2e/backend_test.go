@@ -60,6 +60,7 @@ func TestBackendCommands(t *testing.T) {
 		t.Fatal(err)
 	}
 	says("is it running on this node", 2, "backend", "get")
+	checksFirewall(t, n)
 	shell(t, n, `nft add table inet felixlike
 		nft add chain inet felixlike old-forward '{ type filter hook forward priority 0; policy accept; }'
 		nft add table inet theirs
@@ -94,4 +95,22 @@ func TestBackendCommands(t *testing.T) {
 	nothingLeft(t, n, config.NFTables)
 	expect(t, l, false, "x/b", "x/a", model.TCP, 80)
 	expect(t, l, true, "x/c", "x/a", model.TCP, 80)
+}
+
+// checksFirewall has felixctl check name a chain of nf_tables that drops the tunnel's packets, and adds the rule that it names.
+func checksFirewall(t *testing.T, n *lab.Node) {
+	t.Helper()
+	shell(t, n, "nft add table inet wall; nft add chain inet wall in '{ type filter hook input priority 0; policy drop; }'")
+	out, _ := onNode(t, n, "check", "--socket", n.ControlSocket())
+	const named = "chain in of table inet wall drops packets of other nodes to UDP port 6081; add a rule: "
+	_, command, found := strings.Cut(out, named)
+	if !found {
+		t.Fatalf("felixctl check does not say %q:\n%s", named, out)
+	}
+	command, _, _ = strings.Cut(command, "\n")
+	shell(t, n, command)
+	if out, _ := onNode(t, n, "check", "--socket", n.ControlSocket()); strings.Contains(out, "inet wall drops") {
+		t.Errorf("after %s:\n%s", command, out)
+	}
+	shell(t, n, "nft delete table inet wall")
 }
