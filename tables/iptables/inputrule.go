@@ -221,7 +221,8 @@ func (in *input) script(text string) string {
 	return b.String()
 }
 
-// WatchNFT calls changed when the nft variant's table filter has changed, and when it begins to watch, until ctx ends.
+// WatchNFT calls changed when INPUT of the nft variant has changed, and when it begins to watch, until ctx ends. It
+// misses changes of the chains that INPUT leads to.
 func (r *InputRule) WatchNFT(ctx context.Context, changed func()) error {
 	l, err := nfnetlink.Listen(r.netns, unix.NFNLGRP_NFTABLES)
 	if err != nil {
@@ -237,7 +238,7 @@ func (r *InputRule) WatchNFT(ctx context.Context, changed func()) error {
 		}
 		noticed := false
 		for n := range all {
-			noticed = noticed || concernsFilter(n)
+			noticed = noticed || concernsInput(n)
 		}
 		if noticed {
 			r.notice(changed)
@@ -250,9 +251,9 @@ func (r *InputRule) notice(changed func()) {
 	changed()
 }
 
-// concernsFilter reports whether a notification is about a rule or a chain of the table filter that is not ours, or
-// about the table.
-func concernsFilter(n nfnetlink.Notification) bool {
+// concernsInput reports whether a notification is about INPUT or a rule of it, or about the table filter. Proxies
+// write the other chains of the table all the time.
+func concernsInput(n nfnetlink.Notification) bool {
 	if n.Family != unix.NFPROTO_IPV4 {
 		return false
 	}
@@ -268,16 +269,16 @@ func concernsFilter(n nfnetlink.Notification) bool {
 	}
 	// The table is the first attribute of every kind of object.
 	const tableAttribute = 1
-	filter, ours := false, false
+	filter, input := false, at == 0
 	for kind, v := range nfnetlink.Attributes(n.Attributes) {
 		switch kind {
 		case tableAttribute:
 			filter = nfnetlink.Text(v) == tableFilter.String()
 		case at:
-			ours = strings.HasPrefix(nfnetlink.Text(v), Prefix)
+			input = nfnetlink.Text(v) == "INPUT"
 		}
 	}
-	return filter && !ours
+	return filter && input
 }
 
 // inputLook is the time between two looks at the legacy variant, which has no notifications.

@@ -127,6 +127,13 @@ func TestInputRuleIsWatched(t *testing.T) {
 		if wrote, err := rule.Apply(t.Context()); err != nil || wrote != 0 {
 			t.Fatalf("%d writes, %v", wrote, err)
 		}
+		if v == NFT {
+			h.Run(t, tool, "-N", "KUBE-THEIRS")
+			h.Run(t, tool, "-A", "KUBE-THEIRS", "-j", "RETURN")
+			if len(calls) > 0 {
+				t.Error("a change of another chain is noticed")
+			}
+		}
 		h.Run(t, tool, "-D", "INPUT", "1")
 		wait("the rule is deleted")
 		if wrote, err := rule.Apply(t.Context()); err != nil || wrote != 1 {
