@@ -35,7 +35,7 @@ func (o *options) demoCommand() *cobra.Command {
 		Short: "Watch NetworkPolicy being enforced on real packets",
 		Example: `  felixctl lab demo
   felixctl lab demo --backend iptables`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(c *cobra.Command, _ []string) (err error) {
 			family, err := o.parseProbe()
 			if err != nil {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -39,17 +40,35 @@ usage, or something could not be done.`,
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
 	f := c.PersistentFlags()
-	f.StringVar(&o.config.Name, "name", "lab", "name of the lab")
+	f.StringVar(&o.config.Name, nameFlag, "lab", "name of the lab; --lab is the same")
 	f.StringVar(&o.config.Root, "root", labs.DefaultRoot, "folder of the labs' records, logs and sockets")
 	// The flag is there: it was just made.
-	_ = c.RegisterFlagCompletionFunc("name", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+	_ = c.RegisterFlagCompletionFunc(nameFlag, func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		names, _ := labs.Names(o.config.Root)
 		return names, cobra.ShellCompDirectiveNoFileComp
 	})
 	c.AddCommand(o.upCommand(), o.superviseCommand(), o.applyCommand(), o.probeCommand(), o.matrixCommand(),
 		o.verifyCommand(), o.listCommand(), o.statusCommand(), o.rulesCommand(), o.execCommand(), o.logsCommand(),
 		o.restartCommand(), o.downCommand(), o.demoCommand())
+	// Other commands of felixctl name a lab by --lab.
+	c.SetGlobalNormalizationFunc(func(_ *pflag.FlagSet, name string) pflag.NormalizedName {
+		if name == "lab" {
+			name = nameFlag
+		}
+		return pflag.NormalizedName(name)
+	})
 	return c
+}
+
+// nameFlag is the flag with the name of the lab.
+const nameFlag = "name"
+
+// noArgs refuses arguments of a command that takes none. A name of a lab is the usual one.
+func noArgs(c *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%s takes no argument, and %q is one: a lab is named by --%s %s", c.CommandPath(), args[0], nameFlag, args[0])
 }
 
 func (o *options) upCommand() *cobra.Command {
@@ -60,7 +79,7 @@ func (o *options) upCommand() *cobra.Command {
 		Short: "Make a lab and leave it running",
 		Example: `  felixctl lab up --nodes 2
   felixctl lab up --backend iptables -f cluster.yaml`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if nodes < 1 {
 				return fmt.Errorf("--nodes %d: must be at least 1", nodes)
@@ -110,7 +129,7 @@ func (o *options) superviseCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:    "supervise",
 		Hidden: true,
-		Args:   cobra.NoArgs,
+		Args:   noArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			ctx, cancel := signal.NotifyContext(c.Context(), unix.SIGTERM, unix.SIGINT)
 			defer cancel()
@@ -136,7 +155,7 @@ Exit codes: 0 all objects are programmed as written; 1 the agents report problem
 have set objects aside, which closes pods: they are printed; 2 the command failed.`,
 		Example: `  felixctl lab apply -f policies/
   kubectl get networkpolicies -A -o yaml | felixctl lab apply -f -`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			state, ignored, err := lab.Load(c.Context(), files...)
 			if err != nil {

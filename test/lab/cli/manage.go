@@ -55,7 +55,7 @@ func (o *options) listCommand() *cobra.Command {
 		Use:     "list",
 		Short:   "Show all labs, with the remains of crashed ones",
 		Example: "  felixctl lab list",
-		Args:    cobra.NoArgs,
+		Args:    noArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			names, err := lab.List(o.config.Root)
 			if err != nil {
@@ -263,7 +263,7 @@ func (o *options) downCommand() *cobra.Command {
 		Short: "Remove a lab, also after a crash",
 		Example: `  felixctl lab down
   felixctl lab down --all`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			names := []string{o.config.Name}
 			if all {

@@ -17,7 +17,7 @@ func (o *options) matrixCommand() *cobra.Command {
 		Short: "Probe all pods against all and compare with the policies' verdicts",
 		Example: `  felixctl lab matrix
   felixctl lab matrix --port 80/tcp --port 53/udp`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			family, err := o.parseProbe()
 			if err != nil {

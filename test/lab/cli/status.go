@@ -28,7 +28,7 @@ Exit codes: 0 all agents answer, are in sync and have no problem; 1 some do not 
 have one; 2 the command failed.`,
 		Example: `  felixctl lab status
   felixctl lab status --name other -o name`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			status, err := o.client().Status(c.Context())
 			if err != nil {

@@ -42,7 +42,7 @@ of such probes are a failure: they are named per run, and so per backend.
 Exit codes: 0 all as expected; 1 some probe was not, or too many were late; 2
 anything else, also when a probe could not be tried.`,
 		Example: "  felixctl lab verify --cases cases.json --backend openflow",
-		Args:    cobra.NoArgs,
+		Args:    noArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			steps, err := readCases(cases)
 			if err != nil {
