@@ -42,9 +42,11 @@ const (
 	// ChainSenders is in a table of its own (Senders).
 	ChainSenders = "senders"
 
-	// ChainTunnel and ChainTunnelPassed are in a table of their own (Tunnel).
-	ChainTunnel       = "tunnel"
-	ChainTunnelPassed = "tunnel-passed"
+	// These chains are in a table of their own (Tunnel).
+	ChainTunnel         = "tunnel"
+	ChainTunnelPassed   = "tunnel-passed"
+	ChainTunnelReceived = "tunnel-received"
+	ChainTunnelSent     = "tunnel-sent"
 
 	ChainGuardForward    = "guard-forward"
 	ChainGuardPrerouting = "guard-prerouting"

@@ -11,6 +11,8 @@ const (
 	priorityTunnel = -450
 	// priorityTunnelPassed is behind them, and behind conntrack's helpers (300).
 	priorityTunnelPassed = 500
+	// priorityUntracked is before connection tracking (-200), and behind raw (-300) of other programs.
+	priorityUntracked = -250
 )
 
 // NodesOf returns the set of the addresses of all nodes in one family.
@@ -26,6 +28,13 @@ func NodesOf(f model.Family) ipsets.Set {
 //	  to the port .................................... drop
 //	tunnel-passed (input, behind all firewalls)
 //	  to the port .................................... clear the mark
+//	tunnel-received (prerouting, before connection tracking)
+//	  to the port, from an address of a node ......... do not track
+//	tunnel-sent (output, before connection tracking)
+//	  to the port, to an address of a node ........... do not track
+//
+// conntrack would have an entry for each source port that a tunnel uses, and nobody needs them: it tracks the
+// packets inside.
 //
 // At INPUT all fragments of a packet are together, so each of them has passed. The kernel's datapath takes packets
 // of the tunnel from a UDP socket, behind INPUT. The userspace datapath takes them before the host: there the tunnel
@@ -34,13 +43,13 @@ func NodesOf(f model.Family) ipsets.Set {
 func (n NodeChains) Tunnel(port uint16) []tables.Chain {
 	toPort := []tables.Match{tables.MatchProtocol{Protocol: model.UDP}, tables.MatchDestinationPorts{First: port, Last: port}}
 	to := func(more ...tables.Match) []tables.Match { return append(toPort[:len(toPort):len(toPort)], more...) }
-	input := func(name string, priority int32) tables.Chain {
+	base := func(name string, at tables.HookPoint, priority int32, all ...tables.Rule) tables.Chain {
 		return tables.Chain{
-			Name: name, Origin: tables.OfEveryPod{},
-			Hook: &tables.Hook{Type: tables.HookFilter, Point: tables.HookInput, Priority: priority},
+			Name: name, Origin: tables.OfEveryPod{}, Rules: all,
+			Hook: &tables.Hook{Type: tables.HookFilter, Point: at, Priority: priority},
 		}
 	}
-	first, last := input(ChainTunnel, priorityTunnel), input(ChainTunnelPassed, priorityTunnelPassed)
+	first := base(ChainTunnel, tables.HookInput, priorityTunnel)
 	for _, f := range model.Families() {
 		first.Rules = append(first.Rules, tables.Rule{
 			Matches: to(tables.MatchSet{Family: f, Side: tables.Source, Set: NodesSet(f)}),
@@ -48,8 +57,21 @@ func (n NodeChains) Tunnel(port uint16) []tables.Chain {
 		})
 	}
 	first.Rules = append(first.Rules, tables.Rule{Matches: to(), Action: tables.Drop{}, Comment: "tunnel packet of a stranger"})
-	last.Rules = []tables.Rule{{
-		Matches: to(), Action: tables.SetMark{Value: 0, Mask: MarkBelieved}, Comment: "the packet inside gets no mark",
-	}}
-	return []tables.Chain{first, last}
+	untracked := func(side tables.Side) (all []tables.Rule) {
+		for _, f := range model.Families() {
+			all = append(all, tables.Rule{
+				Matches: to(tables.MatchSet{Family: f, Side: side, Set: NodesSet(f)}),
+				Action:  tables.NoTrack{}, Comment: "tunnel packets are not tracked",
+			})
+		}
+		return all
+	}
+	return []tables.Chain{
+		first,
+		base(ChainTunnelPassed, tables.HookInput, priorityTunnelPassed, tables.Rule{
+			Matches: to(), Action: tables.SetMark{Value: 0, Mask: MarkBelieved}, Comment: "the packet inside gets no mark",
+		}),
+		base(ChainTunnelReceived, tables.HookPrerouting, priorityUntracked, untracked(tables.Source)...),
+		base(ChainTunnelSent, tables.HookOutput, priorityUntracked, untracked(tables.Destination)...),
+	}
 }

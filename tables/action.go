@@ -43,6 +43,10 @@ type SetMarkAndReturn struct{ Value, Mask uint32 }
 // by Value; a packet without a connection is left alone.
 type SetConnMark struct{ Value, Mask uint32 }
 
+// NoTrack keeps the packet from connection tracking, and goes on; for base chains that run before it
+// (nft: notrack). Drivers of iptables refuse it.
+type NoTrack struct{}
+
 // Masquerade rewrites the source to the address of the outgoing interface;
 // for chains of the nat type only.
 type Masquerade struct{}
@@ -115,6 +119,7 @@ func (Goto) isAction()             {}
 func (SetMark) isAction()          {}
 func (SetMarkAndReturn) isAction() {}
 func (SetConnMark) isAction()      {}
+func (NoTrack) isAction()          {}
 func (Masquerade) isAction()       {}
 func (SourceNAT) isAction()        {}
 func (KeepSource) isAction()       {}
@@ -130,6 +135,7 @@ func (a Goto) String() string             { return text(a) }
 func (a SetMark) String() string          { return text(a) }
 func (a SetMarkAndReturn) String() string { return text(a) }
 func (a SetConnMark) String() string      { return text(a) }
+func (a NoTrack) String() string          { return text(a) }
 func (a Masquerade) String() string       { return text(a) }
 func (a SourceNAT) String() string        { return text(a) }
 func (a KeepSource) String() string       { return text(a) }
@@ -142,6 +148,7 @@ func (Drop) appendTo(b []byte) []byte       { return append(b, "drop"...) }
 func (Return) appendTo(b []byte) []byte     { return append(b, "return"...) }
 func (a Jump) appendTo(b []byte) []byte     { return append(append(b, "jump "...), a.Chain...) }
 func (a Goto) appendTo(b []byte) []byte     { return append(append(b, "goto "...), a.Chain...) }
+func (NoTrack) appendTo(b []byte) []byte    { return append(b, "notrack"...) }
 func (Masquerade) appendTo(b []byte) []byte { return append(b, "masquerade"...) }
 
 func (a SourceNAT) appendTo(b []byte) []byte {

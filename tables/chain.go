@@ -125,6 +125,8 @@ const (
 	HookPostrouting
 	HookPrerouting
 	HookInput
+	// HookOutput has the packets that the node sends.
+	HookOutput
 )
 
 // Hook makes a chain a base chain. Its default verdict is accept: it sees the whole host's traffic, and
@@ -211,6 +213,8 @@ func (p HookPoint) String() string {
 		return "prerouting"
 	case HookInput:
 		return "input"
+	case HookOutput:
+		return "output"
 	}
 	return fmt.Sprintf("hook(%d)", uint8(p))
 }

@@ -21,7 +21,7 @@ func (r Rule) Check() error {
 		}
 	}
 	switch a := r.Action.(type) {
-	case Accept, Drop, Return, Masquerade:
+	case Accept, Drop, Return, Masquerade, NoTrack:
 		return nil
 	case Jump, Goto:
 		if Target(a) == "" {

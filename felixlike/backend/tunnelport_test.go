@@ -132,6 +132,32 @@ func TestTunnelPortMark(t *testing.T) {
 	}
 }
 
+// TestTunnelIsNotTracked: connection tracking has no entry of the tunnel's packets, in either direction, and has those
+// of the packets inside. Packets of others to the same port are tracked: a masquerade needs that.
+func TestTunnelIsNotTracked(t *testing.T) {
+	l := newTunnelLab(t, "peer", "other")
+	l.node.Feed(t, "table inet watch {\n chain input {\n type filter hook input priority 0\n ct state established accept\n }\n}", "nft", "-f", "-")
+	tracked := func() (tunnel, inside bool) {
+		t.Helper()
+		entries := l.node.Run(t, "conntrack", "-L")
+		return strings.Contains(entries, fmt.Sprintf("dport=%d", vxlanPort)), strings.Contains(entries, "src=10.99.0.10")
+	}
+	l.reach(t, "without a table", map[string]bool{"peer": true})
+	if tunnel, inside := tracked(); !tunnel || !inside {
+		t.Fatalf("without the table: tunnel %v, packets inside %v", tunnel, inside)
+	}
+	run(t, tunnelPort(Config{Node: "n1", TunnelPort: vxlanPort, NetNS: l.node.FD}), nodeAt("n1", "192.168.50.1"), nodeAt("n2", "192.168.50.2"))
+	l.node.Run(t, "conntrack", "-F")
+	l.reach(t, "with the table", map[string]bool{"peer": true})
+	if tunnel, inside := tracked(); tunnel || !inside {
+		t.Errorf("with the table: tunnel %v, packets inside %v", tunnel, inside)
+	}
+	l.node.Run(t, "bash", "-c", fmt.Sprintf("echo x > /dev/udp/192.168.51.2/%d", vxlanPort))
+	if tunnel, _ := tracked(); !tunnel {
+		t.Error("a packet to the same port of a host that is no node is not tracked")
+	}
+}
+
 // TestTunnelPortOverRestart: a restarted agent writes nothing, and one with a tunnel without a UDP port removes the table.
 func TestTunnelPortOverRestart(t *testing.T) {
 	ns := tablestest.NewNamespace(t, "nft")

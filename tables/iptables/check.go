@@ -76,7 +76,7 @@ func (v *validator) checkRule(c *chain, r tables.Rule) error {
 		return err
 	}
 	switch r.Action.(type) {
-	case tables.SetMarkAndReturn:
+	case tables.SetMarkAndReturn, tables.NoTrack:
 		return fmt.Errorf("the action %q works only in the nftables driver", r.Action)
 	case tables.Masquerade, tables.KeepSource:
 		if c.desired.Hook == nil || c.desired.Hook.Type != tables.HookNAT {

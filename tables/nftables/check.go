@@ -36,7 +36,7 @@ func checkHook(h *tables.Hook) error {
 		return fmt.Errorf("unknown chain type %s", h.Type)
 	}
 	switch h.Point {
-	case tables.HookForward, tables.HookPostrouting, tables.HookPrerouting, tables.HookInput:
+	case tables.HookForward, tables.HookPostrouting, tables.HookPrerouting, tables.HookInput, tables.HookOutput:
 	default:
 		return fmt.Errorf("unknown hook %s", h.Point)
 	}

@@ -177,6 +177,10 @@ func (p *nftRule) action() error {
 		p.next(1)
 		p.rule.Action = tables.Masquerade{}
 		return nil
+	case "notrack":
+		p.next(1)
+		p.rule.Action = tables.NoTrack{}
+		return nil
 	case "snat":
 		p.next(1)
 		return p.sourceNAT()

@@ -185,7 +185,7 @@ func (w *netfilter) act(a tables.Action, step Step) (v verdict, leave bool, err 
 	case tables.SetConnMark:
 		p.conn.mark = p.conn.mark&^a.Mask | a.Value
 		done(a.String())
-	case tables.Report:
+	case tables.Report, tables.NoTrack: // NoTrack meets packets of tunnels only
 		done(a.String())
 	case tables.Dispatch:
 		return w.dispatch(a, step)

@@ -201,6 +201,8 @@ func (e *encoder) action(a tables.Action) error {
 		e.log(a)
 	case tables.Reject:
 		return e.reject(a.With)
+	case tables.NoTrack:
+		e.noTrack()
 	case tables.Masquerade:
 		e.masquerade()
 	case tables.SourceNAT:

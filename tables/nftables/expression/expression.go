@@ -158,6 +158,11 @@ func (m *Message) reject(with tables.Answer) error {
 	return nil
 }
 
+func (m *Message) noTrack() {
+	element, data := m.expression("notrack")
+	m.endExpression(element, data)
+}
+
 func (m *Message) masquerade() {
 	element, data := m.expression("masq")
 	m.endExpression(element, data)

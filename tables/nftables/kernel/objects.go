@@ -70,6 +70,8 @@ func BaseOf(h *tables.Hook) BaseHook {
 		b.hook = unix.NF_INET_PRE_ROUTING
 	case tables.HookInput:
 		b.hook = unix.NF_INET_LOCAL_IN
+	case tables.HookOutput:
+		b.hook = unix.NF_INET_LOCAL_OUT
 	}
 	return b
 }
@@ -197,7 +199,7 @@ func (b BaseHook) String() string {
 		return ""
 	}
 	hook := fmt.Sprint(b.hook)
-	for _, p := range []tables.HookPoint{tables.HookForward, tables.HookPostrouting, tables.HookPrerouting, tables.HookInput} {
+	for _, p := range []tables.HookPoint{tables.HookForward, tables.HookPostrouting, tables.HookPrerouting, tables.HookInput, tables.HookOutput} {
 		if BaseOf(&tables.Hook{Point: p}).hook == b.hook {
 			hook = p.String()
 		}
