@@ -19,6 +19,20 @@ func TestNoProgramImportsTestCode(t *testing.T) {
 	}
 }
 
+// TestInternalKnowsNoRoom: packages of internal/ import one another only.
+func TestInternalKnowsNoRoom(t *testing.T) {
+	const module = "github.com/felixlike/felixlike/"
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", "../../internal/...").CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	for _, p := range strings.Fields(string(out)) {
+		if strings.HasPrefix(p, module) && !strings.HasPrefix(p, module+"internal/") {
+			t.Errorf("a package of internal/ imports %s", p)
+		}
+	}
+}
+
 // TestFelixctlHasNoAgent: what felixctl needs of backends is in packages of their own.
 func TestFelixctlHasNoAgent(t *testing.T) {
 	out, err := exec.CommandContext(t.Context(), "go", "list", "-deps", ".").CombinedOutput()

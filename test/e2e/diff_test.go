@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/felixlike/felixlike/internal/labs"
+	"github.com/felixlike/felixlike/cmd/felixctl/labs"
 )
 
 // oneMorePod is x/e, which is an x/c to policy.

@@ -8,12 +8,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/felixlike/felixlike/cmd/felixctl/labs"
 	"github.com/felixlike/felixlike/cmd/felixctl/trace"
 	"github.com/felixlike/felixlike/cmd/felixctl/trace/cluster"
 	"github.com/felixlike/felixlike/cmd/felixctl/trace/live"
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/control"
-	"github.com/felixlike/felixlike/internal/labs"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/test/lab"
 	"github.com/felixlike/felixlike/test/lab/verify"

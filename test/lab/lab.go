@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
+	"github.com/felixlike/felixlike/cmd/felixctl/labs"
 	"github.com/felixlike/felixlike/felixlike/config"
-	"github.com/felixlike/felixlike/internal/labs"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/ovsdaemon"
 	"github.com/felixlike/felixlike/ovsfwd/ovsdb"

@@ -7,7 +7,7 @@ import (
 	"regexp"
 	"strings"
 
-	"github.com/felixlike/felixlike/internal/labs"
+	"github.com/felixlike/felixlike/cmd/felixctl/labs"
 	"github.com/felixlike/felixlike/model"
 )
 

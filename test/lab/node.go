@@ -12,8 +12,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/felixlike/felixlike/cmd/felixctl/labs"
 	"github.com/felixlike/felixlike/felixlike/control"
-	"github.com/felixlike/felixlike/internal/labs"
 	"github.com/felixlike/felixlike/internal/namespace"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/ovsdaemon"

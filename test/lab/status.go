@@ -14,7 +14,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/felixlike/felixlike/internal/labs"
+	"github.com/felixlike/felixlike/cmd/felixctl/labs"
 	"github.com/felixlike/felixlike/model"
 )
 

@@ -8,8 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/felixlike/felixlike/cmd/felixctl/labs"
 	"github.com/felixlike/felixlike/felixlike/control"
-	"github.com/felixlike/felixlike/internal/labs"
 )
 
 // completionTime bounds the wait of a completion for the agent.

@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/felixlike/felixlike/cmd/felixctl/dump"
-	"github.com/felixlike/felixlike/internal/labs"
+	"github.com/felixlike/felixlike/cmd/felixctl/labs"
 	"github.com/felixlike/felixlike/model"
 )
 

@@ -17,7 +17,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
-	"github.com/felixlike/felixlike/internal/labs"
+	"github.com/felixlike/felixlike/cmd/felixctl/labs"
 	"github.com/felixlike/felixlike/internal/namespace"
 	"github.com/felixlike/felixlike/internal/nearest"
 	"github.com/felixlike/felixlike/internal/terminal"

@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/felixlike/felixlike/internal/labs"
+	"github.com/felixlike/felixlike/cmd/felixctl/labs"
 	"github.com/felixlike/felixlike/internal/terminal"
 )
 

@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/felixlike/felixlike/internal/labs"
+	"github.com/felixlike/felixlike/cmd/felixctl/labs"
 	"github.com/felixlike/felixlike/test/lab"
 )
 

@@ -9,11 +9,11 @@ import (
 	"time"
 
 	"github.com/felixlike/felixlike/cmd/felixctl/agentflag"
+	"github.com/felixlike/felixlike/cmd/felixctl/labs"
 	"github.com/felixlike/felixlike/cmd/felixctl/trace"
 	"github.com/felixlike/felixlike/cmd/felixctl/trace/cluster"
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/control"
-	"github.com/felixlike/felixlike/internal/labs"
 	"github.com/felixlike/felixlike/internal/terminal"
 )
 
