@@ -80,31 +80,36 @@ func RunAgent(ctx context.Context, cfg *config.Effective, log *slog.Logger) erro
 	a.lost = newLostPorts(attachments.Attachments, log.With("component", "ovsdb"))
 	d, bridge := a.driver(ctx)
 	defer bridge.close()
+	if err := a.run(ctx, d); err != nil && !errors.Is(err, context.Canceled) {
+		return err
+	}
+	log.Info("stopped; policy and forwarding stay in force")
+	return nil
+}
+
+// run runs the driver and all that serves it, until ctx ends or one of them fails.
+func (a *agent) run(ctx context.Context, d *Driver) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return d.Run(ctx) })
-	if t, ok := source.(recorder); ok {
+	if t, ok := a.source.(recorder); ok {
 		g.Go(func() error { return t.RecordEvents(ctx, d.Notices) })
 	}
-	g.Go(func() error { return writePolicyStatus(ctx, source, cfg.NodeName, log) })
+	g.Go(func() error { return writePolicyStatus(ctx, a.source, a.cfg.NodeName, a.log) })
 	g.Go(func() error {
-		return control.Serve(ctx, filepath.Join(cfg.RunDir, control.SocketName), d, log.With("component", "control"))
+		return control.Serve(ctx, filepath.Join(a.cfg.RunDir, control.SocketName), d, a.log.With("component", "control"))
 	})
 	g.Go(func() error { return a.daemon.Run(ctx) })
 	g.Go(func() error { return a.lost.Run(ctx) })
 	if a.configs != nil {
 		g.Go(func() error { return a.configs.Run(ctx) })
 	}
-	if cfg.CNIPluginDir != "" {
+	if a.cfg.CNIPluginDir != "" {
 		g.Go(func() error { return a.cniServer(d).Run(ctx) })
 	}
-	if cfg.HealthAddress != "" {
-		g.Go(func() error { return server.Run(ctx, d, d.Metrics()) })
+	if a.cfg.HealthAddress != "" {
+		g.Go(func() error { return a.server.Run(ctx, d, d.Metrics()) })
 	}
-	if err := g.Wait(); err != nil && !errors.Is(err, context.Canceled) {
-		return err
-	}
-	log.Info("stopped; policy and forwarding stay in force")
-	return nil
+	return g.Wait()
 }
 
 // cniServer returns the server for this node's CNI plugin.
@@ -179,15 +184,7 @@ func (a *agent) driver(ctx context.Context) (*Driver, *bridge) {
 	migration.Steer(a.backend.Place())
 	back := &ovsRestart{migration: migration, judges: migration.judges, log: log.With("component", "driver")}
 	host := hostnet.NewReconciler()
-	options := bridgeOptions{
-		db: a.bridgeConfig(), runDir: cfg.OVSRunDir, flows: flows, network: a.network,
-		gatewayMTU: host.SetMTU, connected: back.found, log: log,
-	}
-	if r, ok := a.source.(interface{ Reconnect() }); ok {
-		options.readdressed = r.Reconnect
-	}
-	br := newBridge(options)
-	mode := a.backendConfig.TrafficMode
+	br := newBridge(a.bridgeOptions(flows, host, back))
 	hops := hostnet.NewHops(model.GatewayPort)
 	senders, distrusted := backend.Senders(a.backendConfig, hops)
 	tunnelPort, ends := backend.TunnelPort(a.backendConfig)
@@ -196,10 +193,7 @@ func (a *agent) driver(ctx context.Context) (*Driver, *bridge) {
 	daemon := vswitchd.New(cfg.OVSRunDir, a.backendConfig.Switch.DatapathType())
 	timing := DefaultTiming()
 	timing.Resync = time.Duration(cfg.ResyncInterval)
-	routes := managers.NewRouteManager(cfg.NodeName, mode, hostnet.State{
-		Gateway: model.GatewayPort, VirtualMAC: pipeline.VirtualMAC(),
-		RouteTable: hostnet.DefaultRouteTable, RulePriority: hostnet.DefaultRulePriority,
-	}, host)
+	routes := a.routes(host)
 	d := New(Config{
 		Node: cfg.NodeName, Backend: a.backend, Datastore: cfg.Datastore, Migration: migration, Forwards: forwarding.Forwards,
 		NewBackend: func(name string) (backend.Backend, error) {
@@ -210,26 +204,7 @@ func (a *agent) driver(ctx context.Context) (*Driver, *bridge) {
 		Connections: func(ctx context.Context, place backend.Place) ([]control.Connection, error) {
 			return connections(ctx, carrier, place, ports.ServiceCIDRs)
 		},
-		Attachments: func(ctx context.Context, update func(model.Update), synced func()) error {
-			return a.attachments.WatchAttachments(ctx, update, synced, func(err error) {
-				log.Warn("attachment ignored", "component", "ovsdb", "error", err)
-			})
-		},
-		HostAddresses: func(ctx context.Context, update func(model.HostAddressesUpdate)) error {
-			return hostnet.WatchAddresses(ctx, func(all []netip.Addr, subnets []netip.Prefix) {
-				if mode == model.Encap {
-					subnets = nil
-				}
-				update(model.HostAddressesUpdate{Addresses: all, Subnets: subnets})
-			}, func(err error) {
-				log.Warn("this node's addresses may be out of date", "component", "netlink", "error", err)
-			})
-		},
-		Hops: func(ctx context.Context, update func(model.HopsUpdate)) error {
-			return hops.Run(ctx, func(all []model.Hop) { update(model.HopsUpdate{Hops: all}) }, func(err error) {
-				log.Warn("the senders of routed packets may be out of date", "component", "netlink", "error", err)
-			})
-		},
+		Attachments: a.watchAttachments, HostAddresses: a.watchHostAddresses, Hops: a.watchHops(hops),
 		HealthAddress: a.server.Status, Settings: a.settings,
 		Offload:  a.offload,
 		Underlay: a.network.status, NodeProblems: func() []model.Problem {
@@ -243,20 +218,50 @@ func (a *agent) driver(ctx context.Context) (*Driver, *bridge) {
 		Dropped: func(ctx context.Context) (map[string]uint64, error) {
 			return dropped.read(ctx, a.backendConfig.Switch.ManagementSocket())
 		},
-		Tables: func(ctx context.Context) []metrics.Table { return limitedTables(ctx, daemon) },
-		Managers: []managers.Manager{
-			br,
-			carrier,
-			routes,
-			managers.NewConntrackManager(conntrack),
-			forwarding,
-			tunnel,
-		},
-		Stages: a.stages(a.startupHandover(migration), back, conntrack, br, host, senders, tunnelPort, firewalls),
-		Lost:   br.lost, Answers: a.daemon.Answers(), Log: log, PolicyLog: os.Stdout, Timing: timing,
+		Tables:   func(ctx context.Context) []metrics.Table { return limitedTables(ctx, daemon) },
+		Managers: []managers.Manager{br, carrier, routes, managers.NewConntrackManager(conntrack), forwarding, tunnel},
+		Stages:   a.stages(a.startupHandover(migration), back, conntrack, br, host, senders, tunnelPort, firewalls),
+		Lost:     br.lost, Answers: a.daemon.Answers(), Log: log, PolicyLog: os.Stdout, Timing: timing,
 	})
 	migration.carried = d.existing.carried
 	return d, br
+}
+
+// watchAttachments reports the pods' ports on the bridge.
+func (a *agent) watchAttachments(ctx context.Context, update func(model.Update), synced func()) error {
+	return a.attachments.WatchAttachments(ctx, update, synced, func(err error) {
+		a.log.Warn("attachment ignored", "component", "ovsdb", "error", err)
+	})
+}
+
+// watchHostAddresses reports this node's addresses. Their subnets matter only if packets between
+// nodes are routed.
+func (a *agent) watchHostAddresses(ctx context.Context, update func(model.HostAddressesUpdate)) error {
+	return hostnet.WatchAddresses(ctx, func(all []netip.Addr, subnets []netip.Prefix) {
+		if a.backendConfig.TrafficMode == model.Encap {
+			subnets = nil
+		}
+		update(model.HostAddressesUpdate{Addresses: all, Subnets: subnets})
+	}, func(err error) {
+		a.log.Warn("this node's addresses may be out of date", "component", "netlink", "error", err)
+	})
+}
+
+// watchHops reports the next hops of routed packets.
+func (a *agent) watchHops(hops *hostnet.Hops) func(context.Context, func(model.HopsUpdate)) error {
+	return func(ctx context.Context, update func(model.HopsUpdate)) error {
+		return hops.Run(ctx, func(all []model.Hop) { update(model.HopsUpdate{Hops: all}) }, func(err error) {
+			a.log.Warn("the senders of routed packets may be out of date", "component", "netlink", "error", err)
+		})
+	}
+}
+
+// routes returns the manager of this node's routes to pods.
+func (a *agent) routes(host *hostnet.Reconciler) *managers.RouteManager {
+	return managers.NewRouteManager(a.cfg.NodeName, a.backendConfig.TrafficMode, hostnet.State{
+		Gateway: model.GatewayPort, VirtualMAC: pipeline.VirtualMAC(),
+		RouteTable: hostnet.DefaultRouteTable, RulePriority: hostnet.DefaultRulePriority,
+	}, host)
 }
 
 // established returns the carrier if connections that policy denies are to end.
@@ -347,6 +352,18 @@ func (a *agent) startupHandover(migration Migration) *startupHandover {
 			return err
 		},
 	}
+}
+
+// bridgeOptions configures the stage of the bridge.
+func (a *agent) bridgeOptions(flows *openflow.FlowTable, host *hostnet.Reconciler, back *ovsRestart) bridgeOptions {
+	options := bridgeOptions{
+		db: a.bridgeConfig(), runDir: a.cfg.OVSRunDir, flows: flows, network: a.network,
+		gatewayMTU: host.SetMTU, connected: back.found, log: a.log,
+	}
+	if r, ok := a.source.(interface{ Reconnect() }); ok {
+		options.readdressed = r.Reconnect
+	}
+	return options
 }
 
 // bridgeConfig is the part of the bridge's configuration that needs no Node object.

@@ -7,19 +7,14 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/time/rate"
-
 	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/felixlike/denied"
-	"github.com/felixlike/felixlike/internal/isolate"
 	"github.com/felixlike/felixlike/model"
-	"github.com/felixlike/felixlike/rules"
 	"github.com/felixlike/felixlike/tables"
 )
 
@@ -82,32 +77,6 @@ func (l *policyLog) write(ctx context.Context, w io.Writer) {
 			}
 		}
 	}
-}
-
-// logRetries says when to try again after failures: the wait doubles with each one.
-type logRetries struct {
-	isolate.Retry
-	// backend is the one that failed, logged the last reason that was logged.
-	backend, logged string
-}
-
-// of starts anew if another backend is in force.
-func (r *logRetries) of(backend string) (changed bool) {
-	if changed = r.backend != backend; changed {
-		*r = logRetries{backend: backend}
-	}
-	return changed
-}
-
-// failed records a failure of an attempt. news is whether the reason is another than before.
-func (r *logRetries) failed(began, now time.Time, err error) (news bool) {
-	if now.Sub(began) > isolate.LongestWait { // it worked for long
-		r.Retry = isolate.Retry{}
-	}
-	r.RefusedFor(now, logRetry)
-	news = r.logged != err.Error()
-	r.logged = err.Error()
-	return news
 }
 
 // run logs while rules have Log, until ctx ends. At the end it does not turn the reports off: the
@@ -221,25 +190,6 @@ func (l *policyLog) setReported(ctx context.Context, on bool) error {
 	})
 	if err != nil {
 		return fmt.Errorf("switch the reports of rules with logging: %w", err)
-	}
-	return nil
-}
-
-// logRefusals has the objects that were quarantined before the reports were turned on: these were
-// not refused because of the reports.
-type logRefusals struct{ before []tables.Refusal }
-
-// more returns an object that was not quarantined before, or is for another reason.
-func (r *logRefusals) more(now []tables.Refusal) *tables.Refusal {
-	same := func(all []tables.Refusal, o tables.Refusal) bool {
-		return slices.ContainsFunc(all, func(r tables.Refusal) bool { return sameObject(r, o) && r.Reason == o.Reason })
-	}
-	// One that was accepted meanwhile may be refused because of the reports after that.
-	r.before = slices.DeleteFunc(r.before, func(b tables.Refusal) bool { return !same(now, b) })
-	for _, o := range now {
-		if !same(r.before, o) {
-			return &o
-		}
 	}
 	return nil
 }
@@ -385,7 +335,7 @@ func (l *policyLog) send(all []control.Logged) {
 	}
 }
 
-// logLine is a line of the agent's standard output. The component tells it from other lines.
+// logLine is a line of the agent's standard output. The component distinguishes it from other lines.
 type logLine struct {
 	Component string `json:"component"`
 	control.Logged
@@ -434,54 +384,4 @@ func (l *policyLog) follow(ctx context.Context, alive time.Duration, got func(*c
 			return err
 		}
 	}
-}
-
-// logLimits bounds the lines of each rule, and of all. The kernel's bound is for each of the
-// several kernel rules that a rule may become, the switch's for the rules that share a meter.
-type logLimits struct {
-	// all is for all policies, reserve for those of the cluster alone: so the policies of a
-	// namespace cannot take all lines.
-	all, reserve *rate.Limiter
-	rules        map[rules.LogKey]*rate.Limiter
-	// over counts the packets without a line since the last takeOver.
-	over uint64
-}
-
-func newLogLimits() *logLimits {
-	const part = rules.LogsReserved
-	return &logLimits{
-		all:     rate.NewLimiter(rules.LogsPerNode*(100-part)/100, rules.LogsBurst*(100-part)/100),
-		reserve: rate.NewLimiter(rules.LogsPerNode*part/100, rules.LogsBurst*part/100),
-		rules:   map[rules.LogKey]*rate.Limiter{},
-	}
-}
-
-// allow reports whether the limits allow a line for a report of a rule of this policy.
-func (l *logLimits) allow(r denied.Report, of model.PolicyID) bool {
-	rule := l.rules[r.Log]
-	if rule == nil {
-		rule = rate.NewLimiter(rules.LogsPerSecond, rules.LogsPerSecond)
-		l.rules[r.Log] = rule
-	}
-	ofCluster := of != model.PolicyID{} && of.Namespace == ""
-	if rule.AllowN(r.At, 1) && (ofCluster && l.reserve.AllowN(r.At, 1) || l.all.AllowN(r.At, 1)) {
-		return true
-	}
-	l.over++
-	return false
-}
-
-// keep forgets the rules that are gone.
-func (l *logLimits) keep(known map[rules.LogKey]denied.LogRule) {
-	for key := range l.rules {
-		if _, found := known[key]; !found {
-			delete(l.rules, key)
-		}
-	}
-}
-
-func (l *logLimits) takeOver() uint64 {
-	n := l.over
-	l.over = 0
-	return n
 }

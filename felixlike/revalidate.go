@@ -10,12 +10,10 @@ import (
 	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/control"
-	"github.com/felixlike/felixlike/felixlike/policy/judge"
 	"github.com/felixlike/felixlike/internal/isolate"
 	"github.com/felixlike/felixlike/internal/panics"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/conntrack"
-	"github.com/felixlike/felixlike/ovsfwd/pipeline"
 )
 
 // Established lists and ends the connections of pods that policy has allowed.
@@ -66,20 +64,11 @@ type revalidator struct {
 	flushing []notedUpdate
 
 	mu sync.Mutex
-	// judge, endpoints and partial change together, by whole flushes of the engine: between two updates of a
-	// flush, a pod may have no policy that allows what both versions allow.
-	judge     *judge.Judge
-	endpoints map[model.PodID]*model.Endpoint
-	// partial are the NetworkPolicies of which the engine does not have the rules as written.
-	partial map[model.PolicyID]bool
-	// changed has the model.PodIDs, model.PolicyIDs and model.GroupIDs whose connections wait for a walk, with
-	// the tracker's count at their newest update.
-	changed map[any]uint64
+	verdicts
 	// programmed is the newest count that the dataplane has.
-	programmed uint64
-	running    *control.Walk
-	last       *control.Walk
-	ended      uint64
+	programmed    uint64
+	running, last *control.Walk
+	ended         uint64
 }
 
 type notedUpdate struct {
@@ -90,7 +79,7 @@ type notedUpdate struct {
 func newRevalidator(cfg *Config, q *queue, c *cluster, s *stages) *revalidator {
 	return &revalidator{
 		queue: q, cluster: c, stages: s, established: cfg.Revalidate, services: cfg.ServiceCIDRs, timing: cfg.Timing,
-		wake: make(chan struct{}, 1), judge: judge.New(), endpoints: map[model.PodID]*model.Endpoint{}, changed: map[any]uint64{},
+		wake: make(chan struct{}, 1), verdicts: newVerdicts(),
 	}
 }
 
@@ -113,32 +102,8 @@ func (r *revalidator) flushed(partial map[model.PolicyID]bool, noted uint64) {
 		r.take(u.Update, u.noted)
 	}
 	r.flushing = nil
-	for id := range r.partial {
-		if !partial[id] {
-			r.changed[id] = noted
-			r.nudge()
-		}
-	}
-	r.partial = partial
-}
-
-func (r *revalidator) take(u model.Update, noted uint64) {
-	r.judge.OnUpdate(u)
-	switch u := u.(type) {
-	case model.EndpointUpdate:
-		r.endpoints[u.Endpoint.ID] = u.Endpoint
-		r.changed[u.Endpoint.ID] = noted
-	case model.EndpointRemove:
-		delete(r.endpoints, u.ID)
-		delete(r.changed, u.ID)
-	case model.PolicyUpdate:
-		r.changed[u.Policy.ID] = noted
-	case model.PolicyRemove: // its endpoints have updates
-		delete(r.changed, u.ID)
-	case model.GroupUpdate:
-		r.changed[u.Group.ID] = noted
-	case model.GroupRemove:
-		delete(r.changed, u.ID)
+	if r.setPartial(partial, noted) {
+		r.nudge()
 	}
 }
 
@@ -216,18 +181,6 @@ func (r *revalidator) run(ctx context.Context) error {
 		case <-time.After(rest):
 		}
 	}
-}
-
-// site is the node as a walk sees it.
-type site struct {
-	inSwitch bool
-	// programmed is the count of updates that the dataplane has.
-	programmed uint64
-	// pods are the attached pods, by address.
-	pods map[netip.Addr]model.PodID
-	// own are the addresses of this node, which policy never judges.
-	own      map[netip.Addr]bool
-	services []netip.Prefix
 }
 
 // look returns the site, or nil if there cannot be a walk now: during a change of the backend, connections are
@@ -319,56 +272,7 @@ func (r *revalidator) end(ctx context.Context, s *site, affected map[netip.Addr]
 func (r *revalidator) due(s *site) (due map[any]uint64, affected map[netip.Addr]bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	due, affected = map[any]uint64{}, map[netip.Addr]bool{}
-	groups, policies := map[model.GroupID]bool{}, map[model.PolicyID]bool{}
-	for id, at := range r.changed {
-		if at > s.programmed {
-			continue
-		}
-		if id, ok := id.(model.GroupID); ok {
-			groups[id] = true
-		}
-		if id, ok := id.(model.PolicyID); ok {
-			policies[id] = true
-		}
-		due[id] = at
-	}
-	for _, id := range r.judge.UsersOf(groups) {
-		policies[id] = true
-	}
-	for addr, id := range s.pods {
-		e := r.endpoints[id]
-		if e == nil {
-			continue
-		}
-		_, changed := due[id]
-		for _, d := range model.Directions() {
-			for id := range e.Applied(d).All() {
-				changed = changed || policies[id]
-			}
-		}
-		if changed {
-			affected[addr] = true
-		}
-	}
-	for id := range due {
-		delete(r.changed, id)
-	}
-	return due, affected
-}
-
-// ends returns the two addresses and the destination port (of ICMP the model.ICMPMessage) by which policy judges a
-// connection: after DNAT, and before the source is replaced.
-func (s *site) ends(k *conntrack.Connection) (from, to netip.Addr, port uint16) {
-	from, to = k.Original.Src, k.Reply.Src
-	port = k.Reply.SrcPort
-	if k.Original.IsICMP() {
-		port = model.ICMPMessage(k.Original.ICMPType, k.Original.ICMPCode)
-	}
-	if s.inSwitch && from == pipeline.Hairpin(model.FamilyOf(from)) {
-		from = to // a pod that reaches itself through a Service
-	}
-	return from, to, port
+	return r.verdicts.due(s)
 }
 
 // denied returns the connections that policy denies.
@@ -390,37 +294,11 @@ func (r *revalidator) judgeSome(s *site, all []conntrack.Connection, denied *[]c
 		if i > 0 && time.Since(began) > judgeAtOnce {
 			return i
 		}
-		if r.denies(s, &all[i]) {
+		if r.verdicts.denies(s, &all[i]) {
 			*denied = append(*denied, all[i])
 		}
 	}
 	return len(all)
-}
-
-// denies judges both ends of a connection that are pods of this node. The other nodes judge theirs.
-func (r *revalidator) denies(s *site, k *conntrack.Connection) bool {
-	from, to, port := s.ends(k)
-	if s.own[from] || s.own[to] {
-		return false
-	}
-	if s.inSwitch && slices.ContainsFunc(s.services, func(p netip.Prefix) bool { return p.Contains(to) }) {
-		return false // on its way to the host, which translates the address; it comes back, and is judged
-	}
-	packet := judge.Packet{Source: from, Destination: to, Protocol: model.Protocol(k.Original.Protocol), Port: port}
-	denies := func(a netip.Addr, d model.Direction) bool {
-		id, here := s.pods[a]
-		e := r.endpoints[id]
-		if !here || e == nil {
-			return false
-		}
-		applied := e.Applied(d)
-		found := r.judge.Decide(applied, d, packet)
-		if found.Isolated && slices.ContainsFunc(applied.NetworkPolicies, func(id model.PolicyID) bool { return r.partial[id] }) {
-			return false // its rules as written may allow the packet
-		}
-		return found.Action.Denies()
-	}
-	return denies(from, model.Egress) || denies(to, model.Ingress)
 }
 
 // progress notes how far a walk is.

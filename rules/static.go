@@ -372,28 +372,6 @@ func toPods(node *model.Node) tables.Chain {
 	return c
 }
 
-func dispatch(d model.Direction, f model.Family) tables.Rule {
-	return tables.Rule{
-		Action:  tables.Dispatch{Family: f, Side: dispatchSide(d), Map: DispatchMap(d, f)},
-		Comment: dispatchComment(d),
-	}
-}
-
-// dispatchSide returns the end of a packet by which a direction is dispatched.
-func dispatchSide(d model.Direction) tables.Side {
-	if d == model.Egress {
-		return tables.Source
-	}
-	return tables.Destination
-}
-
-func dispatchComment(d model.Direction) string {
-	if d == model.Egress {
-		return "policies of the source pod"
-	}
-	return "policies of the destination pod"
-}
-
 func dropInvalid() tables.Rule {
 	return tables.Rule{
 		Matches: []tables.Match{tables.MatchConnState{States: tables.StateInvalid}},

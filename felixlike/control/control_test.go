@@ -3,179 +3,21 @@ package control
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"reflect"
-	"slices"
 	"strings"
-	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"go.uber.org/goleak"
 
 	"github.com/felixlike/felixlike/felixlike/health"
 	"github.com/felixlike/felixlike/model"
 )
-
-// asUserEnv makes the test binary a client of another user (see TestMain).
-const asUserEnv = "FELIXLIKE_TEST_CONTROL_SOCKET"
-
-func TestMain(m *testing.M) {
-	if path := os.Getenv(asUserEnv); path != "" {
-		_, err := NewClient(path).Status(context.Background())
-		fmt.Println(err)
-		os.Exit(0)
-	}
-	goleak.VerifyTestMain(m)
-}
-
-// fakeAgent records the requests; it programs revision by revision.
-type fakeAgent struct {
-	status     Status
-	programmed atomic.Uint64
-	synced     chan []model.PodID
-	err        error
-	// alive and ready are the answers to the probes.
-	alive error
-	ready health.Readiness
-	// connections is the answer to Connections.
-	connections []Connection
-	// drops are sent to the follower; left is closed when it has gone.
-	drops []*Drop
-	left  chan struct{}
-}
-
-func (f *fakeAgent) Alive() error { return f.alive }
-
-func (f *fakeAgent) Ready(context.Context) health.Readiness { return f.ready }
-
-func (f *fakeAgent) Status() Status { return f.status }
-
-func (f *fakeAgent) Sync(ctx context.Context, pods []model.PodID) (uint64, error) {
-	if f.synced != nil {
-		f.synced <- pods
-	}
-	return f.programmed.Load(), f.err
-}
-
-func (f *fakeAgent) Objects(context.Context) (Objects, error) {
-	return Objects{Node: f.status.Node, Revision: f.status.Observed}, f.err
-}
-
-func (f *fakeAgent) Model(context.Context) (Model, error) {
-	mac, _ := net.ParseMAC("aa:bb:cc:00:00:01")
-	pod := model.PodID{Namespace: "shop", Name: "web"}
-	policy := model.PolicyID{Tier: model.TierNetworkPolicy, Namespace: "shop", Name: "p"}
-	address := netip.MustParseAddr("10.0.0.7")
-	return Model{
-		Node: f.status.Node, Backend: "nftables", Revision: f.status.Programmed,
-		Settings:  Settings{Masquerade: true, ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")}},
-		Nodes:     []*model.Node{{Name: "n1", Addresses: []netip.Addr{address}}},
-		Groups:    []Group{{Group: model.Group{ID: "a1", Kind: model.Addresses}, Members: []model.Member{model.AddressMember(address)}}},
-		Policies:  []*model.Policy{{ID: policy, Ingress: []model.Rule{{Name: "ingress[0]", Action: model.Allow, AnyPeer: true, Ports: []model.PortRange{{Protocol: model.TCP, First: 80, Last: 80}}}}}},
-		Endpoints: []*model.Endpoint{{ID: pod, Ingress: model.Applied{NetworkPolicies: []model.PolicyID{policy}}}},
-		Attachments: NewAttachments([]*model.Attachment{
-			{Pod: pod, Interface: "fx-1", OFPort: 3, MAC: mac, Addresses: []netip.Addr{address}},
-		}),
-		Pods: []Pod{{ID: pod, Addresses: []netip.Addr{address}}},
-	}, f.err
-}
-
-func (f *fakeAgent) Hits(context.Context) (Hits, error) {
-	return Hits{Node: f.status.Node, Rules: []RuleHits{{Policy: "shop/db", Rule: "ingress[0]", Connections: 3}}}, f.err
-}
-
-func (f *fakeAgent) Connections(context.Context) ([]Connection, error) { return f.connections, f.err }
-
-func (f *fakeAgent) PolicyLog(context.Context, time.Duration, func(*Logged) error) error {
-	return errors.New("not followed here")
-}
-
-func (f *fakeAgent) Drops(ctx context.Context, alive time.Duration, got func(*Drop) error) error {
-	if f.err != nil {
-		return f.err
-	}
-	defer close(f.left)
-	for _, d := range append([]*Drop{nil}, f.drops...) {
-		if err := got(d); err != nil {
-			return err
-		}
-	}
-	<-ctx.Done()
-	return nil
-}
-
-func (f *fakeAgent) SetBackend(_ context.Context, name string) error {
-	if name != "iptables" {
-		return fmt.Errorf("backend %q: must be iptables", name)
-	}
-	return nil
-}
-
-func (f *fakeAgent) WaitProgrammed(ctx context.Context, revision uint64) (uint64, error) {
-	for {
-		if now := f.programmed.Load(); now >= revision {
-			return now, nil
-		}
-		select {
-		case <-ctx.Done():
-			return 0, fmt.Errorf("revision %d of %d is programmed: %w", f.programmed.Load(), revision, ctx.Err())
-		case <-time.After(time.Millisecond):
-		}
-	}
-}
-
-// serve runs a server and returns its socket's path and a function that stops it.
-func serve(t *testing.T, agent Agent) (path string, stop func() error) {
-	t.Helper()
-	path = filepath.Join(t.TempDir(), "run", "control.sock")
-	return path, serveAt(t, path, agent)
-}
-
-func serveAt(t *testing.T, path string, agent Agent) (stop func() error) {
-	t.Helper()
-	if os.Geteuid() != 0 {
-		t.Skip("only root may use the control socket: not run as another user")
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- Serve(ctx, path, agent, slog.New(slog.DiscardHandler)) }()
-	stopped := false
-	stop = func() error {
-		if stopped {
-			return nil
-		}
-		stopped = true
-		cancel()
-		return <-done
-	}
-	t.Cleanup(func() {
-		if err := stop(); err != nil {
-			t.Errorf("Serve: %v", err)
-		}
-	})
-	client := NewClient(path)
-	for deadline := time.Now().Add(30 * time.Second); ; {
-		_, err := client.Status(context.Background())
-		if err == nil {
-			return stop
-		}
-		if !NotRunning(err) || time.Now().After(deadline) {
-			t.Fatalf("server does not answer: %v", err)
-		}
-		time.Sleep(time.Millisecond)
-	}
-}
 
 func TestStatusRoundTrip(t *testing.T) {
 	want := Status{
@@ -425,109 +267,6 @@ func TestBadRequests(t *testing.T) {
 	}
 }
 
-func TestModes(t *testing.T) {
-	path, _ := serve(t, &fakeAgent{})
-	for name, want := range map[string]os.FileMode{path: 0o600, filepath.Dir(path): 0o700} {
-		info, err := os.Stat(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if info.Mode().Perm() != want {
-			t.Errorf("mode of %s = %o; want %o", name, info.Mode().Perm(), want)
-		}
-	}
-}
-
-func TestSecondAgentIsRefused(t *testing.T) {
-	agent := &fakeAgent{}
-	path, _ := serve(t, agent)
-	err := Serve(context.Background(), path, agent, slog.New(slog.DiscardHandler))
-	if err == nil || !strings.Contains(err.Error(), "another agent is running") {
-		t.Errorf("error = %v; want another agent", err)
-	}
-	if _, err := NewClient(path).Status(context.Background()); err != nil {
-		t.Errorf("the first agent after the second tried: %v", err)
-	}
-}
-
-func TestForeignListenerIsRefused(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "control.sock")
-	listener, err := net.Listen("unix", path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer listener.Close()
-	err = Serve(context.Background(), path, &fakeAgent{}, slog.New(slog.DiscardHandler))
-	if err == nil || !strings.Contains(err.Error(), "another process is listening") {
-		t.Errorf("error = %v; want another process", err)
-	}
-}
-
-func TestStaleSocketIsReplaced(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "control.sock")
-	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	listener.SetUnlinkOnClose(false)
-	listener.Close()
-	if _, err := NewClient(path).Status(context.Background()); !NotRunning(err) {
-		t.Fatalf("error = %v; want not running", err)
-	}
-	serveAt(t, path, &fakeAgent{})
-}
-
-func TestOtherFilesAreKept(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "control.sock")
-	if err := os.WriteFile(path, []byte("precious"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	err := Serve(context.Background(), path, &fakeAgent{}, slog.New(slog.DiscardHandler))
-	if err == nil || !strings.Contains(err.Error(), "not a socket") {
-		t.Errorf("error = %v; want not a socket", err)
-	}
-	if data, err := os.ReadFile(path); err != nil || string(data) != "precious" {
-		t.Errorf("file = %q, %v; want it untouched", data, err)
-	}
-}
-
-// TestOtherUserIsRefused opens the socket's mode to all, so that only the check of the caller's uid is left,
-// and calls as the user nobody.
-func TestOtherUserIsRefused(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("becoming another user needs root")
-	}
-	dir, err := os.MkdirTemp("", "flx-control-")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	path := filepath.Join(dir, "control.sock")
-	serveAt(t, path, &fakeAgent{})
-	binary := filepath.Join(dir, "client")
-	if err := copyFile(os.Args[0], binary); err != nil {
-		t.Fatal(err)
-	}
-	for name, mode := range map[string]os.FileMode{dir: 0o755, path: 0o666} {
-		if err := os.Chmod(name, mode); err != nil {
-			t.Fatal(err)
-		}
-	}
-	command := exec.Command(binary)
-	command.Dir = dir
-	command.Env = []string{asUserEnv + "=" + path}
-	command.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
-	output, err := command.CombinedOutput()
-	if err != nil {
-		t.Fatalf("client as user nobody: %v\n%s", err, output)
-	}
-	// The connection is closed, before or after the request was written.
-	closed := []string{"EOF", "reset by peer", "broken pipe", "server closed idle connection"}
-	if text := string(output); !slices.ContainsFunc(closed, func(how string) bool { return strings.Contains(text, how) }) {
-		t.Errorf("user nobody received %q; want a connection that is closed", output)
-	}
-}
-
 // TestIdleCallers: callers that send nothing take a bounded number of descriptors.
 func TestIdleCallers(t *testing.T) {
 	path, _ := serve(t, &fakeAgent{})
@@ -556,12 +295,4 @@ func TestIdleCallers(t *testing.T) {
 	if err := <-answered; err != nil {
 		t.Errorf("a caller, when others have gone: %v", err)
 	}
-}
-
-func copyFile(from, to string) error {
-	data, err := os.ReadFile(from)
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(to, data, 0o755)
 }

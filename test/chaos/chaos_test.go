@@ -45,7 +45,7 @@ func TestChaos(t *testing.T) {
 			continue
 		}
 		t.Run(b, func(t *testing.T) {
-			tell("%s: %d faults; a lab is made\n", b, len(some))
+			say("%s: %d faults; a lab is made\n", b, len(some))
 			c := newCluster(t, b)
 			for _, r := range some {
 				if over() {
@@ -59,7 +59,7 @@ func TestChaos(t *testing.T) {
 				t.Run(strings.ReplaceAll(r.name, " ", "-"), func(t *testing.T) {
 					got := c.run(t.Context(), r)
 					results = append(results, got)
-					tell("%s\n", got.line())
+					say("%s\n", got.line())
 					t.Log(got.line())
 					for _, f := range got.Faults {
 						if got.Known != "" {
@@ -83,11 +83,11 @@ func TestChaos(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	tell("%s", summary(results, left))
+	say("%s", summary(results, left))
 }
 
-// tell prints progress of the whole table. In continuous integration the test's log has it.
-func tell(format string, args ...any) {
+// say prints progress of the whole table. In continuous integration the test's log has it.
+func say(format string, args ...any) {
 	if *all {
 		fmt.Fprintf(os.Stdout, format, args...)
 	}
@@ -247,7 +247,7 @@ func (c *cluster) repaired(ctx context.Context, e *event) bool {
 	return err == nil && now.status > e.before.status && now.log > e.before.log && now.metric > e.before.metric
 }
 
-// counts are the repairs that the agent of node1 has told of.
+// counts are the repairs that the agent of node1 has reported.
 type counts struct {
 	status, log int
 	metric      float64

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,9 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/felixlike/felixlike/internal/namespace"
 	"github.com/felixlike/felixlike/internal/seeded"
-	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/test/lab"
 	"github.com/felixlike/felixlike/test/lab/traffic"
 )
@@ -68,33 +65,10 @@ const (
 	wait = 90 * time.Second
 )
 
-// The traffic, from one pod to another.
-func allowedPairs() [][2]string {
-	return [][2]string{{"near", "server"}, {"far", "server"}, {"near", "open"}}
-}
-
-func deniedPairs() [][2]string {
-	return [][2]string{{"near-denied", "server"}, {"far-denied", "server"}, {"mute", "open"}}
-}
-
-// allowed is the traffic of one route that policy allows.
-type allowed struct {
-	route           traffic.Route
-	pings, openings *traffic.Meter
-	stream          *traffic.Stream
-}
-
-// denied is one kind of traffic that policy denies.
-type denied struct {
-	name  string
-	meter *traffic.Meter
-}
-
 // cluster is a lab of two nodes under traffic and changes of policies.
 type cluster struct {
-	t       *testing.T
+	load
 	backend string
-	lab     *lab.Lab
 	node    *lab.Node
 	ovs     *lab.SupervisedOVS
 	random  *rand.Rand
@@ -103,14 +77,6 @@ type cluster struct {
 	// second is another agent of node1, saved the manifest as it is to be.
 	second *lab.SecondAgent
 	saved  string
-
-	// denying has the denied clients, gauge all other traffic.
-	gauge, denying *traffic.Gauge
-	allowed        []*allowed
-	denied         []denied
-	// starts counts the starts of the denied clients.
-	starts   int
-	arrivals []*traffic.Arrivals
 	// leaked reports that the last row has let denied packets through.
 	leaked bool
 	// broken reports that a row has left the cluster unwell: those after it would prove nothing.
@@ -135,7 +101,7 @@ func newCluster(t *testing.T, backend string) *cluster {
 			t.Error(err)
 		}
 	})
-	c := &cluster{t: t, backend: backend, lab: l, random: seeded.Rand(t, t.Name()), machine: startMachine(t)}
+	c := &cluster{load: load{t: t, lab: l}, backend: backend, random: seeded.Rand(t, t.Name()), machine: startMachine(t)}
 	set(t, l, pods)
 	c.node = l.Node("node1")
 	for _, name := range []string{"node1", "node2"} {
@@ -178,157 +144,6 @@ func (c *cluster) shell(script string) error {
 		}
 		return nil
 	})
-}
-
-// routes are the ways from one pod of each pair to the other one, over both families.
-func (c *cluster) routes(pairs [][2]string, port uint16) []traffic.Route {
-	var all []traffic.Route
-	for _, p := range pairs {
-		for _, f := range model.Families() {
-			all = append(all, traffic.Route{
-				Name: fmt.Sprintf("%s -> %s IPv%s", p[0], p[1], f),
-				From: c.pod(p[0]).Namespace(), To: netip.AddrPortFrom(c.pod(p[1]).Address(f), port),
-			})
-		}
-	}
-	return all
-}
-
-func (c *cluster) pod(name string) *lab.Pod {
-	return c.lab.Pod(model.PodID{Namespace: "x", Name: name})
-}
-
-// watchArrivals counts the packets of denied clients at the servers. There is no policy yet: a
-// packet of each client and kind has to be counted once, or the count would prove nothing.
-func (c *cluster) watchArrivals() {
-	c.t.Helper()
-	clients := map[string][]netip.Addr{}
-	for _, p := range deniedPairs() {
-		clients[p[1]] = append(clients[p[1]], c.pod(p[0]).Addresses()...)
-	}
-	for server, senders := range clients {
-		a, err := traffic.Watch(c.pod(server).Namespace(), "eth0", senders...)
-		if err != nil {
-			c.t.Fatal(err)
-		}
-		c.t.Cleanup(func() {
-			if err := a.Close(); err != nil {
-				c.t.Error(err)
-			}
-		})
-		c.arrivals = append(c.arrivals, a)
-	}
-	routes := c.routes(deniedPairs(), 80)
-	eventually(c.t, "packets of all clients at the servers, without a policy", func() bool {
-		for _, r := range routes {
-			if err := c.gauge.Once(r, controlPort); err != nil {
-				c.t.Fatal(err)
-			}
-		}
-		arrived, err := c.leaks(time.Time{})
-		if err != nil {
-			c.t.Fatal(err)
-		}
-		seen := map[string]bool{}
-		for _, a := range arrived {
-			seen[a.Protocol+" "+a.From.Addr().String()] = true
-		}
-		return len(seen) == 2*len(routes)
-	})
-}
-
-// leaks are the packets of denied clients that reached a server after a time.
-func (c *cluster) leaks(since time.Time) ([]traffic.Arrival, error) {
-	var all []traffic.Arrival
-	var errs []error
-	for _, a := range c.arrivals {
-		arrived, err := a.Since(since)
-		all, errs = append(all, arrived...), append(errs, err)
-	}
-	return all, errors.Join(errs...)
-}
-
-// servers are the addresses of the servers of denied clients, with their namespaces.
-func (c *cluster) servers(port uint16) map[netip.AddrPort]*namespace.Namespace {
-	all := map[netip.AddrPort]*namespace.Namespace{}
-	for _, p := range deniedPairs() {
-		for _, a := range c.pod(p[1]).Addresses() {
-			all[netip.AddrPortFrom(a, port)] = c.pod(p[1]).Namespace()
-		}
-	}
-	return all
-}
-
-// startTraffic starts allowed traffic, and the servers of denied clients.
-func (c *cluster) startTraffic() {
-	c.t.Helper()
-	must := func(err error) {
-		if err != nil {
-			c.t.Fatal(err)
-		}
-	}
-	for _, r := range c.routes(allowedPairs(), 80) {
-		pings, err := c.gauge.Pings(r)
-		must(err)
-		stream, err := c.gauge.Stream(r, streamPatience)
-		must(err)
-		c.allowed = append(c.allowed, &allowed{route: r, pings: pings, openings: c.gauge.Openings(r), stream: stream})
-	}
-	for at, ns := range c.servers(slowPort) {
-		must(c.gauge.SlowServer(ns, at, slowBy))
-	}
-	for at, ns := range c.servers(knockPort) {
-		must(c.gauge.Forgetful(ns, at))
-	}
-}
-
-// Each start of the denied clients takes its source ports from another range.
-const (
-	firstPort  = 21000
-	portRanges = 15
-	rangePorts = 2900
-)
-
-// portRange returns the first and the last source port of the denied clients at a start.
-func portRange(start int) (first, last int) {
-	first = firstPort + start%portRanges*rangePorts
-	return first, first + rangePorts - 1
-}
-
-// startDenied starts the denied clients, in the place of earlier ones, with other source
-// ports. A flow that policy has allowed for a time may go on afterwards, and a later row would
-// count it: also the packets of a new socket with the port of such a flow, because conntrack
-// knows a flow by its addresses and ports alone.
-func (c *cluster) startDenied() {
-	c.t.Helper()
-	if c.denying != nil {
-		c.denying.Stop()
-	}
-	first, last := portRange(c.starts)
-	c.starts++
-	for _, p := range deniedPairs() {
-		if err := c.pod(p[0]).Namespace().Do(func() error {
-			return os.WriteFile("/proc/sys/net/ipv4/ip_local_port_range", fmt.Appendf(nil, "%d %d", first, last), 0o644)
-		}); err != nil {
-			c.t.Fatal(err)
-		}
-	}
-	c.denying, c.denied = traffic.NewGauge(c.t.Context()), nil
-	for port, name := range map[uint16]string{80: "UDP ", slowPort: "UDP to a slow server "} {
-		for _, r := range c.routes(deniedPairs(), port) {
-			m, err := c.denying.Datagrams(r)
-			if err != nil {
-				c.t.Fatal(err)
-			}
-			c.denied = append(c.denied, denied{name: name + r.Name, meter: m})
-		}
-	}
-	for _, r := range c.routes(deniedPairs(), 80) {
-		c.denied = append(c.denied, denied{name: "UDP from new sockets " + r.Name, meter: c.denying.NewSockets(r)})
-	}
-	for _, r := range c.routes(deniedPairs(), knockPort) {
-		c.denied = append(c.denied, denied{name: "TCP " + r.Name, meter: c.denying.Knocks(r)})
-	}
 }
 
 // churnEvery is the longest pause between two changes of policies, churned the number of

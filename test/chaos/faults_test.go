@@ -65,7 +65,7 @@ func everywhere(text string) map[string]string {
 const (
 	// none is for faults that stop no packet: what an idle machine loses by itself.
 	none = 500 * time.Millisecond
-	// repair is for foreign changes that the agent hears of, or looks for.
+	// repair is for foreign changes that the agent is notified of, or looks for.
 	repair = time.Second
 	// restart is for a restart of Open vSwitch on the userspace datapath.
 	restart = 6 * time.Second

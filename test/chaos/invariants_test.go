@@ -31,9 +31,8 @@ func (c *cluster) judge(e *event) result {
 		Fault: e.name, Backend: c.backend, Window: e.window[c.backend].Seconds(), Bound: e.gap.Seconds(),
 		Date: time.Now().UTC().Format(time.DateOnly), Load: measure.LoadAverage(),
 	}
-	fail := func(format string, args ...any) { r.Faults = append(r.Faults, fmt.Sprintf(format, args...)) }
 	if e.fault != nil {
-		fail("%v", e.fault)
+		r.fail("%v", e.fault)
 	}
 	r.NotCounted = e.began.IsZero() || e.over.IsZero()
 	if e.began.IsZero() {
@@ -45,14 +44,27 @@ func (c *cluster) judge(e *event) result {
 	}
 	defer func() { c.leaked = r.Leaks+r.Outside > 0 }()
 	r.Heal = e.healed.Sub(e.began).Seconds()
-	c.judgeDenied(e, &r, fail)
-	c.judgeAllowed(e, &r, fail)
-	c.judgeWords(e, &r, fail)
+	j := judgement{c, e, &r}
+	j.denied()
+	j.allowed()
+	j.reports()
 	if !r.NotCounted {
-		c.judgeRepairs(e, fail)
+		j.repairs()
 	}
 	r.excuse(e.row)
 	return r
+}
+
+// fail adds a broken invariant.
+func (r *result) fail(format string, args ...any) {
+	r.Faults = append(r.Faults, fmt.Sprintf(format, args...))
+}
+
+// judgement checks the invariants one by one.
+type judgement struct {
+	c *cluster
+	e *event
+	r *result
 }
 
 // excuse marks a result as known if a row is known to fail, and only as it does.
@@ -63,63 +75,63 @@ func (r *result) excuse(of row) {
 	}
 }
 
-// judgeDenied: no packet that policy denies arrives outside of the window.
-func (c *cluster) judgeDenied(e *event, r *result, fail func(string, ...any)) {
-	leaks, err := c.leaks(e.began)
+// denied: no packet that policy denies arrives outside of the window.
+func (j judgement) denied() {
+	leaks, err := j.c.leaks(j.e.began)
 	if err != nil {
-		fail("not counted: %v", err)
+		j.r.fail("not counted: %v", err)
 	}
-	window := e.window[c.backend]
+	window := j.e.window[j.c.backend]
 	var outside []traffic.Arrival
 	for _, l := range leaks {
-		after := l.At.Sub(e.done)
-		r.LastLeak = max(r.LastLeak, after.Seconds())
-		if window > 0 && after <= stretch*window && (after <= window || c.machine.net(e.done, l.At) <= window) {
-			r.Leaks++
+		after := l.At.Sub(j.e.done)
+		j.r.LastLeak = max(j.r.LastLeak, after.Seconds())
+		if window > 0 && after <= stretch*window && (after <= window || j.c.machine.net(j.e.done, l.At) <= window) {
+			j.r.Leaks++
 			continue
 		}
 		outside = append(outside, l)
 	}
-	if r.Outside = len(outside); r.Outside > 0 {
-		fail(outsideFault+" of %s: %d, the first %s after the fault (%s), the last %s after it (%s)", window, len(outside),
-			outside[0].At.Sub(e.done), outside[0], outside[len(outside)-1].At.Sub(e.done), outside[len(outside)-1])
+	if j.r.Outside = len(outside); j.r.Outside > 0 {
+		j.r.fail(outsideFault+" of %s: %d, the first %s after the fault (%s), the last %s after it (%s)", window, len(outside),
+			outside[0].At.Sub(j.e.done), outside[0], outside[len(outside)-1].At.Sub(j.e.done), outside[len(outside)-1])
 		for _, l := range outside[:min(len(outside), 20)] {
-			c.t.Logf("outside of the window: %s", l)
+			j.c.t.Logf("outside of the window: %s", l)
 		}
 	}
-	if !r.NotCounted {
-		for i, d := range c.denied {
-			if e.after.tried[i] == e.before.tried[i] {
-				fail("not counted: no attempt of %s", d.name)
+	if !j.r.NotCounted {
+		for i, d := range j.c.denied {
+			if j.e.after.tried[i] == j.e.before.tried[i] {
+				j.r.fail("not counted: no attempt of %s", d.name)
 			}
 		}
 	}
 }
 
-// judgeAllowed: allowed traffic is missing for no longer than the bound, and streams go on.
-func (c *cluster) judgeAllowed(e *event, r *result, fail func(string, ...any)) {
-	for _, a := range c.allowed {
+// allowed: allowed traffic is missing for no longer than the bound, and streams go on.
+func (j judgement) allowed() {
+	for _, a := range j.c.allowed {
 		if err := a.stream.Err(); err != nil {
-			fail("%v", err)
+			j.r.fail("%v", err)
 		}
 		for _, m := range a.meters() {
-			gap := m.Longest(e.began, e.over)
-			net := c.machine.net(gap.From, gap.To)
-			bound, worst := e.gap, &r.Packets
+			gap := m.Longest(j.e.began, j.e.over)
+			net := j.c.machine.net(gap.From, gap.To)
+			bound, worst := j.e.gap, &j.r.Packets
 			switch m.name {
 			case "new connections":
-				worst = &r.Opened
+				worst = &j.r.Opened
 			case "stream":
 				// TCP waits up to twice as long as an outage took before it sends again.
-				bound, worst = 2*e.gap+time.Second, &r.Stream
+				bound, worst = 2*j.e.gap+time.Second, &j.r.Stream
 			}
 			*worst = max(*worst, gap.Length().Seconds())
 			if net > bound {
-				fail("%s %s: nothing passed for %s, of these %s with a processor; the bound is %s", m.name, a.route.Name, gap.Length(), net, bound)
+				j.r.fail("%s %s: nothing passed for %s, of these %s with a processor; the bound is %s", m.name, a.route.Name, gap.Length(), net, bound)
 			}
 			// TCP's waits are not an outage.
-			if m.name != "stream" && net > silentFor && !slices.ContainsFunc(c.watcher.between(gap.From, gap.To), func(l look) bool { return !l.well() }) {
-				fail("%s %s: down for %s, of these %s with a processor, and the agents were ready without a problem all the time", m.name, a.route.Name, gap.Length(), net)
+			if m.name != "stream" && net > silentFor && !slices.ContainsFunc(j.c.watcher.between(gap.From, gap.To), func(l look) bool { return !l.well() }) {
+				j.r.fail("%s %s: down for %s, of these %s with a processor, and the agents were ready without a problem all the time", m.name, a.route.Name, gap.Length(), net)
 			}
 		}
 	}
@@ -139,29 +151,29 @@ func repairsOf(e *event) []string {
 	return []string{text}
 }
 
-// judgeWords: no valid policy is quarantined. It notes what the agents said.
-func (c *cluster) judgeWords(e *event, r *result, fail func(string, ...any)) {
-	looks := c.watcher.between(e.began, e.over)
-	r.Said = said(looks)
-	if e.says && len(r.Said) == 0 {
-		fail(silentFault)
+// reports: no valid policy is quarantined. It notes what the agents said.
+func (j judgement) reports() {
+	looks := j.c.watcher.between(j.e.began, j.e.over)
+	j.r.Said = said(looks)
+	if j.e.says && len(j.r.Said) == 0 {
+		j.r.fail(silentFault)
 	}
-	r.Said = append(repairsOf(e), r.Said...)
-	told := map[string]bool{}
+	j.r.Said = append(repairsOf(j.e), j.r.Said...)
+	reported := map[string]bool{}
 	for _, l := range looks {
 		for _, q := range l.quarantined {
-			if !told[q] {
-				told[q] = true
-				fail("%s quarantined an object of valid policies: %s", l.node, q)
+			if !reported[q] {
+				reported[q] = true
+				j.r.fail("%s quarantined an object of valid policies: %s", l.node, q)
 			}
 		}
 	}
 }
 
-// judgeRepairs: a repair is in the status, in the log and in the metric.
-func (c *cluster) judgeRepairs(e *event, fail func(string, ...any)) {
-	status, log, metric := e.after.status-e.before.status, e.after.log-e.before.log, e.after.metric-e.before.metric
-	if e.repairs[c.backend] && (status <= 0 || log <= 0 || metric <= 0) {
-		fail("repairs: %d in the status, %d in the log, %.0f in the metric", status, log, metric)
+// repairs: a repair is in the status, in the log and in the metric.
+func (j judgement) repairs() {
+	status, log, metric := j.e.after.status-j.e.before.status, j.e.after.log-j.e.before.log, j.e.after.metric-j.e.before.metric
+	if j.e.repairs[j.c.backend] && (status <= 0 || log <= 0 || metric <= 0) {
+		j.r.fail("repairs: %d in the status, %d in the log, %.0f in the metric", status, log, metric)
 	}
 }

@@ -27,7 +27,7 @@ chmod +x felixlike-cni.new && mv felixlike-cni.new felixlike-cni`
 
 // timeAdds records the time of each ADD on all nodes. The returned function prints
 // the times, and puts the plugin back.
-func (s *site) timeAdds(t *testing.T) (report func()) {
+func timeAdds(t *testing.T, s *site) (report func()) {
 	t.Helper()
 	for _, node := range s.Nodes() {
 		s.exec(t, node, shim)

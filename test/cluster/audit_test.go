@@ -66,10 +66,10 @@ func (r request) right() string {
 // testRBAC compares felixlike's requests to the API server, during all tests, with its
 // rights: it requested nothing else, was denied nothing, and
 // uses each right.
-func (s *site) testRBAC(t *testing.T) {
+func testRBAC(t *testing.T, s *site) {
 	s.notReference(t)
-	granted := s.granted(t)
-	used, denied := s.requests(t)
+	granted := granted(t, s)
+	used, denied := requests(t, s)
 	t.Logf("granted: %s", strings.Join(granted, ", "))
 	for _, right := range used {
 		if !slices.Contains(granted, right) {
@@ -96,7 +96,7 @@ func (s *site) testRBAC(t *testing.T) {
 
 // granted returns the rights of the roles bound to felixlike, those of its own namespace
 // included.
-func (s *site) granted(t *testing.T) []string {
+func granted(t *testing.T, s *site) []string {
 	t.Helper()
 	var bindings rbacv1.ClusterRoleBindingList
 	if err := s.Get(t.Context(), &bindings, "clusterrolebindings"); err != nil {
@@ -140,7 +140,7 @@ func rightsOf(rules []rbacv1.PolicyRule) []string {
 }
 
 // requests reads the audit log.
-func (s *site) requests(t *testing.T) (used, denied []string) {
+func requests(t *testing.T, s *site) (used, denied []string) {
 	t.Helper()
 	file, err := os.Open(s.Log("audit"))
 	if err != nil {

@@ -15,29 +15,29 @@ func TestCluster(t *testing.T) {
 			t.Run(backend+"/"+proxy, func(t *testing.T) {
 				s := newSite(t, backend, proxy)
 				s.before = s.snapshots(t)
-				run := func(name string, part func(*testing.T)) bool {
-					passed := t.Run(name, part)
+				run := func(name string, part func(*testing.T, *site)) bool {
+					passed := t.Run(name, func(t *testing.T) { part(t, s) })
 					if !passed {
 						s.logState(t) // at the end, the agents and their logs are gone
 					}
 					return passed
 				}
-				if !run("install", s.testInstall) {
+				if !run("install", testInstall) {
 					return
 				}
-				run("smoke", s.testSmoke)
-				run("probes", s.testProbes)
-				run("plugin", s.testPlugin)
-				run("services", s.testServices)
-				run("no open moment", s.testNoOpenMoment)
-				run("storm", s.testStorm)
-				run("rolling restart", s.testRollingRestart)
-				run("rolling change", s.testRollingChange)
-				run("API server outage", s.testOutage)
-				run("datastore", s.testDatastore)
-				run("specs", s.testChosenSpecs)
-				run("RBAC", s.testRBAC)
-				run("uninstall", s.testUninstall)
+				run("smoke", testSmoke)
+				run("probes", testProbes)
+				run("plugin", testPlugin)
+				run("services", testServices)
+				run("no open moment", testNoOpenMoment)
+				run("storm", testStorm)
+				run("rolling restart", testRollingRestart)
+				run("rolling change", testRollingChange)
+				run("API server outage", testOutage)
+				run("datastore", testDatastore)
+				run("specs", testChosenSpecs)
+				run("RBAC", testRBAC)
+				run("uninstall", testUninstall)
 			})
 		}
 	}

@@ -32,19 +32,19 @@ func TestClusterPolicies(t *testing.T) {
 		for _, proxy := range words(proxiesVariable, "iptables") {
 			t.Run(backend+"/"+proxy, func(t *testing.T) {
 				s := newSite(t, backend, proxy)
-				if !t.Run("install", s.testInstall) {
+				if !t.Run("install", func(t *testing.T) { testInstall(t, s) }) {
 					return
 				}
-				t.Run("suite", func(t *testing.T) { s.record(t, "clusterpolicy", s.clusterPolicySuite(t)) })
+				t.Run("suite", func(t *testing.T) { s.record(t, "clusterpolicy", clusterPolicySuite(t, s)) })
 			})
 		}
 	}
 }
 
 // clusterPolicySuite runs the suite. Each of its tests that does not pass fails the test.
-func (s *site) clusterPolicySuite(t *testing.T) []kubelab.Spec {
+func clusterPolicySuite(t *testing.T, s *site) []kubelab.Spec {
 	t.Helper()
-	archive := s.suiteImage(t)
+	archive := suiteImage(t, s)
 	s.onNodes(t, func(node string) error { return s.Import(t.Context(), node, archive) })
 	program := filepath.Join(t.TempDir(), "suite")
 	build := exec.CommandContext(t.Context(), "go", "test", "-c", "-o", program, ".")
@@ -94,7 +94,7 @@ func (s *site) runInformation() string {
 
 // suiteImage builds the image of the suite's pods: upstream's program, and the stand-in that
 // starts it.
-func (s *site) suiteImage(t *testing.T) string {
+func suiteImage(t *testing.T, s *site) string {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "agnhost")
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, "./agnhost")

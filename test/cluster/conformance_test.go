@@ -35,7 +35,7 @@ func TestConformance(t *testing.T) {
 		for _, proxy := range words(proxiesVariable, "iptables nftables") {
 			t.Run(backend+"/"+proxy, func(t *testing.T) {
 				s := newSite(t, backend, proxy)
-				if !t.Run("install", s.testInstall) {
+				if !t.Run("install", func(t *testing.T) { testInstall(t, s) }) {
 					return
 				}
 				skip, _ := skipped()

@@ -15,7 +15,7 @@ import (
 
 // testDatastore runs the suite of the datastore against the cluster's API server,
 // with the rights that felixlike has and no others.
-func (s *site) testDatastore(t *testing.T) {
+func testDatastore(t *testing.T, s *site) {
 	s.notReference(t)
 	ns, err := namespace.Open(kubelab.ControlPlane)
 	if err != nil {

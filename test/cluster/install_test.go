@@ -26,7 +26,7 @@ func (s *site) overlay(backend string) string {
 
 // testInstall installs felixlike as its documentation says, and measures the time
 // until the nodes are ready for pods.
-func (s *site) testInstall(t *testing.T) {
+func testInstall(t *testing.T, s *site) {
 	s.notReference(t)
 	if out := s.kubectl(t, "get", "nodes", "--no-headers"); strings.Count(out, "NotReady") != len(s.Nodes()) {
 		t.Fatalf("a node is ready before anything is installed:\n%s", out)
@@ -51,7 +51,7 @@ func (s *site) testInstall(t *testing.T) {
 }
 
 // testSmoke runs kubelab's own smoke test: pods across nodes, Services, logs.
-func (s *site) testSmoke(t *testing.T) {
+func testSmoke(t *testing.T, s *site) {
 	out, err := s.Script(t.Context(), "smoke.sh")
 	t.Log(out)
 	if err != nil {

@@ -24,7 +24,7 @@ const probeImageName = "felixlike.test/knocker:1"
 const closedPods = 50
 
 // probeImage builds the image that only tests use.
-func (s *site) probeImage(t *testing.T) string {
+func probeImage(t *testing.T, s *site) string {
 	t.Helper()
 	program := filepath.Join(t.TempDir(), "knocker")
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", program, "./knocker")
@@ -42,15 +42,15 @@ func (s *site) probeImage(t *testing.T) string {
 // testNoOpenMoment starts pods under deny-all that send to all addresses of pods and
 // nodes from their first instruction, beside pods that may send. Only packets of the
 // latter arrive.
-func (s *site) testNoOpenMoment(t *testing.T) {
+func testNoOpenMoment(t *testing.T, s *site) {
 	onlyFull(t)
 	s.notReference(t)
 	const closed, free = "closed", "free"
 	s.inNamespace(t, closed)
 	s.inNamespace(t, free)
 	s.apply(t, denyAll(closed))
-	targets := s.podPrefixes(t)
-	receivers := s.listenOnNodes(t)
+	targets := podPrefixes(t, s)
+	receivers := listenOnNodes(t, s)
 	var manifests strings.Builder
 	for _, node := range s.Nodes() {
 		// Listeners first: they are there before the first knock.
@@ -67,8 +67,8 @@ func (s *site) testNoOpenMoment(t *testing.T) {
 	for _, ns := range []string{closed, free} {
 		s.kubectl(t, "wait", "-n", ns, "--for=condition=Available", "deployment", "--all", "--timeout="+(2*readyTime).String())
 	}
-	until(t, readyTime, func() error { return s.allSent(t, closed, closedPods) })
-	h := &arrivals{free: map[string]bool{}, owners: s.owners(t, closed, free)}
+	until(t, readyTime, func() error { return allSent(t, s, closed, closedPods) })
+	h := &arrivals{free: map[string]bool{}, owners: owners(t, s, closed, free)}
 	h.read(t, s.kubectl(t, "logs", "-n", closed, "-l", "app=knocker", "--prefix", "--tail=-1", "--max-log-requests=100"))
 	h.read(t, s.kubectl(t, "logs", "-n", free, "-l", "app=knocker", "--prefix", "--tail=-1", "--max-log-requests=100"))
 	for node, r := range receivers {
@@ -84,7 +84,7 @@ func (s *site) testNoOpenMoment(t *testing.T) {
 
 // podPrefixes returns, per family and node, a prefix with the addresses that the
 // node's first hundred pods have, and the nodes' own addresses.
-func (s *site) podPrefixes(t *testing.T) []string {
+func podPrefixes(t *testing.T, s *site) []string {
 	t.Helper()
 	var all []string
 	for _, name := range s.Nodes() {
@@ -131,7 +131,7 @@ spec:
 }
 
 // allSent returns an error until that many pods have sent all their packets.
-func (s *site) allSent(t *testing.T, ns string, want int) error {
+func allSent(t *testing.T, s *site, ns string, want int) error {
 	t.Helper()
 	out, err := s.Kubectl(t.Context(), "logs", "-n", ns, "-l", "app=knocker", "--tail=-1", "--max-log-requests=100")
 	if err != nil {
@@ -144,7 +144,7 @@ func (s *site) allSent(t *testing.T, ns string, want int) error {
 }
 
 // owners returns the names of the pods of namespaces by their addresses.
-func (s *site) owners(t *testing.T, namespaces ...string) map[string]string {
+func owners(t *testing.T, s *site, namespaces ...string) map[string]string {
 	t.Helper()
 	owners := map[string]string{}
 	for _, ns := range namespaces {
@@ -219,7 +219,7 @@ func (e *receiver) lines() []string {
 }
 
 // listenOnNodes receives knocks on all nodes until the test ends.
-func (s *site) listenOnNodes(t *testing.T) map[string]*receiver {
+func listenOnNodes(t *testing.T, s *site) map[string]*receiver {
 	t.Helper()
 	receivers := map[string]*receiver{}
 	for _, node := range s.Nodes() {

@@ -116,7 +116,7 @@ func newSiteOf(t *testing.T, k kit, backend string, config kubelab.Config, archi
 		}
 	})
 	s.wholeChecksums(t)
-	archives = append(archives, s.probeImage(t))
+	archives = append(archives, probeImage(t, s))
 	s.onNodes(t, func(node string) error {
 		for _, archive := range archives {
 			if err := c.Import(t.Context(), node, archive); err != nil {

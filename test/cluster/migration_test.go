@@ -55,19 +55,19 @@ func TestMigration(t *testing.T) {
 	pods["b"].serve(t, 80)
 	expect(t, true, "with the bridge, which enforces no policy", pods["a"].flows(pods["b"], 80))
 	s.kubectl(t, "-n", ns, "delete", "pod", "--all", "--wait")
-	s.everywhere(t, leaveOther)
+	everywhere(t, s, leaveOther)
 	s.before = s.snapshots(t)
-	s.everywhere(t, returnToOther)
+	everywhere(t, s, returnToOther)
 	s.start(t, ns, manifests)
 
 	// Step 2: no node meets the selector yet.
-	manifest := s.manifestForMoved(t)
+	manifest := manifestForMoved(t, s)
 	s.kubectl(t, "apply", "-f", manifest)
 	ask := s.plugin(t)
 
 	// Step 3.
 	for _, node := range nodes {
-		s.move(t, node, ask)
+		move(t, s, node, ask)
 	}
 	s.kubectl(t, "wait", "--for=condition=Ready", "node", "--all", "--timeout=1m")
 	pods = s.start(t, ns, manifests)
@@ -84,7 +84,7 @@ func TestMigration(t *testing.T) {
 		s.kubectl(t, "label", "node", node, "felixlike-")
 	}
 	s.uninstall(t, manifest, filepath.Join(s.kit.root, "deploy", "uninstall.yaml"))
-	s.everywhere(t, returnToOther)
+	everywhere(t, s, returnToOther)
 	s.kubectl(t, "wait", "--for=condition=Ready", "node", "--all", "--timeout=1m")
 	pods = s.start(t, ns, manifests)
 	pods["b"].serve(t, 80)
@@ -92,7 +92,7 @@ func TestMigration(t *testing.T) {
 }
 
 // everywhere runs a script on all nodes.
-func (s *site) everywhere(t *testing.T, script string) {
+func everywhere(t *testing.T, s *site, script string) {
 	t.Helper()
 	s.onNodes(t, func(node string) error {
 		_, err := s.Exec(t.Context(), node, script)
@@ -101,7 +101,7 @@ func (s *site) everywhere(t *testing.T, script string) {
 }
 
 // manifestForMoved writes the manifest for nodes with movedLabel alone.
-func (s *site) manifestForMoved(t *testing.T) string {
+func manifestForMoved(t *testing.T, s *site) string {
 	t.Helper()
 	const selector = "        kubernetes.io/os: linux\n"
 	text := string(mustRead(t, filepath.Join(s.kit.root, "deploy", "felixlike.yaml")))
@@ -117,7 +117,7 @@ func (s *site) manifestForMoved(t *testing.T) string {
 }
 
 // move is step 3 for a node.
-func (s *site) move(t *testing.T, node string, ask func(t *testing.T, want int, args ...string) string) {
+func move(t *testing.T, s *site, node string, ask func(t *testing.T, want int, args ...string) string) {
 	t.Helper()
 	s.kubectl(t, "drain", node, "--ignore-daemonsets", "--force", "--timeout=2m")
 	s.exec(t, node, leaveOther)

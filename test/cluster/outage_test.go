@@ -17,7 +17,7 @@ done`
 
 // testOutage ends the API server, and an agent meanwhile: policy stays in force and
 // connections go on. Afterwards the agents receive changes again.
-func (s *site) testOutage(t *testing.T) {
+func testOutage(t *testing.T, s *site) {
 	s.notReference(t)
 	onlyFull(t)
 	const ns = "outage"

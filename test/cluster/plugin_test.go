@@ -20,7 +20,7 @@ import (
 
 // testPlugin asks the agents by kubectl felixlike, as operators do: the answer
 // is that of the agent's pod on the named node.
-func (s *site) testPlugin(t *testing.T) {
+func testPlugin(t *testing.T, s *site) {
 	s.notReference(t)
 	const ns = "asked"
 	s.inNamespace(t, ns)
@@ -43,8 +43,8 @@ func (s *site) testPlugin(t *testing.T) {
 	if out := ask(t, 1, "--node", here, "preview", "--delete", ns+"/deny-all"); !strings.Contains(out, "denied") || !strings.Contains(out, ns+"/a") {
 		t.Errorf("preview:\n%s", out)
 	}
-	s.testAllNodes(t, ask)
-	s.testTraffic(t, ask)
+	testAllNodes(t, s, ask)
+	testTraffic(t, s, ask)
 	// The test sends packets while felixctl drops follows.
 	followed := make(chan string, 1)
 	go func() {
@@ -54,7 +54,7 @@ func (s *site) testPlugin(t *testing.T) {
 		expect(t, false, "under deny-all", pods["a"].flows(pods["b"], 80))
 		select {
 		case out := <-followed:
-			s.expectDrops(t, out, ns+"/a")
+			expectDrops(t, out, ns+"/a")
 			return
 		default:
 		}
@@ -62,7 +62,7 @@ func (s *site) testPlugin(t *testing.T) {
 }
 
 // testAllNodes asks all nodes at once.
-func (s *site) testAllNodes(t *testing.T, ask func(t *testing.T, want int, args ...string) string) {
+func testAllNodes(t *testing.T, s *site, ask func(t *testing.T, want int, args ...string) string) {
 	expectAll := func(out string, texts ...string) {
 		t.Helper()
 		for _, text := range append(texts, s.Nodes()...) {
@@ -111,7 +111,7 @@ spec:
 
 // testTraffic sends packets on all paths, without a policy of its own and with one that denies
 // them. These clusters have no DNS server, so that path is no failure.
-func (s *site) testTraffic(t *testing.T, ask func(t *testing.T, want int, args ...string) string) {
+func testTraffic(t *testing.T, s *site, ask func(t *testing.T, want int, args ...string) string) {
 	closed := func(code int, args ...string) map[string]int {
 		t.Helper()
 		var paths []struct {
@@ -149,7 +149,7 @@ func (s *site) testTraffic(t *testing.T, ask func(t *testing.T, want int, args .
 
 // expectDrops fails the test unless the lines report denied packets of a pod,
 // by TCP and UDP.
-func (s *site) expectDrops(t *testing.T, lines, from string) {
+func expectDrops(t *testing.T, lines, from string) {
 	t.Helper()
 	seen := map[string]bool{}
 	for d := json.NewDecoder(strings.NewReader(lines)); ; {

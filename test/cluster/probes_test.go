@@ -19,7 +19,7 @@ spec: {podSelector: {}, policyTypes: [Ingress, Egress]}
 
 // testProbes has the kubelet probe pods that are under deny-all from the start: they
 // get ready and are not restarted.
-func (s *site) testProbes(t *testing.T) {
+func testProbes(t *testing.T, s *site) {
 	const ns = "probed"
 	s.inNamespace(t, ns)
 	var manifests strings.Builder

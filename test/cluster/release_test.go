@@ -93,7 +93,7 @@ func TestRelease(t *testing.T) {
 		s.logState(t)
 		return
 	}
-	t.Run("dry run", func(t *testing.T) { s.testDryRun(t, next) })
+	t.Run("dry run", func(t *testing.T) { testDryRun(t, s, next) })
 	t.Run("upgrade", func(t *testing.T) { s.underTraffic(t, "upgraded", func() { apply(t, next) }) })
 	t.Run("back", func(t *testing.T) { s.underTraffic(t, "back", func() { apply(t, first) }) })
 	t.Run("uninstall", func(t *testing.T) {
@@ -130,7 +130,7 @@ const (
 
 // testDryRun has the API server judge every form of a release: manifests, overlays, components,
 // and the chart with the settings that its tests accept. It also refuses an unknown field.
-func (s *site) testDryRun(t *testing.T, r release) {
+func testDryRun(t *testing.T, s *site, r release) {
 	s.apply(t, operatorKinds)
 	defer s.kubectl(t, "delete", "crd", "podmonitors.monitoring.coreos.com", "prometheusrules.monitoring.coreos.com")
 	s.kubectl(t, "wait", "--for=condition=Established", "crd", "--all", "--timeout=1m")

@@ -20,7 +20,7 @@ const stallTime = 90 * time.Second
 const rolledTime = 4 * time.Minute
 
 // testRollingRestart restarts agents and switches under traffic.
-func (s *site) testRollingRestart(t *testing.T) {
+func testRollingRestart(t *testing.T, s *site) {
 	onlyFull(t)
 	s.notReference(t)
 	s.underTraffic(t, "restarted", func() {
@@ -30,7 +30,7 @@ func (s *site) testRollingRestart(t *testing.T) {
 
 // testRollingChange changes the backend of the cluster, from each to each, under
 // traffic.
-func (s *site) testRollingChange(t *testing.T) {
+func testRollingChange(t *testing.T, s *site) {
 	s.notReference(t)
 	onlyFull(t)
 	s.underTraffic(t, "changed", func() {

@@ -88,9 +88,9 @@ func judgements(w *world) []judgement {
 }
 
 // testServices goes through Services of all kinds, under policies.
-func (s *site) testServices(t *testing.T) {
+func testServices(t *testing.T, s *site) {
 	s.notReference(t)
-	w := s.newWorld(t)
+	w := newWorld(t, s)
 	for _, j := range judgements(w) {
 		if j.ingress != "" {
 			s.apply(t, fmt.Sprintf(`
@@ -117,7 +117,7 @@ spec: {podSelector: {matchLabels: {pod: one}}, ingress: %s}
 }
 
 // newWorld starts pods and Services.
-func (s *site) newWorld(t *testing.T) *world {
+func newWorld(t *testing.T, s *site) *world {
 	t.Helper()
 	const ns = "services"
 	s.inNamespace(t, ns)

@@ -15,7 +15,7 @@ import (
 const chosenSpecs = `Netpol NetworkPolicy between server and client should (support a 'default-deny-all' policy|enforce egress policy allowing traffic to a server in a different namespace based on PodSelector and NamespaceSelector)`
 
 // testChosenSpecs runs a few upstream specs.
-func (s *site) testChosenSpecs(t *testing.T) {
+func testChosenSpecs(t *testing.T, s *site) {
 	for _, spec := range s.specs(t, chosenSpecs, "") {
 		t.Logf("%6.1f s  %s", spec.Took.Seconds(), spec.Name)
 	}

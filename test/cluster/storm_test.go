@@ -29,7 +29,7 @@ true
 `
 
 // plumbing returns the parts of all nodes that belong to pods.
-func (s *site) plumbing(t *testing.T) map[string]snapshot {
+func plumbing(t *testing.T, s *site) map[string]snapshot {
 	t.Helper()
 	var mu sync.Mutex
 	all := map[string]snapshot{}
@@ -50,13 +50,13 @@ func (s *site) plumbing(t *testing.T) map[string]snapshot {
 
 // settled looks at the nodes when the pods of earlier tests are gone from them too,
 // which is later than from the API server.
-func (s *site) settled(t *testing.T) map[string]snapshot {
+func settled(t *testing.T, s *site) map[string]snapshot {
 	t.Helper()
-	last := s.plumbing(t)
+	last := plumbing(t, s)
 	until(t, readyTime, func() error {
 		before := last
 		time.Sleep(3 * time.Second)
-		last = s.plumbing(t)
+		last = plumbing(t, s)
 		for _, node := range s.Nodes() {
 			if d := before[node].difference(last[node]); len(d) > 0 {
 				return fmt.Errorf("%s still changes:\n%s", node, strings.Join(d, "\n"))
@@ -68,13 +68,13 @@ func (s *site) settled(t *testing.T) map[string]snapshot {
 }
 
 // testStorm creates and deletes a hundred pods at once: they leave nothing.
-func (s *site) testStorm(t *testing.T) {
+func testStorm(t *testing.T, s *site) {
 	s.notReference(t)
 	onlyFull(t)
 	const ns = "storm"
 	s.inNamespace(t, ns)
-	before := s.settled(t)
-	report := s.timeAdds(t)
+	before := settled(t, s)
+	report := timeAdds(t, s)
 	start := time.Now()
 	s.apply(t, fmt.Sprintf(`
 apiVersion: apps/v1
@@ -95,5 +95,5 @@ spec:
 	until(t, 2*readyTime, func() error { return s.gone(t, ns, "app=storm") })
 	t.Logf("%d pods: all up after %s, all gone %s later", stormPods, up.Sub(start).Round(100*time.Millisecond), since(up))
 	report()
-	s.same(t, time.Minute, before, s.plumbing)
+	s.same(t, time.Minute, before, func(t *testing.T) map[string]snapshot { return plumbing(t, s) })
 }

@@ -7,7 +7,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
 	"sigs.k8s.io/yaml"
 
@@ -35,52 +37,16 @@ type State struct {
 // object.
 func (s *State) manifests() (map[string][]byte, error) {
 	files := map[string][]byte{}
-	add := func(kind, namespace, name string, object runtime.Object) error {
-		text, err := yaml.Marshal(object)
+	for _, o := range s.objects() {
+		text, err := yaml.Marshal(o)
+		kind, name := strings.ToLower(o.GetObjectKind().GroupVersionKind().Kind), o.GetName()
+		if o.GetNamespace() != "" {
+			name = o.GetNamespace() + "_" + name
+		}
 		if err != nil {
-			return fmt.Errorf("render %s %s/%s: %w", kind, namespace, name, err)
+			return nil, fmt.Errorf("render %s %s: %w", kind, name, err)
 		}
-		file := kind + "_" + namespace + "_" + name
-		if namespace == "" {
-			file = kind + "_" + name
-		}
-		files[file+".yaml"] = text
-		return nil
-	}
-	for _, o := range s.Nodes {
-		o = o.DeepCopy()
-		o.APIVersion, o.Kind = "v1", "Node"
-		if err := add("node", "", o.Name, o); err != nil {
-			return nil, err
-		}
-	}
-	for _, o := range s.Namespaces {
-		o = o.DeepCopy()
-		o.APIVersion, o.Kind = "v1", "Namespace"
-		if err := add("namespace", "", o.Name, o); err != nil {
-			return nil, err
-		}
-	}
-	for _, o := range s.Pods {
-		o = o.DeepCopy()
-		o.APIVersion, o.Kind = "v1", "Pod"
-		if err := add("pod", o.Namespace, o.Name, o); err != nil {
-			return nil, err
-		}
-	}
-	for _, o := range s.Policies {
-		o = o.DeepCopy()
-		o.APIVersion, o.Kind = "networking.k8s.io/v1", "NetworkPolicy"
-		if err := add("networkpolicy", o.Namespace, o.Name, o); err != nil {
-			return nil, err
-		}
-	}
-	for _, o := range s.ClusterPolicies {
-		o = o.DeepCopy()
-		o.APIVersion, o.Kind = v1alpha2.GroupVersion.String(), "ClusterNetworkPolicy"
-		if err := add("clusternetworkpolicy", "", o.Name, o); err != nil {
-			return nil, err
-		}
+		files[kind+"_"+name+".yaml"] = text
 	}
 	for _, o := range s.Antrea.All() {
 		text, err := manifest(o)
@@ -94,6 +60,37 @@ func (s *State) manifests() (map[string][]byte, error) {
 		files[name] = text
 	}
 	return files, nil
+}
+
+// object is one of Kubernetes' own API.
+type object interface {
+	runtime.Object
+	metav1.Object
+}
+
+// objects returns copies of the objects but Antrea's, with their kinds.
+func (s *State) objects() []object {
+	var all []object
+	add := func(o object, version, kind string) {
+		o.GetObjectKind().SetGroupVersionKind(schema.FromAPIVersionAndKind(version, kind))
+		all = append(all, o)
+	}
+	for _, o := range s.Nodes {
+		add(o.DeepCopy(), "v1", "Node")
+	}
+	for _, o := range s.Namespaces {
+		add(o.DeepCopy(), "v1", "Namespace")
+	}
+	for _, o := range s.Pods {
+		add(o.DeepCopy(), "v1", "Pod")
+	}
+	for _, o := range s.Policies {
+		add(o.DeepCopy(), "networking.k8s.io/v1", "NetworkPolicy")
+	}
+	for _, o := range s.ClusterPolicies {
+		add(o.DeepCopy(), v1alpha2.GroupVersion.String(), "ClusterNetworkPolicy")
+	}
+	return all
 }
 
 // manifest renders an object of Antrea's API, with its kind.

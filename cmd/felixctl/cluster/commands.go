@@ -66,42 +66,47 @@ not as expected; 2 a node gave no answer, or the pods could not be made or delet
 			if external != "" {
 				return errors.New("--outside is for --traffic")
 			}
-			replies, err := t.ask(c.Context(), c.ErrOrStderr(), "check", "-o", "json")
-			if err != nil {
-				return err
-			}
-			var all []finding
-			missing, bad := 0, false
-			for _, r := range replies {
-				var findings []finding
-				if !r.decode(&findings) {
-					missing++
-					findings = []finding{{Result: "NO ANSWER", What: "agent", Detail: r.Fault}}
-				}
-				bad = bad || r.code == 1
-				for _, f := range findings {
-					i := slices.IndexFunc(all, func(o finding) bool { return o.Result == f.Result && o.What == f.What && o.Detail == f.Detail })
-					if i < 0 {
-						all, i = append(all, f), len(all)
-					}
-					all[i].Nodes = append(all[i].Nodes, r.Node)
-				}
-			}
-			rank := []string{"NO ANSWER", "MISSING", "note", "ok"}
-			slices.SortStableFunc(all, func(a, b finding) int { return slices.Index(rank, a.Result) - slices.Index(rank, b.Result) })
-			if err := output.Print(c.OutOrStdout(), all, func() error { return printFindings(c.OutOrStdout(), all, len(replies)) }); err != nil {
-				return err
-			}
-			if missing == 0 && bad {
-				return report.ErrNotInOrder
-			}
-			return errNoAnswer(missing, len(replies))
+			return t.checkAgents(c, output)
 		},
 	}
 	output.Flag(c)
 	c.Flags().BoolVar(&sends, "traffic", false, "send packets between test pods on all paths")
 	c.Flags().StringVar(&external, "outside", "", "ADDRESS:PORT of a TCP server outside of the cluster, for --traffic (default: the API server)")
 	return c
+}
+
+// checkAgents has all agents check their nodes, and prints each finding once.
+func (t target) checkAgents(c *cobra.Command, output terminal.Output) error {
+	replies, err := t.ask(c.Context(), c.ErrOrStderr(), "check", "-o", "json")
+	if err != nil {
+		return err
+	}
+	var all []finding
+	missing, bad := 0, false
+	for _, r := range replies {
+		var findings []finding
+		if !r.decode(&findings) {
+			missing++
+			findings = []finding{{Result: "NO ANSWER", What: "agent", Detail: r.Fault}}
+		}
+		bad = bad || r.code == 1
+		for _, f := range findings {
+			i := slices.IndexFunc(all, func(o finding) bool { return o.Result == f.Result && o.What == f.What && o.Detail == f.Detail })
+			if i < 0 {
+				all, i = append(all, f), len(all)
+			}
+			all[i].Nodes = append(all[i].Nodes, r.Node)
+		}
+	}
+	rank := []string{"NO ANSWER", "MISSING", "note", "ok"}
+	slices.SortStableFunc(all, func(a, b finding) int { return slices.Index(rank, a.Result) - slices.Index(rank, b.Result) })
+	if err := output.Print(c.OutOrStdout(), all, func() error { return printFindings(c.OutOrStdout(), all, len(replies)) }); err != nil {
+		return err
+	}
+	if missing == 0 && bad {
+		return report.ErrNotInOrder
+	}
+	return errNoAnswer(missing, len(replies))
 }
 
 func printFindings(w io.Writer, all []finding, nodes int) error {

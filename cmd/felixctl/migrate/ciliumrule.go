@@ -57,34 +57,44 @@ func (r *ciliumRules) rule(raw json.RawMessage, egress, deny bool) (rule, error)
 		return out, nil
 	case deny && in.selectNothing():
 		return rule{}, errors.New("an empty list of peers has no counterpart: in some versions of Cilium it matches all")
+	}
+	if err := r.peers(&out, in, egress, deny); err != nil {
+		return rule{}, err
+	}
+	return out, nil
+}
+
+// peers adds the peers of a rule. All are of one kind.
+func (r *ciliumRules) peers(out *rule, in ciliumPeers, egress, deny bool) error {
+	switch {
 	case in.Endpoints != nil:
 		for _, s := range *in.Endpoints {
 			found, err := r.scope.selection(s, true)
 			if err != nil {
-				return rule{}, err
+				return err
 			}
 			out.peers = append(out.peers, peer{pods: &found})
 		}
 	case in.CIDRs != nil:
 		for _, cidr := range *in.CIDRs {
-			if err := r.outside(&out, cidr, nil, deny); err != nil {
-				return rule{}, err
+			if err := r.outside(out, cidr, nil, deny); err != nil {
+				return err
 			}
 		}
 	case in.CIDRSets != nil:
 		for _, set := range *in.CIDRSets {
-			if err := r.outside(&out, set.CIDR, set.Except, deny); err != nil {
-				return rule{}, err
+			if err := r.outside(out, set.CIDR, set.Except, deny); err != nil {
+				return err
 			}
 		}
 	case in.Entities != nil:
 		for _, entity := range *in.Entities {
-			if err := r.entity(&out, entity, egress, deny); err != nil {
-				return rule{}, err
+			if err := r.entity(out, entity, egress, deny); err != nil {
+				return err
 			}
 		}
 	}
-	return out, nil
+	return nil
 }
 
 // entity adds the peers of an entity: https://docs.cilium.io/en/stable/security/policy/language/#entities-based

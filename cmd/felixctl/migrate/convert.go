@@ -14,29 +14,9 @@ import (
 // convert converts the objects of the input together.
 func convert(documents []document, options Options) (*Result, error) {
 	c := &conversion{options: options, notes: map[string]bool{}}
-	var all []document
-	seen := map[Ref]bool{}
-	for _, d := range documents {
-		if !concerns(d.ref) {
-			continue
-		}
-		if isCalico(d.ref, "NetworkPolicy") && strings.HasPrefix(d.ref.Name, "knp.default.") {
-			c.note(noteCopies)
-			continue
-		}
-		if isCalico(d.ref, "StagedNetworkPolicy", "StagedGlobalNetworkPolicy", "StagedKubernetesNetworkPolicy") {
-			c.note(noteStaged)
-			continue
-		}
-		if seen[d.ref] {
-			return nil, fmt.Errorf("%s is twice in the input", d.ref)
-		}
-		seen[d.ref] = true
-		all = append(all, d)
-		c.result.Objects = append(c.result.Objects, Object{Object: d.ref})
-	}
-	if len(all) == 0 {
-		return nil, errors.New("the input has no policy of Calico, Cilium, Antrea or Kubernetes")
+	all, err := c.choose(documents)
+	if err != nil {
+		return nil, err
 	}
 	c.fromCilium = slices.ContainsFunc(all, func(d document) bool { return isCilium(d.ref) })
 	if slices.ContainsFunc(all, func(d document) bool { return isCalico(d.ref, "NetworkPolicy", "GlobalNetworkPolicy") }) {
@@ -74,6 +54,35 @@ func convert(documents []document, options Options) (*Result, error) {
 		}
 	}
 	return &c.result, c.refused(owners)
+}
+
+// choose returns the objects of the input that are converted, and makes a row of the result for each.
+func (c *conversion) choose(documents []document) ([]document, error) {
+	var all []document
+	seen := map[Ref]bool{}
+	for _, d := range documents {
+		if !concerns(d.ref) {
+			continue
+		}
+		if isCalico(d.ref, "NetworkPolicy") && strings.HasPrefix(d.ref.Name, "knp.default.") {
+			c.note(noteCopies)
+			continue
+		}
+		if isCalico(d.ref, "StagedNetworkPolicy", "StagedGlobalNetworkPolicy", "StagedKubernetesNetworkPolicy") {
+			c.note(noteStaged)
+			continue
+		}
+		if seen[d.ref] {
+			return nil, fmt.Errorf("%s is twice in the input", d.ref)
+		}
+		seen[d.ref] = true
+		all = append(all, d)
+		c.result.Objects = append(c.result.Objects, Object{Object: d.ref})
+	}
+	if len(all) == 0 {
+		return nil, errors.New("the input has no policy of Calico, Cilium, Antrea or Kubernetes")
+	}
+	return all, nil
 }
 
 // concerns reports whether an object of the input is about policy.

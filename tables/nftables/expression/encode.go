@@ -98,20 +98,22 @@ func (e *encoder) match(m tables.Match) error {
 		e.compare(unix.NFT_CMP_EQ, ipCTDirOriginal)
 	case tables.MatchMark:
 		e.meta(unix.NFT_META_MARK, reg1)
-		if m.Mask != ^uint32(0) {
-			e.maskNumber(m.Mask, 0)
-		}
-		e.compareNumber(m.Negated, m.Value)
+		e.mark(m.Negated, m.Value, m.Mask)
 	case tables.MatchConnMark:
 		e.conn(unix.NFT_CT_MARK)
-		if m.Mask != ^uint32(0) {
-			e.maskNumber(m.Mask, 0)
-		}
-		e.compareNumber(false, m.Value)
+		e.mark(false, m.Value, m.Mask)
 	default:
 		return fmt.Errorf("unknown match %T", m)
 	}
 	return nil
+}
+
+// mark compares the bits of the mask of a loaded mark.
+func (e *encoder) mark(negated bool, value, mask uint32) {
+	if mask != ^uint32(0) {
+		e.maskNumber(mask, 0)
+	}
+	e.compareNumber(negated, value)
 }
 
 func (e *encoder) networkInterface(m tables.MatchInterface) {

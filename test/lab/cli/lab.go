@@ -220,46 +220,49 @@ Exit codes: 0 through, 1 blocked, 2 not tried.`,
 			}
 			return nil
 		},
-		RunE: func(c *cobra.Command, args []string) error {
-			family, err := o.parseProbe()
-			if err != nil {
-				return err
-			}
-			port, err := ParsePort(args[2])
-			if err != nil {
-				return err
-			}
-			probe := lab.Probe{From: args[0], To: args[1], Protocol: port.Protocol, Port: port.Port, Family: family}
-			stop := terminal.Progress(c.ErrOrStderr(), terminal.Doing("waiting for an answer"))
-			results, err := o.client().Probe(c.Context(), []lab.Probe{probe}, o.timeout)
-			stop()
-			if err != nil {
-				return err
-			}
-			r := results[0]
-			err = o.output.Print(c.OutOrStdout(), r, func() error {
-				if !r.Tried {
-					return nil // the error says it all
-				}
-				verdict := fmt.Sprintf("blocked (%s; timeout %s)", r.Reason, o.timeout)
-				if r.Through {
-					verdict = fmt.Sprintf("through (%s in %s)", r.Reason, r.RTT.Round(time.Microsecond))
-				}
-				_, err := fmt.Fprintf(c.OutOrStdout(), "%s -> %s %s IPv%s: %s\n", args[0], args[1], port, family, verdict)
-				return err
-			})
-			switch {
-			case err != nil:
-				return err
-			case !r.Tried:
-				return fmt.Errorf("not tried: %s", r.Reason)
-			case !r.Through:
-				return ErrBlocked
-			}
-			return nil
-		},
+		RunE: func(c *cobra.Command, args []string) error { return o.probe(c, args[0], args[1], args[2]) },
 	}
 	o.probeFlags(c)
 	o.outputFlag(c)
 	return c
+}
+
+// probe tries one connection, and prints the result.
+func (o *options) probe(c *cobra.Command, from, to, service string) error {
+	family, err := o.parseProbe()
+	if err != nil {
+		return err
+	}
+	port, err := ParsePort(service)
+	if err != nil {
+		return err
+	}
+	probe := lab.Probe{From: from, To: to, Protocol: port.Protocol, Port: port.Port, Family: family}
+	stop := terminal.Progress(c.ErrOrStderr(), terminal.Doing("waiting for an answer"))
+	results, err := o.client().Probe(c.Context(), []lab.Probe{probe}, o.timeout)
+	stop()
+	if err != nil {
+		return err
+	}
+	r := results[0]
+	err = o.output.Print(c.OutOrStdout(), r, func() error {
+		if !r.Tried {
+			return nil // the error says it all
+		}
+		verdict := fmt.Sprintf("blocked (%s; timeout %s)", r.Reason, o.timeout)
+		if r.Through {
+			verdict = fmt.Sprintf("through (%s in %s)", r.Reason, r.RTT.Round(time.Microsecond))
+		}
+		_, err := fmt.Fprintf(c.OutOrStdout(), "%s -> %s %s IPv%s: %s\n", from, to, port, family, verdict)
+		return err
+	})
+	switch {
+	case err != nil:
+		return err
+	case !r.Tried:
+		return fmt.Errorf("not tried: %s", r.Reason)
+	case !r.Through:
+		return ErrBlocked
+	}
+	return nil
 }

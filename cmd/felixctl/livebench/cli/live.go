@@ -4,6 +4,7 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/signal"
@@ -50,15 +51,8 @@ until the agent restarts.`,
 			"  felixctl bench live --switch --backends nftables,openflow --for 1m",
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) (err error) {
-			if change {
-				cfg.Switch = backends
-			} else if c.Flags().Changed("backends") {
-				return fmt.Errorf("--backends: the backend of a live node is changed with --switch only")
-			}
-			for _, b := range cfg.Switch {
-				if !slices.Contains(config.BackendsInForce(), b) {
-					return fmt.Errorf("--backends: backend %q: must be one of %s", b, strings.Join(config.BackendsInForce(), ", "))
-				}
+			if cfg.Switch, err = switched(c, change, backends); err != nil {
+				return err
 			}
 			if cfg.From, err = podFlag("from", from); err != nil {
 				return err
@@ -69,14 +63,7 @@ until the agent restarts.`,
 			if err := CheckOutput(output); err != nil {
 				return err
 			}
-			cfg.Progress = NewProgress(c.ErrOrStderr())
-			cfg.Command = CommandLine(os.Args)
-			ctx, cancel := signal.NotifyContext(c.Context(), unix.SIGINT, unix.SIGTERM)
-			defer cancel()
-			r, err := livebench.Watch(ctx, cfg)
-			if control.NotRunning(err) {
-				return fmt.Errorf("no agent listens at %s: is it running on this node, or is --socket wrong? (felixctl lab status names the sockets of a lab)", cfg.Socket)
-			}
+			r, err := watch(c, cfg)
 			if err != nil {
 				return err
 			}
@@ -95,6 +82,35 @@ until the agent restarts.`,
 	f.StringVar(&out, "out", "", "also write OUT.json and OUT.md")
 	OutputFlag(c, &output)
 	return c
+}
+
+// switched returns the backends to change to: none without --switch.
+func switched(c *cobra.Command, change bool, backends []string) ([]string, error) {
+	if !change {
+		if c.Flags().Changed("backends") {
+			return nil, errors.New("--backends: the backend of a live node is changed with --switch only")
+		}
+		return nil, nil
+	}
+	for _, b := range backends {
+		if !slices.Contains(config.BackendsInForce(), b) {
+			return nil, fmt.Errorf("--backends: backend %q: must be one of %s", b, strings.Join(config.BackendsInForce(), ", "))
+		}
+	}
+	return backends, nil
+}
+
+// watch watches until the end or an interrupt.
+func watch(c *cobra.Command, cfg livebench.Config) (*livebench.Report, error) {
+	cfg.Progress = NewProgress(c.ErrOrStderr())
+	cfg.Command = CommandLine(os.Args)
+	ctx, cancel := signal.NotifyContext(c.Context(), unix.SIGINT, unix.SIGTERM)
+	defer cancel()
+	r, err := livebench.Watch(ctx, cfg)
+	if control.NotRunning(err) {
+		return nil, fmt.Errorf("no agent listens at %s: is it running on this node, or is --socket wrong? (felixctl lab status names the sockets of a lab)", cfg.Socket)
+	}
+	return r, err
 }
 
 // podFlag reads the name of a pod, empty if there is none.

@@ -1,0 +1,83 @@
+package lab
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/felixlike/felixlike/cmd/felixctl/labs"
+	"github.com/felixlike/felixlike/felixlike/config"
+	"github.com/felixlike/felixlike/ovsfwd/ovsdb"
+	"github.com/felixlike/felixlike/ovsfwd/underlay"
+)
+
+// Config configures a lab. Empty fields take their defaults.
+type Config struct {
+	// Name names the lab; namespaces and files carry it. No default.
+	Name string
+	// Root is the folder of all labs' records; labs.DefaultRoot if empty.
+	Root string
+	// Agent is the agent's binary; FindAgent looks for it if empty.
+	Agent string
+	// Backend, Datapath, Tunnel and LogLevel are the agents' flags of these
+	// names. Datapath is netdev if empty: the userspace datapath needs no
+	// kernel module and runs in any network namespace.
+	Backend, Datapath, Tunnel, LogLevel string
+	// ServeCNI has the agents serve the CNI plugin. Such an agent restores the ports of pods
+	// that another program removes.
+	ServeCNI bool
+	// ExistingConnections is the setting of the agents; the default if it is empty.
+	ExistingConnections string
+	// Offload is the setting of the agents; the default if it is empty.
+	Offload string
+	// TrafficMode is the setting of the agents; the default if it is empty.
+	TrafficMode string
+	// ProbeRate is the number of probes begun per second; probe.DefaultRate if
+	// zero.
+	ProbeRate int
+	// SyncTimeout bounds the wait until the agents have programmed a state.
+	SyncTimeout time.Duration
+}
+
+// DefaultSyncTimeout is generous: on a busy machine twenty agents may start at
+// the same time.
+const DefaultSyncTimeout = 60 * time.Second
+
+// Check returns an error if a lab cannot be made like this, before anything is
+// made.
+func (c Config) Check() error {
+	_, err := c.withDefaults()
+	return err
+}
+
+func (c Config) withDefaults() (Config, error) {
+	if err := checkName(c.Name); err != nil {
+		return c, err
+	}
+	for _, field := range []struct {
+		value *string
+		def   string
+	}{{&c.Root, labs.DefaultRoot}, {&c.Backend, "nftables"}, {&c.Datapath, "netdev"}, {&c.Tunnel, "geneve"}, {&c.LogLevel, "info"}, {&c.ExistingConnections, config.Keep}, {&c.Offload, config.Defaults().Offload}, {&c.TrafficMode, config.Encap}} {
+		if *field.value == "" {
+			*field.value = field.def
+		}
+	}
+	if c.SyncTimeout <= 0 {
+		c.SyncTimeout = DefaultSyncTimeout
+	}
+	for key, value := range map[string]string{"backend": c.Backend, "datapath": c.Datapath, "tunnel": c.Tunnel, "logLevel": c.LogLevel, "existingConnections": c.ExistingConnections, "offload": c.Offload, "trafficMode": c.TrafficMode} {
+		if err := config.CheckChoice(key, value); err != nil {
+			return c, fmt.Errorf("lab %s: %w", c.Name, err)
+		}
+	}
+	if c.Datapath == ovsdb.DatapathSystem {
+		// The agents would try for ever.
+		if err := underlay.KernelDatapath(); err != nil {
+			return c, fmt.Errorf("lab %s: datapath %s: %w (datapath %s needs no module)", c.Name, c.Datapath, err, ovsdb.DatapathNetdev)
+		}
+	}
+	var err error
+	if c.Agent == "" {
+		c.Agent, err = FindAgent()
+	}
+	return c, err
+}
