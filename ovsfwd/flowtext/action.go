@@ -78,11 +78,11 @@ type Learn struct {
 	Cookie      uint64
 	// Limit bounds the flows with the cookie in the table.
 	Limit uint32
-	// Match are the fixed matches of the learned flow, Copies the fields that it copies
-	// from the packet, Sets its actions.
+	// Match are the fixed matches of the learned flow, in the order of the fields, Copies the
+	// fields that it copies from the packet, Sets its actions.
 	Match  []Term
 	Copies []openflow.FieldCopy
-	Sets   []SetField
+	Sets   []openflow.RegisterBits
 }
 
 // Meter drops packets above the rate of that meter. Controller sends the first MaxLen

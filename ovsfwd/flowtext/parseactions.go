@@ -1,7 +1,9 @@
 package flowtext
 
 import (
+	"cmp"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -293,11 +295,17 @@ func parseLearn(inner string) (Learn, error) {
 	return a, nil
 }
 
+// registerBits is the width of a register.
+const registerBits = 32
+
 // parseLearned parses one match or action of a learned flow.
 func parseLearned(a *Learn, word, name, value string, found bool) error {
 	if load, ok := strings.CutPrefix(word, "load:"); ok {
 		set, err := parseLoad(load)
-		a.Sets = append(a.Sets, set)
+		if err == nil && set.Field.Bits() != registerBits {
+			err = errForeign
+		}
+		a.Sets = append(a.Sets, openflow.RegisterBits{Register: set.Field, Value: uint32(set.Value.Lo), Mask: uint32(set.Mask.Lo)})
 		return err
 	}
 	if !strings.HasSuffix(name, "[]") {
@@ -306,7 +314,11 @@ func parseLearned(a *Learn, word, name, value string, found bool) error {
 			return errForeign
 		}
 		t, err := parseTerm(f, value)
-		a.Match = append(a.Match, t)
+		at, twice := slices.BinarySearchFunc(a.Match, f, func(t Term, f openflow.Field) int { return cmp.Compare(t.Field, f) })
+		if err == nil && twice {
+			err = errForeign
+		}
+		a.Match = slices.Insert(a.Match, at, t)
 		return err
 	}
 	if !found {

@@ -2,31 +2,24 @@ package flowtext
 
 import (
 	"fmt"
-	"math/bits"
 	"strings"
 
 	"github.com/felixlike/felixlike/ovsfwd/openflow"
 )
 
-// format writes a value with its mask as ovs-ofctl does.
-func format(f openflow.Field, value, mask Word) string {
-	if mask == Ones(f.Bits()) {
-		return f.Format(bytesOf(f, value), nil)
-	}
-	return f.Format(bytesOf(f, value), bytesOf(f, mask))
-}
-
 // String writes the term as in "nw_src=10.0.0.1".
 func (t Term) String() string { return matchText([]Term{t}) }
 
-// matchText writes terms as ovs-ofctl does, the protocol first.
-func matchText(terms []Term) string {
-	var m openflow.Match
+// matchOf returns terms as package openflow sends them.
+func matchOf(terms []Term) (m openflow.Match) {
 	for _, t := range terms {
 		m = m.Masked(t.Field, bytesOf(t.Field, t.Value), bytesOf(t.Field, t.Mask))
 	}
-	return m.String()
+	return m
 }
+
+// matchText writes terms as ovs-ofctl does, the protocol first.
+func matchText(terms []Term) string { return matchOf(terms).String() }
 
 // MatchText writes the matches as ovs-ofctl does; it is empty if the flow matches
 // every packet, or is Foreign.
@@ -60,7 +53,7 @@ func (f *Flow) String() string {
 	return b.String() + " actions=" + f.ActionsText()
 }
 
-func joined[A Action](actions []A) string {
+func joined(actions []Action) string {
 	words := make([]string, len(actions))
 	for i, a := range actions {
 		words[i] = a.String()
@@ -68,74 +61,53 @@ func joined[A Action](actions []A) string {
 	return strings.Join(words, ",")
 }
 
-// String writes "set_field:0x1/0xffff->reg0".
-func (a SetField) String() string {
-	return "set_field:" + format(a.Field, a.Value, a.Mask) + "->" + a.Field.String()
+// The actions have the notation of package openflow.
+
+// sent returns the action as package openflow sends it.
+func (a SetField) sent() openflow.Action {
+	return openflow.Set(a.Field, bytesOf(a.Field, a.Value), bytesOf(a.Field, a.Mask))
 }
+
+// String writes "set_field:0x1/0xffff->reg0".
+func (a SetField) String() string { return a.sent().String() }
 
 // String writes "move:NXM_OF_ETH_SRC[]->NXM_OF_ETH_DST[]".
 func (a CopyField) String() string {
-	return "move:" + bitRange(a.From, a.FromBit, a.Bits) + "->" + bitRange(a.To, a.ToBit, a.Bits)
-}
-
-// bitRange writes a field with the bits that are meant.
-func bitRange(f openflow.Field, first, count int) string {
-	switch {
-	case first == 0 && count == f.Bits():
-		return f.LongName() + "[]"
-	case count == 1:
-		return fmt.Sprintf("%s[%d]", f.LongName(), first)
-	}
-	return fmt.Sprintf("%s[%d..%d]", f.LongName(), first, first+count-1)
+	return "move:" + a.From.BitRange(a.FromBit, a.Bits) + "->" + a.To.BitRange(a.ToBit, a.Bits)
 }
 
 // String writes "output:3".
-func (a Output) String() string { return fmt.Sprintf("output:%d", a.Port) }
+func (a Output) String() string { return openflow.Output(a.Port).String() }
 
 // String writes "output:NXM_NX_REG1[]".
-func (a OutputField) String() string { return "output:" + a.Field.LongName() + "[]" }
+func (a OutputField) String() string { return openflow.OutputRegister(a.Field).String() }
 
 // String writes "NORMAL".
-func (OutputNormal) String() string { return "NORMAL" }
+func (OutputNormal) String() string { return openflow.OutputNormal().String() }
 
 // String writes "IN_PORT".
-func (OutputInPort) String() string { return "IN_PORT" }
+func (OutputInPort) String() string { return openflow.OutputInPort().String() }
 
 // String writes "ct(commit,table=61,zone=65520,exec(...))".
 func (a CT) String() string {
-	var words []string
-	if a.Commit {
-		words = append(words, "commit")
+	s := openflow.CTSpec{Commit: a.Commit, Force: a.Force, Zone: a.Zone, NAT: a.NAT, Table: a.Table}
+	for _, set := range a.Exec {
+		s.Exec = append(s.Exec, set.sent())
 	}
-	if a.Force {
-		words = append(words, "force")
-	}
-	if a.Table != openflow.NoTable {
-		words = append(words, fmt.Sprintf("table=%d", a.Table))
-	}
-	if a.Zone != 0 { // ovs-ofctl leaves out zone 0
-		words = append(words, fmt.Sprintf("zone=%d", a.Zone))
-	}
-	if a.NAT {
-		words = append(words, "nat")
-	}
-	if len(a.Exec) > 0 {
-		words = append(words, "exec("+joined(a.Exec)+")")
-	}
-	return "ct(" + strings.Join(words, ",") + ")"
+	return openflow.CT(s).String()
 }
 
 // String writes "ct_clear".
-func (CTClear) String() string { return "ct_clear" }
+func (CTClear) String() string { return openflow.CTClear().String() }
 
 // String writes "dec_ttl".
-func (DecTTL) String() string { return "dec_ttl" }
+func (DecTTL) String() string { return openflow.DecTTL().String() }
 
 // String writes "conjunction(7,1/2)".
-func (a Conjunction) String() string { return fmt.Sprintf("conjunction(%d,%d/%d)", a.ID, a.K, a.N) }
+func (a Conjunction) String() string { return openflow.Conjunction(a.ID, a.K, a.N).String() }
 
 // String writes "meter:7".
-func (a Meter) String() string { return fmt.Sprintf("meter:%d", a.ID) }
+func (a Meter) String() string { return openflow.Meter(a.ID).String() }
 
 // String writes "note:00.01".
 func (a Note) String() string { return "note:" + a.Text }
@@ -143,48 +115,21 @@ func (a Note) String() string { return "note:" + a.Text }
 // String writes "controller(max_len=128,id=7)".
 func (a Controller) String() string {
 	if a.Meter != 0 {
-		return fmt.Sprintf("controller(max_len=%d,id=%d,meter_id=%d)", a.MaxLen, a.ID, a.Meter)
+		return openflow.MeteredController(a.ID, a.MaxLen, a.Meter).String()
 	}
-	return fmt.Sprintf("controller(max_len=%d,id=%d)", a.MaxLen, a.ID)
+	return openflow.Controller(a.ID, a.MaxLen).String()
 }
 
 // String writes "resubmit(,85)".
-func (a Resubmit) String() string { return fmt.Sprintf("resubmit(,%d)", a.Table) }
+func (a Resubmit) String() string { return openflow.Resubmit(a.Table).String() }
 
 // String writes "goto_table:70".
-func (a GotoTable) String() string { return fmt.Sprintf("goto_table:%d", a.Table) }
+func (a GotoTable) String() string { return openflow.GotoTable(a.Table).String() }
 
 // String writes "learn(table=32,...)".
 func (a Learn) String() string {
-	words := []string{
-		fmt.Sprintf("table=%d,idle_timeout=%d,priority=%d,cookie=%#x,limit=%d", a.Table, a.IdleTimeout, a.Priority, a.Cookie, a.Limit),
-	}
-	for _, t := range a.Match {
-		name := t.Field.String()
-		if t.Field == openflow.IPProto {
-			name = "nw_proto" // the one name that all versions of ovs-ofctl take here
-		}
-		words = append(words, name+"="+format(t.Field, t.Value, t.Mask))
-	}
-	for _, c := range a.Copies {
-		word := c.Field.LongName() + "[]"
-		if c.From != c.Field {
-			word += "=" + c.From.LongName() + "[]"
-		}
-		words = append(words, word)
-	}
-	for _, s := range a.Sets {
-		first, count := bitsOf(s.Mask)
-		words = append(words, fmt.Sprintf("load:%#x->%s", s.Value.ShiftRight(first).Lo, bitRange(s.Field, first, count)))
-	}
-	return "learn(" + strings.Join(words, ",") + ")"
-}
-
-// bitsOf returns the first bit of a mask and the number of its bits.
-func bitsOf(mask Word) (first, count int) {
-	first = bits.TrailingZeros64(mask.Lo)
-	if first == 64 {
-		first += bits.TrailingZeros64(mask.Hi)
-	}
-	return first, bits.OnesCount64(mask.Lo) + bits.OnesCount64(mask.Hi)
+	return openflow.Learn(openflow.LearnSpec{
+		Table: a.Table, Priority: a.Priority, IdleTimeout: a.IdleTimeout, Cookie: a.Cookie, Limit: a.Limit,
+		Match: matchOf(a.Match), Copies: a.Copies, Sets: a.Sets,
+	}).String()
 }

@@ -32,6 +32,10 @@ func SetRegister(register Field, value uint32) Action {
 	return setField{term{register, uint32Bytes(value), nil}}
 }
 
+// Set sets the bits of any field that mask selects; all of them if it is nil. Both have the
+// field's width.
+func Set(f Field, value, mask []byte) Action { return setField{newTerm(f, value, mask)} }
+
 // SetMAC sets an Ethernet address in a field of that kind.
 func SetMAC(f Field, a net.HardwareAddr) Action { return setField{term{f, a, nil}} }
 
@@ -60,7 +64,7 @@ type copyField struct{ from, to Field }
 func Copy(from, to Field) Action { return copyField{from, to} }
 
 func (a copyField) String() string {
-	return "move:" + a.from.LongName() + "[]->" + a.to.LongName() + "[]"
+	return "move:" + a.from.BitRange(0, a.from.Bits()) + "->" + a.to.BitRange(0, a.to.Bits())
 }
 
 func (a copyField) wire(b []byte) ([]byte, error) {
@@ -89,6 +93,9 @@ func (decTTL) wire(b []byte) ([]byte, error) {
 }
 
 type output uint32
+
+// Output sends the packet out of the port of that number.
+func Output(port uint32) Action { return output(port) }
 
 // OutputNormal hands the packet to ordinary MAC learning.
 func OutputNormal() Action { return output(openflow15.P_NORMAL) }
@@ -120,7 +127,7 @@ type outputRegister Field
 // OutputRegister sends the packet to the port that a register names.
 func OutputRegister(register Field) Action { return outputRegister(register) }
 
-func (a outputRegister) String() string { return "output:" + Field(a).spec().oxm + "[]" }
+func (a outputRegister) String() string { return "output:" + Field(a).BitRange(0, Field(a).Bits()) }
 
 func (a outputRegister) wire(b []byte) ([]byte, error) {
 	s := Field(a).spec()

@@ -38,18 +38,12 @@ type RegisterBits struct {
 
 // offset and width of the bits that the mask selects.
 func (r RegisterBits) offset() int { return bits.TrailingZeros32(r.Mask) }
-func (r RegisterBits) width() int  { return bits.OnesCount32(r.Mask) }
+
+func (r RegisterBits) width() int { return bits.OnesCount32(r.Mask) }
 
 // String writes the bits as in "0x1->NXM_NX_REG0[23]".
 func (r RegisterBits) String() string {
-	where := fmt.Sprintf("%d..%d", r.offset(), r.offset()+r.width()-1)
-	switch r.width() {
-	case 1:
-		where = fmt.Sprint(r.offset())
-	case 32:
-		where = ""
-	}
-	return fmt.Sprintf("%#x->%s[%s]", r.Value>>r.offset(), r.Register.LongName(), where)
+	return fmt.Sprintf("%#x->%s", r.Value>>r.offset(), r.Register.BitRange(r.offset(), r.width()))
 }
 
 type learn struct{ LearnSpec }

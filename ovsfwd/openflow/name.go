@@ -1,6 +1,9 @@
 package openflow
 
-import "slices"
+import (
+	"fmt"
+	"slices"
+)
 
 // Fields lists all fields, in the order of the constants.
 func Fields() []Field {
@@ -30,6 +33,17 @@ func (f Field) Names() []string {
 
 // Bits is the width of the field.
 func (f Field) Bits() int { return f.spec().width * 8 }
+
+// BitRange names bits of the field, in move, load and learn.
+func (f Field) BitRange(first, count int) string {
+	switch {
+	case first == 0 && count == f.Bits():
+		return f.LongName() + "[]"
+	case count == 1:
+		return fmt.Sprintf("%s[%d]", f.LongName(), first)
+	}
+	return fmt.Sprintf("%s[%d..%d]", f.LongName(), first, first+count-1)
+}
 
 // Format writes a value as ovs-ofctl does, with its mask behind a slash unless
 // that is nil. Both have the field's width.
