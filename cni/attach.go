@@ -7,6 +7,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/felixlike/felixlike/internal/namespace"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/ovsdb"
 )
@@ -93,7 +94,7 @@ func (a *Attacher) finish(ctx context.Context, spec Spec, podNS *os.File) (*mode
 	if err != nil {
 		return nil, err
 	}
-	if err := inNamespace(podNS, func() error { return configurePod(spec, userspace) }); err != nil {
+	if err := namespace.In(int(podNS.Fd()), func() error { return configurePod(spec, userspace) }); err != nil {
 		return nil, err
 	}
 	ofport, err := a.db.AttachPort(ctx, *spec.attachment(0))

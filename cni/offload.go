@@ -9,6 +9,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/felixlike/felixlike/internal/ethtool"
+	"github.com/felixlike/felixlike/internal/namespace"
 	"github.com/felixlike/felixlike/model"
 )
 
@@ -51,7 +52,7 @@ func (s *Server) fitOffload(a model.Attachment, userspace bool) (changed bool, e
 		return false, fmt.Errorf("network namespace: %w", err)
 	}
 	defer podNS.Close()
-	return changed, inNamespace(podNS, func() error {
+	return changed, namespace.In(int(podNS.Fd()), func() error {
 		link, err := netlink.LinkByName(a.PodInterface)
 		if err != nil {
 			return fmt.Errorf("interface %s: %w", a.PodInterface, err)

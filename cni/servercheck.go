@@ -13,6 +13,7 @@ import (
 
 	"github.com/felixlike/felixlike/cni/protocol"
 	"github.com/felixlike/felixlike/internal/listing"
+	"github.com/felixlike/felixlike/internal/namespace"
 	"github.com/felixlike/felixlike/model"
 )
 
@@ -61,7 +62,7 @@ func checkLinks(spec Spec, a *model.Attachment) error {
 		return fmt.Errorf("network namespace: %w", err)
 	}
 	defer podNS.Close()
-	return inNamespace(podNS, func() error { return checkPod(spec, a) })
+	return namespace.In(int(podNS.Fd()), func() error { return checkPod(spec, a) })
 }
 
 // checkPod is run in the pod's namespace.

@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"runtime"
 	"slices"
 	"strings"
 
@@ -16,6 +15,7 @@ import (
 
 	"github.com/felixlike/felixlike/internal/ethtool"
 	"github.com/felixlike/felixlike/internal/listing"
+	"github.com/felixlike/felixlike/internal/namespace"
 	"github.com/felixlike/felixlike/internal/sysctl"
 	"github.com/felixlike/felixlike/model"
 )
@@ -32,7 +32,7 @@ func hasVeth(s Spec, podNS *os.File) (bool, error) {
 	if alias != s.alias() {
 		return false, nil
 	}
-	return inNamespace(podNS, func() error {
+	return namespace.In(int(podNS.Fd()), func() error {
 		_, err := netlink.LinkByName(s.Interface)
 		return err
 	}) == nil, nil
@@ -235,21 +235,6 @@ func openNamespace(path string) (*os.File, error) {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return ns, nil
-}
-
-// inNamespace runs fn in another namespace, on a new thread.
-func inNamespace(ns *os.File, fn func() error) error {
-	result := make(chan error, 1)
-	go func() {
-		// Never unlocked: the thread ends with this goroutine.
-		runtime.LockOSThread()
-		if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
-			result <- fmt.Errorf("enter %s: %w", ns.Name(), err)
-			return
-		}
-		result <- fn()
-	}()
-	return <-result
 }
 
 func ipNet(p netip.Prefix) *net.IPNet {

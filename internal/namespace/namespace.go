@@ -139,6 +139,22 @@ func enter(path string) error {
 	return unix.Setns(fd, unix.CLONE_NEWNET)
 }
 
+// In runs fn in the namespace that an open file stands for, on a thread that ends then. It is
+// for one call; a Namespace keeps its thread.
+func In(fd int, fn func() error) error {
+	result := make(chan error, 1)
+	go func() {
+		// Never unlocked, as in start.
+		runtime.LockOSThread()
+		if err := unix.Setns(fd, unix.CLONE_NEWNET); err != nil {
+			result <- fmt.Errorf("enter the network namespace: %w", err)
+			return
+		}
+		result <- fn()
+	}()
+	return <-result
+}
+
 func start(name string, prepare func() error) (*Namespace, error) {
 	n := &Namespace{name: name, calls: make(chan call), done: make(chan struct{})}
 	ready := make(chan error, 1)

@@ -2,12 +2,12 @@ package iptables
 
 import (
 	"fmt"
-	"runtime"
 	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/felixlike/felixlike/internal/namespace"
 	"github.com/felixlike/felixlike/model"
 )
 
@@ -114,19 +114,13 @@ func (s *tableSizes) afterWrite(read placeSet, ours [places]int) (foreign bool) 
 // openSizes opens the sockets by which the kernel reports the sizes.
 func openSizes(netns int, families []model.Family) (*tableSizes, error) {
 	s := &tableSizes{sockets: map[model.Family]int{}}
-	done := make(chan error)
-	go func() {
-		// A thread that was elsewhere is not given back: it ends with the goroutine.
-		runtime.LockOSThread()
-		if netns == 0 {
-			defer runtime.UnlockOSThread()
-		} else if err := unix.Setns(netns, unix.CLONE_NEWNET); err != nil {
-			done <- fmt.Errorf("enter the network namespace: %w", err)
-			return
-		}
-		done <- s.open(families)
-	}()
-	if err := <-done; err != nil {
+	var err error
+	if netns == 0 {
+		err = s.open(families)
+	} else {
+		err = namespace.In(netns, func() error { return s.open(families) })
+	}
+	if err != nil {
 		s.close()
 		return nil, err
 	}

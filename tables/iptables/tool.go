@@ -12,8 +12,7 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
+	"github.com/felixlike/felixlike/internal/namespace"
 	"github.com/felixlike/felixlike/model"
 )
 
@@ -119,31 +118,19 @@ func (t *tools) load(ctx context.Context, f model.Family, commands []byte) error
 // run runs a program in the network namespace, with the input, and returns its output.
 // The program is killed when the context ends, and when the agent dies: a restore that
 // outlives the agent could write after the next agent has read.
-func run(ctx context.Context, netns int, begin starter, input []byte, path string, args ...string) ([]byte, error) {
-	type result struct {
-		out []byte
-		err error
-	}
-	done := make(chan result)
-	go func() {
-		// The child is in the namespace of the thread that starts it, and is
-		// killed when that thread ends.
+func run(ctx context.Context, netns int, begin starter, input []byte, path string, args ...string) (out []byte, err error) {
+	// The child is in the namespace of the thread that starts it, and is killed when that
+	// thread ends.
+	if netns == 0 {
 		runtime.LockOSThread()
-		if netns == 0 {
-			defer runtime.UnlockOSThread()
-		} else {
-			// A thread that was elsewhere is not given back: it ends with the
-			// goroutine.
-			if err := unix.Setns(netns, unix.CLONE_NEWNET); err != nil {
-				done <- result{nil, fmt.Errorf("enter the network namespace: %w", err)}
-				return
-			}
-		}
-		out, err := execute(ctx, begin, input, path, args)
-		done <- result{out, err}
-	}()
-	r := <-done
-	return r.out, r.err
+		defer runtime.UnlockOSThread()
+		return execute(ctx, begin, input, path, args)
+	}
+	err = namespace.In(netns, func() (err error) {
+		out, err = execute(ctx, begin, input, path, args)
+		return err
+	})
+	return out, err
 }
 
 func execute(ctx context.Context, begin starter, input []byte, path string, args []string) ([]byte, error) {

@@ -5,11 +5,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	netns "github.com/felixlike/felixlike/internal/namespace"
 )
 
 // cost is the time of a load.
@@ -78,26 +79,14 @@ func ownCPU(b *testing.B) time.Duration {
 func loadByNft(b *testing.B, file string) cost {
 	ns := newNamespace(b)
 	nft := exec.Command("nft", "-f", file)
-	type result struct {
-		cost
-		err error
-	}
-	done := make(chan result)
-	go func() {
-		// The thread is not unlocked: it ends with the goroutine. Its children are in its namespace.
-		runtime.LockOSThread()
-		if err := unix.Setns(ns.fd, unix.CLONE_NEWNET); err != nil {
-			done <- result{err: err}
-			return
-		}
+	var wall time.Duration
+	err := netns.In(ns.fd, func() error {
 		start := time.Now()
-		err := nft.Run()
-		done <- result{cost{wall: time.Since(start)}, err}
-	}()
-	r := <-done
-	if r.err != nil {
-		b.Fatal(r.err)
+		defer func() { wall = time.Since(start) }()
+		return nft.Run()
+	})
+	if err != nil {
+		b.Fatal(err)
 	}
-	r.cpu = nft.ProcessState.UserTime() + nft.ProcessState.SystemTime()
-	return r.cost
+	return cost{wall: wall, cpu: nft.ProcessState.UserTime() + nft.ProcessState.SystemTime()}
 }

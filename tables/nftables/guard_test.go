@@ -5,7 +5,6 @@ import (
 	"io"
 	"net"
 	"os/exec"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -14,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
+	netns "github.com/felixlike/felixlike/internal/namespace"
 	"github.com/felixlike/felixlike/ipsets"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/tables"
@@ -354,16 +354,10 @@ func TestGuardKeepsConnections(t *testing.T) {
 
 // tryIn calls f on a thread in the namespace.
 func tryIn[T any](ns namespace, f func() (T, error)) (out T, err error) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		// Not unlocked: the thread ends with the goroutine.
-		runtime.LockOSThread()
-		if err = unix.Setns(ns.fd, unix.CLONE_NEWNET); err == nil {
-			out, err = f()
-		}
-	}()
-	<-done
+	err = netns.In(ns.fd, func() (err error) {
+		out, err = f()
+		return err
+	})
 	return out, err
 }
 

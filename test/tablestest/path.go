@@ -5,13 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"runtime"
 	"sync"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/felixlike/felixlike/internal/namespace"
 	"github.com/felixlike/felixlike/model"
 )
 
@@ -73,34 +73,23 @@ func (p *Path) socket(t testing.TB, key socketKey) int {
 	if key.receives {
 		ns = p.Receiver
 	}
-	type result struct {
-		fd  int
-		err error
-	}
-	done := make(chan result)
-	go func() {
-		// Not unlocked: the thread ends with the goroutine.
-		runtime.LockOSThread()
-		if err := unix.Setns(ns.FD, unix.CLONE_NEWNET); err != nil {
-			done <- result{-1, err}
-			return
-		}
+	fd := -1
+	err := namespace.In(ns.FD, func() (err error) {
 		domain := unix.AF_INET
 		if key.family == model.IPv6 {
 			domain = unix.AF_INET6
 		}
-		fd, err := unix.Socket(domain, unix.SOCK_RAW|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, int(key.protocol))
+		fd, err = unix.Socket(domain, unix.SOCK_RAW|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, int(key.protocol))
 		if err == nil && key.source.IsValid() {
 			err = unix.Bind(fd, sockaddr(key.source))
 		}
-		done <- result{fd, err}
-	}()
-	r := <-done
-	if r.err != nil {
-		t.Fatal(r.err)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
-	p.sockets[key] = r.fd
-	return r.fd
+	p.sockets[key] = fd
+	return fd
 }
 
 func sockaddr(a netip.Addr) unix.Sockaddr {

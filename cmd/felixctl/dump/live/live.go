@@ -8,13 +8,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/felixlike/felixlike/cmd/felixctl/dump"
 	"github.com/felixlike/felixlike/felixlike/config"
+	"github.com/felixlike/felixlike/internal/namespace"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/flowtext"
 	"github.com/felixlike/felixlike/tables/nftables"
@@ -143,23 +141,12 @@ func (n Node) do(f func() error) error {
 	if n.NetNS == "" {
 		return f()
 	}
-	done := make(chan error, 1)
-	go func() {
-		// The thread ends with the goroutine: it has changed its namespace.
-		runtime.LockOSThread()
-		fd, err := unix.Open(n.NetNS, unix.O_RDONLY|unix.O_CLOEXEC, 0)
-		if err != nil {
-			done <- fmt.Errorf("network namespace %s: %w", n.NetNS, err)
-			return
-		}
-		defer unix.Close(fd)
-		if err := unix.Setns(fd, unix.CLONE_NEWNET); err != nil {
-			done <- fmt.Errorf("enter network namespace %s: %w", n.NetNS, err)
-			return
-		}
-		done <- f()
-	}()
-	return <-done
+	ns, err := namespace.At(n.NetNS)
+	if err != nil {
+		return err
+	}
+	defer ns.Close()
+	return ns.Do(f)
 }
 
 // Parse reads the parts into one state.
@@ -181,8 +168,6 @@ func (p *Part) parse() (*dump.State, error) {
 	switch p.Format {
 	case dump.FormatNFT:
 		s.Tables, err = dump.ParseNFT(in)
-	case dump.FormatNFTJSON:
-		s.Tables, err = dump.ParseNFTJSON(in)
 	case dump.FormatIPTables:
 		s.Tables, err = dump.ParseIPTables(in, p.Family)
 	case dump.FormatIPSets:
