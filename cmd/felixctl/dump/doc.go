@@ -1,5 +1,5 @@
 // Package dump has one typed form for the rules, sets and flows of a node's kernel and
-// switch. It parses nft's own language and JSON, iptables-save, ipset save and
+// switch. It parses nft's own language, iptables-save, ipset save and
 // ovs-ofctl dump-flows (package ovsfwd/flowtext, which has the type of a flow).
 //
 // It owns the form of rules and sets and the parsers of their listings, and writes the

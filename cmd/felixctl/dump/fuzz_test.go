@@ -12,7 +12,7 @@ import (
 // be written, and parses to the same state again.
 func FuzzParse(f *testing.F) {
 	for _, file := range []string{
-		"foreign.nft", "foreign.json", "foreign.save", foreignFlows, "openflow.nft", "senders.nft", "ipsets.save", "iptables.save",
+		"foreign.nft", "foreign.save", foreignFlows, "openflow.nft", "senders.nft", "ipsets.save", "iptables.save",
 	} {
 		b := load(f, file)
 		f.Add(b)
@@ -25,7 +25,7 @@ func FuzzParse(f *testing.F) {
 		}
 		s.Count()
 		written := text(t, s, TextOptions{})
-		if err != nil || strings.Contains(string(in), `{"nftables"`) {
+		if err != nil {
 			return
 		}
 		// Foreign text may parse differently the second time, typed objects may not.

@@ -16,11 +16,9 @@ func reportRule() tables.Report {
 // TestReportsAreTyped: each listing's report rule parses as a report, and rules that
 // only look alike do not.
 func TestReportsAreTyped(t *testing.T) {
-	const json = `{"nftables": [{"table": {"family": "inet", "name": "t"}}, {"chain": {"family": "inet", "table": "t", "name": "c"}}, {"rule": {"family": "inet", "table": "t", "chain": "c", "expr": [LIMIT, {"counter": {"packets": 3, "bytes": 0}}, LOG]}}]}`
 	const nft = "table inet t {\n\tchain c {\n\t\tRULE\n\t}\n}\n"
 	const saved = "*mangle\n:flx-c - [0:0]\n-A flx-c RULE\nCOMMIT\n"
 	fill := func(form string, with ...string) string { return strings.NewReplacer(with...).Replace(form) }
-	const limit, log = `{"limit": {"rate": 100, "burst": 100, "per": "second"}}`, `{"log": {"prefix": "denied-in", "group": 26552, "snaplen": 128}}`
 	for name, c := range map[string]struct {
 		text  string
 		typed bool
@@ -35,9 +33,6 @@ func TestReportsAreTyped(t *testing.T) {
 		"and drops":       {fill(nft, "RULE", `limit rate 100/second burst 100 packets log prefix "denied-in" group 26552 snaplen 128 drop`), false},
 		"limit alone":     {fill(nft, "RULE", "limit rate 100/second drop"), false},
 		"cut":             {fill(nft, "RULE", "limit rate"), false},
-		"JSON":            {fill(json, "LIMIT", limit, "LOG", log), true},
-		"JSON, inverted":  {fill(json, "LIMIT", strings.Replace(limit, `"per"`, `"inv": true, "per"`, 1), "LOG", log), false},
-		"JSON, to syslog": {fill(json, "LIMIT", limit, "LOG", `{"log": {"prefix": "denied-in", "level": "info"}}`), false},
 		"saved":           {fill(saved, "RULE", "-m limit --limit 100/sec --limit-burst 100 -j NFLOG --nflog-prefix denied-in --nflog-group 26552 --nflog-size 128"), true},
 		"saved, no limit": {fill(saved, "RULE", "-j NFLOG --nflog-prefix denied-in --nflog-group 26552 --nflog-size 128"), false},
 		"saved, limited":  {fill(saved, "RULE", "-m limit --limit 100/sec --limit-burst 100 -j DROP"), false},
@@ -73,7 +68,6 @@ func TestReportsOfBothFamilies(t *testing.T) {
 // TestAnswersAreTyped: each listing's rule that answers parses as one, is written the same
 // way again, and rules that only look alike do not parse.
 func TestAnswersAreTyped(t *testing.T) {
-	const json = `{"nftables": [{"table": {"family": "inet", "name": "t"}}, {"chain": {"family": "inet", "table": "t", "name": "c"}}, {"rule": {"family": "inet", "table": "t", "chain": "c", "expr": [{"match": {"op": "==", "left": {"meta": {"key": "l4proto"}}, "right": "tcp"}}, {"limit": {"rate": 500, "burst": 500, "per": "second"}}, {"counter": {"packets": 3, "bytes": 0}}, REJECT]}}]}`
 	nft := func(rule string) string { return "table inet t {\n\tchain c {\n\t\t" + rule + "\n\t}\n}\n" }
 	saved := func(rule string) string { return "*filter\n:flx-c - [0:0]\n-A flx-c " + rule + "\nCOMMIT\n" }
 	const limit, savedLimit = "limit rate 500/second burst 500 packets counter packets 3 bytes 0 ", "-m limit --limit 500/sec --limit-burst 500 "
@@ -93,10 +87,6 @@ func TestAnswersAreTyped(t *testing.T) {
 		"another error":           {nft(limit + "reject with icmpx port-unreachable"), nil},
 		"without a limit":         {nft("meta l4proto tcp reject with tcp reset"), nil},
 		"a reset for anything":    {nft(limit + "reject with tcp reset"), nil},
-		"JSON":                    {strings.Replace(json, "REJECT", `{"reject": {"type": "tcp reset"}}`, 1), reset},
-		"JSON, prohibited":        {strings.Replace(json, "REJECT", `{"reject": {"type": "icmpx", "expr": "admin-prohibited"}}`, 1), prohibited},
-		"JSON, another":           {strings.Replace(json, "REJECT", `{"reject": {"type": "icmp", "expr": "admin-prohibited"}}`, 1), nil},
-		"JSON, default":           {strings.Replace(json, "REJECT", `{"reject": null}`, 1), nil},
 		"saved reset":             {saved("-p tcp " + savedLimit + "-j REJECT --reject-with tcp-reset"), reset},
 		"saved prohibited":        {saved("! -p tcp " + savedLimit + "-j REJECT --reject-with icmp-admin-prohibited"), of(model.IPv4)},
 		"saved prohibited, IPv6":  {saved("! -p tcp " + savedLimit + "-j REJECT --reject-with icmp6-adm-prohibited"), of(model.IPv6)},

@@ -33,7 +33,7 @@ const sidesHelp = `  live              observed: the node's state now
   wanted            desired: the state for the agent's model
   backend:NAME      desired under another backend
   snapshot:NAME     a saved state (felixctl snapshot save NAME); NAME alone will do
-  FILE, or -        output of nft list ruleset, nft -j, iptables-save, ipset save or
+  FILE, or -        output of nft list ruleset, iptables-save, ipset save or
                     ovs-ofctl dump-flows, one or several behind one another
   FOLDER            desired if these manifests were the cluster`
 
