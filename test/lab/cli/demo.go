@@ -126,12 +126,8 @@ func (d *demo) run(ctx context.Context) error {
 // finish shows the rules of a pod, changes the backends and judges the run.
 func (d *demo) finish(ctx context.Context) error {
 	pod := model.PodID{Namespace: "shop", Name: "web"}
-	d.say("5. The rules of pod "+pod.String(), "As the node has them, in the words of the backend's own tool. Names of sets are hashes of selectors.")
-	r, err := readRules(ctx, d.lab.Status(ctx), pod.String(), d.family)
-	if err != nil {
-		return err
-	}
-	if err := r.print(d.out); err != nil {
+	d.say("5. The rules of pod "+pod.String(), "As the node has them, in the language of the backend's own tool, with names behind a #.")
+	if err := dumpPod(ctx, d.out, io.Discard, d.lab.Status(ctx), pod.String(), "text"); err != nil {
 		return err
 	}
 	if err := d.backends(ctx, pod, model.PodID{Namespace: "shop", Name: "api"}); err != nil {

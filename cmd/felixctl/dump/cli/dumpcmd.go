@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
@@ -15,13 +16,14 @@ import (
 
 // Commands returns `felixctl dump`, `felixctl snapshot` and `felixctl diff`.
 func Commands() []*cobra.Command {
-	return []*cobra.Command{dumpCommand(), snapshotCommand(), diffCommand()}
+	return []*cobra.Command{DumpCommand(), snapshotCommand(), diffCommand()}
 }
 
-func dumpCommand() *cobra.Command {
+// DumpCommand returns `felixctl dump`.
+func DumpCommand() *cobra.Command {
 	s := sides{}
 	var how shown
-	var output string
+	var output, pod string
 	c := &cobra.Command{
 		Use:   "dump [SIDE]",
 		Short: "Show the rules, sets and flows of a node, with the names of policies and pods",
@@ -33,8 +35,11 @@ SIDE is "live" if it is not given, or:
 ` + sidesHelp + `
 
 -o text writes the tools' own language, in a fixed order, with names behind a #;
--o native the tools' unchanged output; -o json all in one typed form.`,
+-o native the tools' unchanged output; -o json all in one typed form.
+
+With --pod, only the chains, sets and flows that judge the packets of one pod.`,
 		Example: `  felixctl dump
+  felixctl dump --pod shop/web --counters
   felixctl dump -o native > before.txt
   nft list ruleset | felixctl dump -
   felixctl dump backend:openflow --elements count`,
@@ -46,6 +51,9 @@ SIDE is "live" if it is not given, or:
 			}
 			if err != nil {
 				return err
+			}
+			if pod != "" && output == "native" {
+				return errors.New("--pod: -o native prints all that the tools print")
 			}
 			what := "live"
 			if len(args) == 1 {
@@ -59,6 +67,9 @@ SIDE is "live" if it is not given, or:
 				stop := terminal.Progress(c.ErrOrStderr(), terminal.Doing("reading"))
 				one, err := s.one(ctx, what)
 				stop()
+				if err == nil && pod != "" {
+					err = one.narrow(pod)
+				}
 				if err != nil {
 					return err
 				}
@@ -68,6 +79,7 @@ SIDE is "live" if it is not given, or:
 	}
 	s.flags(c)
 	how.flags(c)
+	c.Flags().StringVar(&pod, "pod", "", "only what judges the packets of this pod of the node: NAMESPACE/NAME")
 	c.Flags().StringVarP(&output, "output", "o", "text", "text, json or native")
 	terminal.Complete(c, "output", "text", "json", "native")
 	return c

@@ -12,6 +12,7 @@ import (
 
 	"github.com/felixlike/felixlike/cmd/felixctl/dump"
 	"github.com/felixlike/felixlike/cmd/felixctl/dump/live"
+	"github.com/felixlike/felixlike/cmd/felixctl/dump/onepod"
 	"github.com/felixlike/felixlike/cmd/felixctl/dump/wanted"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/internal/files"
@@ -26,6 +27,21 @@ type side struct {
 	model *control.Model
 	// busy reports that the agent was programming: the state may be half old, half new.
 	busy bool
+}
+
+// narrow leaves the part of the state that judges one pod.
+func (o *side) narrow(pod string) error {
+	if o.model == nil {
+		return fmt.Errorf("--pod: %s has no model, which names the addresses of pods", o.title)
+	}
+	id, err := control.ParsePod(pod)
+	if err != nil {
+		return fmt.Errorf("--pod: %w", err)
+	}
+	if o.state, err = onepod.Of(o.state, o.model, id); err != nil {
+		return fmt.Errorf("--pod: %w", err)
+	}
+	return nil
 }
 
 // sidesHelp explains the arguments of diff.

@@ -67,7 +67,7 @@ func FromEvents(events []datastore.Event, node string, like *control.Model) (*co
 	return m, problems, nil
 }
 
-// Events returns objects that an agent serves as a datastore tells them.
+// Events returns objects that an agent serves as a datastore delivers them.
 func Events(o control.Objects) []datastore.Event {
 	var all []datastore.Event
 	for _, n := range o.Nodes {
