@@ -68,10 +68,6 @@ func (r *Result) add(m *worker.Measurement, loop float64) {
 		r.ModelWall = append(r.ModelWall, m.Model.Wall.Seconds()/n)
 		r.ModelCPU = append(r.ModelCPU, m.Model.CPU.Total().Seconds()/n)
 	}
-	if m.Render != (worker.Phase{}) {
-		r.RenderWall = append(r.RenderWall, m.Render.Wall.Seconds()/n)
-		r.RenderCPU = append(r.RenderCPU, m.Render.CPU.Total().Seconds()/n)
-	}
 	if m.Notified != 0 {
 		r.NotifiedWall = append(r.NotifiedWall, m.Notified.Seconds()/n)
 	}

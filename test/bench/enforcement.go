@@ -159,13 +159,7 @@ func (n *labNode) applied(ctx context.Context, since time.Time) (control.Apply, 
 // denies the probes. It returns the moment before.
 func (n *labNode) gate(c Change) (time.Time, error) {
 	of := reached(workload.Point{})
-	p := networkingv1.NetworkPolicy{
-		TypeMeta:   metav1.TypeMeta{APIVersion: "networking.k8s.io/v1", Kind: "NetworkPolicy"},
-		ObjectMeta: metav1.ObjectMeta{Namespace: labNamespace, Name: "gate"},
-		Spec: networkingv1.NetworkPolicySpec{
-			PodSelector: metav1.LabelSelector{MatchLabels: of.Server}, PolicyTypes: []networkingv1.PolicyType{networkingv1.PolicyTypeIngress},
-		},
-	}
+	p := of.Policy("gate")
 	allow := func(first int) {
 		udp, port, last := corev1.ProtocolUDP, intstr.FromInt(first), int32(first+probeTargets-1)
 		p.Spec.Ingress = append(p.Spec.Ingress, networkingv1.NetworkPolicyIngressRule{

@@ -112,7 +112,7 @@ func checkPackets(t *testing.T, p *bench.Packets, backend string, points []workl
 			what := fmt.Sprintf("%s under %s, %s", kind, backend, at)
 			for name, s := range map[string]measure.Series{
 				"rate": f.PerSecond, "packets": f.PacketsPerSecond, "CPU": f.CPU, "CPU of a packet": f.CPUPerPacket, "CPU of an operation": f.CPUPerOperation,
-				"CPU of the switch": f.SwitchCPU, "CPU of the traffic": f.TrafficCPU,
+				"CPU of the switch": f.SwitchCPU,
 			} {
 				if noSwitch := (backend == bench.NoBackend || backend == bench.Routed) && name == "CPU of the switch"; len(s) != 1 || (s[0] > 0) == noSwitch {
 					t.Errorf("%s: %s is %v", what, name, s)

@@ -52,7 +52,7 @@ func usageNow(ns *namespace.Namespace, vswitchd int) (machineUsage, error) {
 
 // since adds the use since then to a sample.
 func (u machineUsage) since(then machineUsage, s *sample) {
-	s.inSwitch, s.inTraffic = u.inSwitch-then.inSwitch, u.inTraffic-then.inTraffic
-	s.cpu = u.Worked(then.CPUUsage, s.inSwitch+s.inTraffic)
+	s.inSwitch = u.inSwitch - then.inSwitch
+	s.cpu = u.Worked(then.CPUUsage, s.inSwitch+u.inTraffic-then.inTraffic)
 	s.packets = u.packets - then.packets
 }

@@ -73,8 +73,7 @@ type Metric struct {
 	Backend string
 	Kind    Kind
 	Unit    Unit
-	// Value is over all rounds; Rounds has one value a round, and none where a
-	// report has only the total.
+	// Value is over all rounds; Rounds has one value a round.
 	Value  float64
 	Rounds measure.Series
 	// OfLoop is Rounds as multiples of the calibration loop, if known.
@@ -119,16 +118,11 @@ func (m *metrics) quantiles(what, backend string, l measure.Latency) {
 	for _, q := range []struct {
 		Kind
 		least  int64 // operations
-		v      float64
 		rounds measure.Series
-	}{{P50, 10, l.P50, l.P50Rounds}, {P99, 100, l.P99, l.P99Rounds}} {
-		if l.Count < q.least {
-			continue
+	}{{P50, 10, l.P50Rounds}, {P99, 100, l.P99Rounds}} {
+		if l.Count >= q.least {
+			m.add(what, backend, q.Kind, Seconds, q.rounds)
 		}
-		if len(q.rounds) > 0 {
-			q.v = q.rounds.Median()
-		}
-		m.all = append(m.all, Metric{What: what, Backend: backend, Kind: q.Kind, Unit: Seconds, Value: q.v, Rounds: q.rounds, OfLoop: m.ofLoop(Seconds, q.rounds)})
 	}
 }
 

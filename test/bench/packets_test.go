@@ -5,9 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/felixlike/felixlike/cmd/felixctl/livebench"
 	"github.com/felixlike/felixlike/internal/measure"
-	"github.com/felixlike/felixlike/test/bench/worker"
 	"github.com/felixlike/felixlike/test/bench/workload"
 	"github.com/google/go-cmp/cmp"
 )
@@ -56,19 +54,5 @@ func TestEnforcementByChange(t *testing.T) {
 	}
 	if e.Find("openflow", Denied) != nil {
 		t.Error("found a figure that was not measured")
-	}
-}
-
-func TestDecodeReadsVersion1(t *testing.T) {
-	r, err := Decode([]byte(`{"version": 1, "rounds": 3, "backends": ["nftables"], "profile": {"name": "w1"}, "results": [{"backend": "nftables", "case": "restart",
-		"wallSeconds": {"median": 2, "min": 1, "max": 3, "rounds": [1, 3, 2]}}]}`))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if f := r.Find("nftables", worker.Restart); r.Version != livebench.ReportVersion || f == nil || !cmp.Equal(f.Wall, measure.Series{1, 3, 2}) {
-		t.Errorf("version 1 is read as %+v", r)
-	}
-	if _, err := Decode([]byte(`{"version": 1, "datapath": "netdev", "results": []}`)); err == nil || !strings.Contains(err.Error(), "measure again") {
-		t.Errorf("error %v", err)
 	}
 }

@@ -72,10 +72,8 @@ type PacketsResult struct {
 	CPU             measure.Series `json:"cpus"`
 	CPUPerPacket    measure.Series `json:"cpuSecondsPerPacket"`
 	CPUPerOperation measure.Series `json:"cpuSecondsPerOperation"`
-	// SwitchCPU is the part of CPU that ovs-vswitchd used, TrafficCPU that of the
-	// process that sends and receives, with the kernel's work on its behalf.
-	SwitchCPU  measure.Series `json:"switchCPUs"`
-	TrafficCPU measure.Series `json:"trafficCPUs"`
+	// SwitchCPU is the part of CPU that ovs-vswitchd used.
+	SwitchCPU measure.Series `json:"switchCPUs"`
 	// First is the time of the first connection after backend or policies were
 	// changed: nothing is cached of its way. It is not in Latency.
 	First measure.Series `json:"firstSeconds,omitempty"`
@@ -101,9 +99,9 @@ type sample struct {
 	// first is the time of the connection before all others.
 	first time.Duration
 	// packets counts at the client's interface, cpu is the use of the machine,
-	// and inSwitch and inTraffic are the parts of ovs-vswitchd and of this process.
-	packets                  uint64
-	cpu, inSwitch, inTraffic time.Duration
+	// and inSwitch is the part of ovs-vswitchd.
+	packets       uint64
+	cpu, inSwitch time.Duration
 }
 
 // packetsResults are the results while they come in.
@@ -164,7 +162,6 @@ func (r *packetsResult) add(s sample) error {
 	r.CPUPerPacket = append(r.CPUPerPacket, cpu/float64(s.packets))
 	r.CPUPerOperation = append(r.CPUPerOperation, cpu/perOperation)
 	r.SwitchCPU = append(r.SwitchCPU, s.inSwitch.Seconds()/seconds)
-	r.TrafficCPU = append(r.TrafficCPU, s.inTraffic.Seconds()/seconds)
 	if r.Kind == Connections {
 		r.First = append(r.First, s.first.Seconds())
 	}

@@ -93,7 +93,7 @@ func packetsExample(t *testing.T, backends []string) *Packets {
 	points := []workload.Point{{}, {Policies: 100, Peers: 1000}}
 	results := newPacketsResults(backends, points)
 	add := func(b string, at workload.Point, kind TrafficKind, slower float64) {
-		s := sample{took: time.Second, packets: 15000, cpu: ms(1200)[0], inSwitch: ms(700)[0], inTraffic: ms(300)[0], first: ms(5 * slower)[0]}
+		s := sample{took: time.Second, packets: 15000, cpu: ms(1200)[0], inSwitch: ms(700)[0], first: ms(5 * slower)[0]}
 		if kind == Stream {
 			s.bytes = int64(1e8 / slower)
 		} else {

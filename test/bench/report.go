@@ -69,16 +69,13 @@ type Result struct {
 	// CPUOfLoop is CPU as a ratio to the calibration loop around it.
 	CPUOfLoop measure.Series `json:"cpuOfCalibrationLoop"`
 	// ModelWall and ModelCPU are from the objects to the model, before
-	// Wall and CPU begin; RenderWall and RenderCPU the part of those before
-	// the first message to the kernel.
-	ModelWall  measure.Series `json:"modelWallSeconds,omitempty"`
-	ModelCPU   measure.Series `json:"modelCPUSeconds,omitempty"`
-	RenderWall measure.Series `json:"renderWallSeconds,omitempty"`
-	RenderCPU  measure.Series `json:"renderCPUSeconds,omitempty"`
-	PeakRSS    measure.Series `json:"peakRSSBytes,omitempty"`
+	// Wall and CPU begin.
+	ModelWall measure.Series `json:"modelWallSeconds,omitempty"`
+	ModelCPU  measure.Series `json:"modelCPUSeconds,omitempty"`
+	PeakRSS   measure.Series `json:"peakRSSBytes,omitempty"`
 	// NotifiedWall is the part of Wall before the agent was notified of a foreign
 	// change.
-	NotifiedWall measure.Series `json:"heardWallSeconds,omitempty"`
+	NotifiedWall measure.Series `json:"notifiedWallSeconds,omitempty"`
 	// Latency is that of single operations, Answered the part of it until the
 	// switch had accepted the flows: before it had looked through its caches.
 	Latency  measure.Latency `json:"latency"`
@@ -122,31 +119,16 @@ func (r *Report) startsPrograms() bool {
 	return slices.ContainsFunc(r.Results, func(f Result) bool { return f.Saves.Max()+f.Restores.Max() > 0 })
 }
 
-// Decode reads a Report from JSON, also one of version 1.
+// Decode reads a Report from JSON.
 func Decode(data []byte) (*Report, error) {
-	var version struct {
-		Version int `json:"version"`
-		// Datapath is at the top of reports on packets alone, a format that there
-		// was in version 1.
-		Datapath string `json:"datapath"`
-	}
-	if err := json.Unmarshal(data, &version); err != nil {
-		return nil, fmt.Errorf("decode report: %w", err)
-	}
-	switch {
-	case version.Version == 1 && version.Datapath != "":
-		return nil, errors.New("decode report: a report on packets of version 1 has another format: measure again (felixctl bench packets)")
-	case version.Version != 1 && version.Version != livebench.ReportVersion:
-		return nil, fmt.Errorf("decode report: version %d is neither 1 nor %d", version.Version, livebench.ReportVersion)
-	}
 	var r Report
-	if err := json.Unmarshal(data, &r); err != nil {
+	switch err := json.Unmarshal(data, &r); {
+	case err != nil:
 		return nil, fmt.Errorf("decode report: %w", err)
-	}
-	if len(r.Backends) == 0 {
+	case r.Version != livebench.ReportVersion:
+		return nil, fmt.Errorf("decode report: version %d, want %d: measure again", r.Version, livebench.ReportVersion)
+	case len(r.Backends) == 0:
 		return nil, errors.New("decode report: it has no backends")
 	}
-	// Version 2 only adds fields.
-	r.Version = livebench.ReportVersion
 	return &r, nil
 }

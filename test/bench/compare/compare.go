@@ -121,24 +121,15 @@ func (c *Comparison) pair(before, after []bench.Metric) {
 // have them.
 func (c *Comparison) change(before, after bench.Metric) Change {
 	was, is := before.Rounds, after.Rounds
-	factor := 1.0
-	if c.LoopRatio > 0 && len(before.OfLoop) == len(was) && len(after.OfLoop) == len(is) && len(was) > 0 && len(is) > 0 {
+	if c.LoopRatio > 0 && len(before.OfLoop) == len(was) && len(after.OfLoop) == len(is) {
 		was, is = before.OfLoop, after.OfLoop
-	} else if c.LoopRatio > 0 {
-		factor = correction(before.Unit, c.LoopRatio)
 	}
 	out := Change{
 		What: before.What, Backend: before.Backend, Kind: before.Kind, Unit: before.Unit,
 		Old: before.Value, New: after.Value, Verdict: Same, Words: "within noise",
 	}
-	switch {
-	case was.Median() > 0 && len(is) > 0:
-		out.Ratio = is.Median() / was.Median()
-	case before.Value > 0 && len(was) == 0:
-		out.Ratio = after.Value / before.Value * factor
-	}
-	if math.IsInf(out.Ratio, 0) {
-		out.Ratio = 0
+	if ratio := is.Median() / was.Median(); was.Median() > 0 && !math.IsInf(ratio, 0) {
+		out.Ratio = ratio
 	}
 	j := judge(was, is, c.Threshold)
 	out.How = j.how
@@ -154,17 +145,6 @@ func (c *Comparison) change(before, after bench.Metric) Change {
 		out.Words = words(before, more)
 	}
 	return out
-}
-
-// correction is the factor for a ratio without known rounds.
-func correction(u bench.Unit, loop float64) float64 {
-	switch u {
-	case bench.Seconds, bench.PerPacket, bench.PerGB:
-		return 1 / loop
-	case bench.PerSecond, bench.BitsPerS:
-		return loop
-	}
-	return 1
 }
 
 // words describes the increase (more) or decrease of a metric.

@@ -44,14 +44,14 @@ func (c *canvas) line(from, to point, thick float64, dashes string, p paint) {
 }
 
 // polygon fills an area, or draws its outline on paper.
-func (c *canvas) polygon(corners []point, hollow bool, p paint) {
+func (c *canvas) polygon(corners []point, open bool, p paint) {
 	var at []string
 	for _, k := range corners {
 		at = append(at, short(k.x)+","+short(k.y))
 	}
 	class, fill := p.name(), light().of(p)
-	if hollow {
-		class, fill = class+" hollow", light().paper
+	if open {
+		class, fill = class+" open", light().paper
 	}
 	fmt.Fprintf(c, "<polygon class=%q points=%q fill=%q stroke=%q stroke-width=\"1.6\"/>\n", class, strings.Join(at, " "), fill, light().of(p))
 }

@@ -61,7 +61,7 @@ func Style() string {
 	for _, p := range paints() {
 		fmt.Fprintf(&b, ".plot .%[1]s{fill:var(--%[1]s);stroke:var(--%[1]s)}\n", p.name())
 	}
-	b.WriteString(".plot .hollow,.plot .paper{fill:var(--paper)}\n.plot text.ink,.plot text.faint{stroke:none}\n")
+	b.WriteString(".plot .open,.plot .paper{fill:var(--paper)}\n.plot text.ink,.plot text.faint{stroke:none}\n")
 	return b.String()
 }
 

@@ -50,8 +50,8 @@ func (d *Dots) entries() []entry {
 	if d.Second == "" {
 		return nil
 	}
-	sign := func(hollow bool) func(*canvas, point) {
-		return func(c *canvas, at point) { c.polygon(shape(0, at), hollow, faint) }
+	sign := func(open bool) func(*canvas, point) {
+		return func(c *canvas, at point) { c.polygon(shape(0, at), open, faint) }
 	}
 	return []entry{{d.First, sign(false)}, {d.Second, sign(true)}}
 }
@@ -133,7 +133,7 @@ func (d *Dots) row(c *canvas, s scale, r Row, y float64) {
 
 // mark draws one value. A figure of two has no whiskers: lines lead from one to
 // the other.
-func (d *Dots) mark(c *canvas, r Row, what string, v Value, place func(float64) float64, y float64, hollow bool) {
+func (d *Dots) mark(c *canvas, r Row, what string, v Value, place func(float64) float64, y float64, open bool) {
 	series := d.Series[r.Series]
 	name := series.Name
 	if what != "" {
@@ -143,7 +143,7 @@ func (d *Dots) mark(c *canvas, r Row, what string, v Value, place func(float64) 
 	if d.Second == "" && v.Low < v.High {
 		whisker(c, point{place(v.Low), y}, point{place(v.High), y}, paint(series.Look))
 	}
-	c.polygon(shape(series.Look, point{place(v.At), y}), hollow, paint(series.Look))
+	c.polygon(shape(series.Look, point{place(v.At), y}), open, paint(series.Look))
 	c.end()
 }
 

@@ -85,7 +85,7 @@ func (a *agent) next(ctx context.Context, wanted func(pass) bool) (pass, error) 
 				r := p.applied.Refused[0]
 				return p, fmt.Errorf("apply: %s %s was refused: %s", r.Object, r.Name, r.Reason)
 			}
-			a.applied = p.stage.at
+			a.applied = p.stage
 			found := wanted(p)
 			a.updates = p.updates
 			if found {

@@ -25,12 +25,13 @@ func (m mark) since(o mark) Phase { return Phase{Wall: m.at.Sub(o.at), CPU: m.cp
 type pass struct {
 	// updates counts the updates that the managers had seen.
 	updates int
-	// model is the mark at which the managers began to render, stage that of the first
-	// message to the kernel, done that of its commit. A
-	// repair has no model mark.
-	model, stage, done mark
-	applied            backend.Applied
-	err                error
+	// model is the mark at which the managers began to render, done that of the kernel's
+	// commit. A repair has no model mark.
+	model, done mark
+	// stage is the time of the first message to the kernel.
+	stage   time.Time
+	applied backend.Applied
+	err     error
 }
 
 // observer takes the times of every apply. It sits where the driver passes
@@ -59,7 +60,7 @@ func (o *observer) around(s backend.Stage) backend.Stage {
 	s.Managers = append([]managers.Manager{o}, s.Managers...)
 	apply, invalidate := s.Apply, s.Invalidate
 	s.Apply = func(ctx context.Context) (backend.Applied, error) {
-		o.current.stage = o.ovs.now()
+		o.current.stage = time.Now()
 		if o.reread.Swap(false) && invalidate != nil {
 			invalidate()
 		}

@@ -47,7 +47,6 @@ func (m *measuring) series(ctx context.Context, c Case, n int, operationOf func(
 						out.Answered = append(out.Answered, wall-p.applied.Settling)
 					}
 					out.Flows = p.applied.Flows
-					out.Render.add(p.stage.since(p.model))
 					out.Rules, out.Elements = p.applied.Rules, p.applied.Elements
 				}
 			}
@@ -61,11 +60,6 @@ func (m *Measurement) count(p pass) {
 	m.Writes += p.applied.Writes
 	m.Saves += p.applied.Saves
 	m.Restores += p.applied.Restores
-}
-
-func (p *Phase) add(o Phase) {
-	p.Wall += o.Wall
-	p.CPU = p.CPU.Add(o.CPU)
 }
 
 // changes makes all the changes of the task; at the end the model

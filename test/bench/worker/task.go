@@ -104,11 +104,9 @@ type Measurement struct {
 	// Model is the part before, if it is reported separately: from the
 	// objects to the model.
 	Model Phase `json:"model,omitzero"`
-	// Render is the part of Wall and CPU before the first message to the kernel.
-	Render Phase `json:"render,omitzero"`
 	// Notified is the part of Wall before the agent was notified of a foreign change:
 	// most of it is the time of the change itself.
-	Notified time.Duration `json:"heardNanoseconds,omitempty"`
+	Notified time.Duration `json:"notifiedNanoseconds,omitempty"`
 	// Rules and Elements are the kernel's numbers after it, Flows the
 	// switch's.
 	Flows    int `json:"flows,omitempty"`

@@ -79,7 +79,7 @@ func (m *measuring) load(ctx context.Context, c Case) error {
 	programmed := p.done.since(p.model)
 	out := &Measurement{
 		Case: c, Wall: []time.Duration{programmed.Wall}, CPU: programmed.CPU,
-		Model: p.model.since(m.agent.begin), Render: p.stage.since(p.model),
+		Model: p.model.since(m.agent.begin),
 		Rules: p.applied.Rules, Elements: p.applied.Elements, Flows: p.applied.Flows,
 	}
 	out.count(p)

@@ -5,7 +5,6 @@ import (
 	"os"
 	"path/filepath"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/felixlike/felixlike/felixlike/datastore"
@@ -35,26 +34,17 @@ func (w Workload) WriteManifests(dir string) error {
 	return nil
 }
 
-// object returns the object of an event, with its type.
+// object returns the object of an event.
 func object(e datastore.Event) any {
-	typed := func(version, kind string) metav1.TypeMeta { return metav1.TypeMeta{APIVersion: version, Kind: kind} }
 	switch e := e.(type) {
 	case datastore.NodeSet:
-		o := *e.Node
-		o.TypeMeta = typed("v1", "Node")
-		return o
+		return e.Node
 	case datastore.NamespaceSet:
-		o := *e.Namespace
-		o.TypeMeta = typed("v1", "Namespace")
-		return o
+		return e.Namespace
 	case datastore.PodSet:
-		o := *e.Pod
-		o.TypeMeta = typed("v1", "Pod")
-		return o
+		return e.Pod
 	case datastore.NetworkPolicySet:
-		o := *e.Policy
-		o.TypeMeta = typed("networking.k8s.io/v1", "NetworkPolicy")
-		return o
+		return e.Policy
 	}
 	return nil
 }

@@ -34,19 +34,21 @@ func AllowedLabel() (key, value string) { return "bench-group", "allowed" }
 func (r Reached) Policies() []*networkingv1.NetworkPolicy {
 	var all []*networkingv1.NetworkPolicy
 	for i := range r.Point.Policies {
-		p := &networkingv1.NetworkPolicy{
-			ObjectMeta: metav1.ObjectMeta{Namespace: r.Namespace, Name: fmt.Sprintf("policy-%05d", i)},
-			Spec: networkingv1.NetworkPolicySpec{
-				PodSelector: metav1.LabelSelector{MatchLabels: r.Server},
-				PolicyTypes: []networkingv1.PolicyType{networkingv1.PolicyTypeIngress},
-			},
-		}
+		p := r.Policy(fmt.Sprintf("policy-%05d", i))
 		for j := range RulesPerReachedPolicy {
 			p.Spec.Ingress = append(p.Spec.Ingress, r.rule(i, j))
 		}
 		all = append(all, p)
 	}
 	return all
+}
+
+// Policy returns one that isolates the server, without rules.
+func (r Reached) Policy(name string) *networkingv1.NetworkPolicy {
+	p := Policy(r.Namespace, name)
+	p.Spec.PodSelector.MatchLabels = r.Server
+	p.Spec.PolicyTypes = []networkingv1.PolicyType{networkingv1.PolicyTypeIngress}
+	return p
 }
 
 // rule is the j-th of the i-th policy.
@@ -93,13 +95,11 @@ func (r Reached) Files() (map[string][]byte, error) {
 		return nil
 	}
 	for i, p := range r.Policies() {
-		p.APIVersion, p.Kind = "networking.k8s.io/v1", "NetworkPolicy"
 		if err := add("policies", i, p); err != nil {
 			return nil, err
 		}
 	}
 	for i, p := range r.Others() {
-		p.APIVersion, p.Kind = "v1", "Pod"
 		if err := add("others", i, p); err != nil {
 			return nil, err
 		}

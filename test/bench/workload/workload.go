@@ -103,7 +103,7 @@ func (w Workload) policy(i int) *networkingv1.NetworkPolicy {
 // newPolicy makes a policy for the pods with the label: half of its rules are
 // ingress. The i-th policy's rules go through the groups in order.
 func (w Workload) newPolicy(in, name, label string, i int) *networkingv1.NetworkPolicy {
-	p := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: in, Name: name}}
+	p := Policy(in, name)
 	p.Spec.PodSelector.MatchLabels = map[string]string{label: "yes"}
 	p.Spec.PolicyTypes = []networkingv1.PolicyType{networkingv1.PolicyTypeIngress, networkingv1.PolicyTypeEgress}
 	for n := range w.RulesPerPolicy {
@@ -119,6 +119,14 @@ func (w Workload) newPolicy(in, name, label string, i int) *networkingv1.Network
 		}
 	}
 	return p
+}
+
+// Policy returns a policy without a spec.
+func Policy(in, name string) *networkingv1.NetworkPolicy {
+	return &networkingv1.NetworkPolicy{
+		TypeMeta:   metav1.TypeMeta{APIVersion: networkingv1.SchemeGroupVersion.String(), Kind: "NetworkPolicy"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: in, Name: name},
+	}
 }
 
 func targets(i int) string { return fmt.Sprintf("targets-%d", i) }
@@ -152,6 +160,7 @@ func nth(p netip.Prefix, n int) netip.Addr {
 
 func node(name, address, cidr string) *corev1.Node {
 	return &corev1.Node{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Node"},
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec:       corev1.NodeSpec{PodCIDR: cidr, PodCIDRs: []string{cidr}},
 		Status:     corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: address}}},
@@ -159,11 +168,15 @@ func node(name, address, cidr string) *corev1.Node {
 }
 
 func namespace(name, role string) *corev1.Namespace {
-	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"role": role}}}
+	return &corev1.Namespace{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"role": role}},
+	}
 }
 
 func pod(in, name, on string, address netip.Addr, labels map[string]string) *corev1.Pod {
 	return &corev1.Pod{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
 		ObjectMeta: metav1.ObjectMeta{Namespace: in, Name: name, Labels: labels},
 		Spec:       corev1.PodSpec{NodeName: on},
 		Status:     corev1.PodStatus{PodIP: address.String(), PodIPs: []corev1.PodIP{{IP: address.String()}}},
