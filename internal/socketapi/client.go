@@ -131,7 +131,7 @@ func serverTimeout(left time.Duration) time.Duration {
 }
 
 // httpConn fails with ErrNotHTTP if the first bytes that come are not those of an
-// answer. net/http has no error for it that callers can tell from others, and logs
+// answer. net/http has no error for it that callers can distinguish from others, and logs
 // bytes that come before the request is sent.
 type httpConn struct {
 	net.Conn

@@ -30,7 +30,7 @@ func listening(t testing.TB, s *Sets) chan struct{} {
 			t.Errorf("watch ended: %v", err)
 		}
 	})
-	heard(t, calls)
+	called(t, calls)
 	// It had missed nothing, so looks pause.
 	applyUpdates(t, s)
 	s.watcher.mu.Lock()
@@ -39,12 +39,12 @@ func listening(t testing.TB, s *Sets) chan struct{} {
 	return calls
 }
 
-func heard(t testing.TB, calls chan struct{}) {
+func called(t testing.TB, calls chan struct{}) {
 	t.Helper()
 	select {
 	case <-calls:
 	case <-time.After(10 * time.Second):
-		t.Fatal("nothing was heard")
+		t.Fatal("the watch called nothing")
 	}
 }
 
@@ -83,11 +83,11 @@ func TestWatch(t *testing.T) {
 			before := n.save(t)
 			watch := stopwatch.Start(t)
 			n.run(t, c.command...)
-			heard(t, calls)
+			called(t, calls)
 			took := watch.Lap(t)
-			t.Logf("heard after %s", took)
+			t.Logf("called after %s", took)
 			if took.Net() > time.Second {
-				t.Errorf("heard after %s", took)
+				t.Errorf("called after %s", took)
 			}
 			if _, repaired := applyUpdates(t, s); !slices.Contains(repaired, c.want) {
 				t.Errorf("repaired %q, want %q", repaired, c.want)
@@ -99,7 +99,7 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-// Our own changes are not heard.
+// The watch ignores our own changes.
 func TestOwnChangesAreNotHeard(t *testing.T) {
 	n := newNamespace(t)
 	s := n.open(t)
@@ -117,12 +117,12 @@ func TestOwnChangesAreNotHeard(t *testing.T) {
 		}
 		select {
 		case <-calls:
-			t.Error("heard")
+			t.Error("the watch reported it")
 		case <-time.After(50 * time.Millisecond):
 		}
 	}
 	n.run(t, "ipset", "flush", "flx-a")
-	heard(t, calls)
+	called(t, calls)
 	if _, repaired := applyUpdates(t, s); !slices.Equal(repaired, []string{"a: 20 members missing"}) {
 		t.Errorf("repaired %q", repaired)
 	}

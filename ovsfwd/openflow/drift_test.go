@@ -216,7 +216,7 @@ func TestWhatDiffersAtAReadIsARepair(t *testing.T) {
 	table.Connect(silent)
 	apply(t, b, table, openflow.Result{})
 	if err := table.Watch(b.Context(), func() {}); !errors.Is(err, openflow.ErrNoMonitor) {
-		t.Errorf("watching a switch that tells nothing: %v", err)
+		t.Errorf("watching a switch that reports nothing: %v", err)
 	}
 	b.Ofctl("mod-flows", "table=10,ip,nw_src=10.0.0.1,actions=NORMAL")
 	b.Ofctl("del-flows", "table=10,ip,nw_src=10.0.0.2")

@@ -59,7 +59,7 @@ func (d *Daemons) damaged(err error) bool {
 func (d *Daemons) setAside(ctx context.Context, reason error) error {
 	aside := d.database() + ".unreadable"
 	if _, err := os.Stat(aside); err == nil {
-		aside += ".last" // the first one tells most
+		aside += ".last" // the first one has the most information
 	}
 	if err := os.Rename(d.database(), aside); err != nil {
 		return fmt.Errorf("database: %w", err)

@@ -115,7 +115,7 @@ func TestNoCrossProducts(t *testing.T) {
 	}
 }
 
-// touched is a Flows that tells how much is set.
+// touched is a Flows that counts how much is set.
 type touched struct {
 	*openflow.FlowTable
 	groups int

@@ -165,7 +165,7 @@ func (w *world) remove(t *rapid.T, s *Store) {
 	}
 }
 
-// build tells a fresh store everything.
+// build gives a fresh store everything.
 func (w *world) build() *recorder {
 	s, r := newStore(w.families...)
 	for _, id := range slices.Sorted(maps.Keys(w.groups)) {

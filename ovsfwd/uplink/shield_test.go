@@ -84,7 +84,7 @@ func TestShield(t *testing.T) {
 			t.Fatalf("%s: %v: %s", protocol, err, out)
 		}
 	}
-	heard := func(wait time.Duration) bool {
+	arrived := func(wait time.Duration) bool {
 		t.Helper()
 		if err := udp.SetReadDeadline(time.Now().Add(wait)); err != nil {
 			t.Fatal(err)
@@ -95,7 +95,7 @@ func TestShield(t *testing.T) {
 		}
 		return err == nil
 	}
-	if send("udp"); !heard(5 * time.Second) {
+	if send("udp"); !arrived(5 * time.Second) {
 		t.Fatal("no datagram comes without a shield")
 	}
 	for range 2 { // one rule, however often
@@ -104,13 +104,13 @@ func TestShield(t *testing.T) {
 		}
 	}
 	send("tcp")
-	if send("udp"); heard(100 * time.Millisecond) {
+	if send("udp"); arrived(100 * time.Millisecond) {
 		t.Error("a datagram comes in spite of the shield")
 	}
 	if err := Unshield(); err != nil {
 		t.Fatal(err)
 	}
-	if send("udp"); !heard(5 * time.Second) {
+	if send("udp"); !arrived(5 * time.Second) {
 		t.Error("no datagram comes after the shield was taken away")
 	}
 }

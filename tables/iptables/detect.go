@@ -25,7 +25,7 @@ const override = "set iptables.variant to legacy or nft to choose otherwise"
 // otherwise. Rules of both variants apply to every packet, so ours belong to
 // where the node's other programs have theirs: an accept in one variant cannot
 // undo a drop in the other, and the tools of one do not show the other. It
-// refuses to choose where others use both and nothing tells them apart. netns is
+// refuses to choose where others use both and nothing separates them. netns is
 // a descriptor as in Options.
 func Detect(ctx context.Context, netns int) (Variant, string, error) {
 	all := kernelFamilies()
@@ -114,7 +114,7 @@ func choose(found map[Variant]usage, preferred Variant) (Variant, string, error)
 		},
 		{
 			func(u usage) bool { return u.others }, "other programs have their rules there, and none in the other variant",
-			"other programs have rules in both variants, and nothing tells which one this node goes by",
+			"other programs have rules in both variants, and nothing shows which one this node uses",
 		},
 	} {
 		switch a, b := sign.of(legacy), sign.of(nft); {

@@ -38,7 +38,7 @@ func TestDetect(t *testing.T) {
 		{name: "kubelet in legacy, docker in nft", rules: []rules{{Legacy, model.IPv4, kubeletRules}, {NFT, model.IPv4, dockerRules}}, want: Legacy, says: "the kubelet"},
 		{name: "kubelet in nft, docker in both", rules: []rules{{NFT, model.IPv6, kubeletRules}, {NFT, model.IPv4, dockerRules}, {Legacy, model.IPv4, dockerRules}}, want: NFT, says: "the kubelet"},
 		{name: "kubelet in both", rules: []rules{{NFT, model.IPv4, kubeletRules}, {Legacy, model.IPv4, kubeletRules}}, want: Auto, says: "the kubelet has its chains"},
-		{name: "docker in both", rules: []rules{{NFT, model.IPv4, dockerRules}, {Legacy, model.IPv6, oneRule}}, want: Auto, says: "nothing tells"},
+		{name: "docker in both", rules: []rules{{NFT, model.IPv4, dockerRules}, {Legacy, model.IPv6, oneRule}}, want: Auto, says: "nothing shows"},
 		{name: "ours in legacy", ours: Legacy, want: Legacy, says: "our own"},
 		{name: "ours in nft", ours: NFT, want: NFT, says: "our own"},
 		{name: "ours in nft, docker in legacy", ours: NFT, rules: []rules{{Legacy, model.IPv4, dockerRules}}, want: Legacy, says: "other programs"},

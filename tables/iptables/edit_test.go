@@ -183,7 +183,7 @@ func TestChainsLiveWhereTheyAreReached(t *testing.T) {
 	})
 }
 
-// placesOfChains tells where the kernel has the chains of ours.
+// placesOfChains returns the places at which the kernel has the chains of ours.
 func (h host) placesOfChains(t *testing.T) map[string]string {
 	t.Helper()
 	out := map[string]string{}

@@ -29,7 +29,7 @@ func (f *failure) Error() string { return f.err.Error() }
 func (f *failure) Unwrap() error { return f.err }
 
 // lockTaken is in the message of a program that has waited for the lock in vain.
-// Its exit code, 4, does not tell: the nft variant has it for all that the kernel refuses.
+// Its exit code, 4, does not show it: the nft variant has it for all that the kernel refuses.
 const lockTaken = "holding the xtables lock"
 
 // failed returns the failure of a script, by the message of the tool.

@@ -25,7 +25,7 @@ func listening(t testing.TB, table *Table) chan time.Time {
 	calls := make(chan time.Time, 16)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)
-	// Of a table that was applied, the first call tells that the watch listens.
+	// Of a table that was applied, the first call shows that the watch listens.
 	apply(t, table)
 	go func() { done <- table.Watch(ctx, func() { calls <- time.Now() }) }()
 	t.Cleanup(func() {
@@ -197,7 +197,7 @@ func TestWatchDuringRead(t *testing.T) {
 	}
 }
 
-// Where the kernel does not tell sizes any more, the watch ends with an error instead of
+// Where the kernel does not report sizes any more, the watch ends with an error instead of
 // asking for reads that find nothing.
 func TestWatchTellsThatItCannotSee(t *testing.T) {
 	h := newHost(t, Legacy)

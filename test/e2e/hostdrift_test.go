@@ -69,7 +69,7 @@ func TestHostDrift(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "status tells of a repair: "+c.what, func() bool { return repairs(t, n) > before })
+		eventually(t, "status has a repair: "+c.what, func() bool { return repairs(t, n) > before })
 		reported := time.Since(start)
 		gaps := []time.Duration{gap(t, far, start), gap(t, near, start)}
 		lost := watch.Lap(t).Lost

@@ -47,7 +47,7 @@ func resources() []resource {
 type target struct {
 	resource
 	namespace, name string
-	// status tells that it is the status of the object.
+	// status reports that it is the status of the object.
 	status bool
 }
 

@@ -139,7 +139,7 @@ func (s *Server) Refuse(status int, plurals ...string) {
 	}
 }
 
-// Hide tells whether discovery leaves out a resource. An API server without a kind also
+// Hide sets whether discovery leaves out a resource. An API server without a kind also
 // forbids it to those who have no right to it: see Refuse.
 func (s *Server) Hide(plural string, on bool) {
 	s.mu.Lock()

@@ -142,7 +142,7 @@ func firewalls(ctx context.Context, agent *control.Client, port uint16) []instal
 	return all
 }
 
-// addWarnings tells of pods that the backend in force may close because of its bounds.
+// addWarnings names pods that the backend in force may close because of its bounds.
 func addWarnings(ctx context.Context, agent *control.Client, add func(install.Finding)) {
 	m, err := agent.Model(ctx)
 	if err == nil {

@@ -76,7 +76,7 @@ func classes(pods []*corev1.Pod, namespaces map[string]*corev1.Namespace, before
 	return all
 }
 
-// labelNames returns, sorted, the labels by which policies tell pods apart. Others, as the
+// labelNames returns, sorted, the labels by which policies distinguish pods. Others, as the
 // name of a StatefulSet's pod, would make each pod a class.
 func labelNames(policies []anyPolicy) []string {
 	names := map[string]bool{}

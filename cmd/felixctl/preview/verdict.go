@@ -61,7 +61,7 @@ func differences(ctx context.Context, o control.Objects, before, after, changed 
 		}
 	}
 	divides := blocks(concerning(before, after, changed), o.Nodes)
-	// Policies of the peers judge too, so their blocks tell pods apart as well.
+	// Policies of the peers judge too, so their blocks distinguish pods as well.
 	v.ends = classes(o.Pods, v.namespaces, before, after, blocks(slices.Concat(before, after), o.Nodes))
 	var subjects []*end
 	for _, e := range v.ends {

@@ -78,7 +78,7 @@ func Command() *cobra.Command {
 	return root
 }
 
-// serve answers connections until ctx ends. It tells listening the address of each listener.
+// serve answers connections until ctx ends. It calls listening with the address of each listener.
 func serve(ctx context.Context, name string, addresses []string, listening func(net.Addr)) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for _, address := range addresses {

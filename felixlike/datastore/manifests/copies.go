@@ -230,7 +230,7 @@ func (c *copies) problems() []model.Problem {
 	}}
 }
 
-// notices returns the channel that tells of new problems.
+// notices returns the channel that signals new problems.
 func (c *copies) notices() <-chan struct{} {
 	if c == nil {
 		return nil
