@@ -3,12 +3,14 @@ package felixlike
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 
 	"github.com/felixlike/felixlike/felixlike/backend"
+	"github.com/felixlike/felixlike/ovsfwd/conntrack"
 )
 
 // fakeMigration records its calls, and fails on demand.
@@ -17,6 +19,8 @@ type fakeMigration struct {
 	mu      sync.Mutex
 	// fails is how often each step fails, by its name in the history.
 	fails map[string]int
+	// full makes failures say that the kernel's table is full.
+	full bool
 	// place is where packets are led to once the forwarding stage has run.
 	wanted, place backend.Place
 }
@@ -34,6 +38,9 @@ func (c *fakeMigration) step(name string) error {
 	c.history.add(name)
 	if c.fails[name] > 0 {
 		c.fails[name]--
+		if c.full {
+			return fmt.Errorf("cannot %s: %w", name, conntrack.ErrFull)
+		}
 		return errors.New("cannot " + name)
 	}
 	return nil
@@ -161,6 +168,27 @@ func TestBackendThatCannotBeReachedIsNotTakenOver(t *testing.T) {
 				t.Errorf("old removed %v, packets are led to the %s", old.removed, migration.leads())
 			}
 		})
+	}
+}
+
+// For connections that the kernel's full table does not take, a change is given up at once: the next try finds it
+// full too.
+func TestBackendChangeWithFullTable(t *testing.T) {
+	f, old, _, c := migrationOf(t, backend.InSwitch)
+	c.fails["carry to kernel"], c.full = 1000, true
+	before := len(c.history.all())
+	err := f.SetBackend(t.Context(), "new")
+	if err == nil || !strings.Contains(err.Error(), "old stays in force") || !strings.Contains(err.Error(), conntrack.ErrFull.Error()) {
+		t.Fatalf("error %v", err)
+	}
+	tries := 0
+	for _, e := range c.history.all()[before:] {
+		if e == "carry to kernel" {
+			tries++
+		}
+	}
+	if tries != 1 || old.removed || c.leads() != backend.InSwitch {
+		t.Errorf("%d tries, old removed %v, packets are led to the %s", tries, old.removed, c.leads())
 	}
 }
 

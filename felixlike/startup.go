@@ -2,11 +2,13 @@ package felixlike
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"time"
 
 	"github.com/felixlike/felixlike/felixlike/backend"
+	"github.com/felixlike/felixlike/ovsfwd/conntrack"
 )
 
 // Names of the stages of a startup handover.
@@ -63,7 +65,10 @@ func (a *startupHandover) before() backend.Stage {
 			return 0, nil
 		}
 		a.log.Info("another backend was in force: migrating its connections", "to", a.place)
-		return 0, a.migration.Carry(ctx, a.place)
+		if err := a.migration.Carry(ctx, a.place); err != nil && !errors.Is(err, conntrack.ErrFull) {
+			return 0, err
+		}
+		return 0, nil // the next stage copies again, and reports a full table
 	})}
 }
 
@@ -120,9 +125,11 @@ func (a *startupHandover) arrive(ctx context.Context) error {
 func (a *startupHandover) leads() { a.forwarding = true }
 
 // failed returns the error until it has happened maxTries times. Then it logs the error and
-// gives the step up. Connections may be lost then, but policy stays complete.
+// gives the step up. Connections may be lost then, but policy stays complete. It gives a step
+// up at once for which the kernel's table of connections has no room: pods must not wait for
+// tries that find it full too.
 func (a *startupHandover) failed(err error, giveUp func()) error {
-	if a.tries++; a.tries < maxTries {
+	if a.tries++; a.tries < maxTries && !errors.Is(err, conntrack.ErrFull) {
 		return err
 	}
 	a.log.Error("connections of the backend that was in force before may be lost", "error", err)

@@ -92,6 +92,22 @@ func TestStartupHandoverGoesOnInTheEnd(t *testing.T) {
 	}
 }
 
+// Pods do not wait for a full table of connections to become empty: each step tries once.
+func TestStartupHandoverWithFullTable(t *testing.T) {
+	log := &logBuffer{}
+	f, c, _ := arriving(t, backend.InKernel, true, func(a *startupHandover, c *fakeMigration) {
+		c.fails["carry to kernel"], c.full, a.log = 1000, true, log.logger()
+	})
+	want := []string{"look", "carry to kernel", "mine applies", "carry to kernel", "lead to kernel", "remove others"}
+	if got := c.history.all(); !slices.Equal(got[:min(len(got), len(want))], want) {
+		t.Errorf("history %q, want %q", got, want)
+	}
+	eventually(t, "the agent is ready", func() bool { return missing(t, f) == "" })
+	if n := len(log.lines("may be lost")); n != 1 {
+		t.Errorf("%d lines of the log about the full table", n)
+	}
+}
+
 // While connections cannot be carried, packets are not led elsewhere, and the
 // backend cannot be changed.
 func TestStartupHandoverHoldsForwardingBack(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 	"github.com/felixlike/felixlike/felixlike/metrics"
 	"github.com/felixlike/felixlike/internal/listing"
 	"github.com/felixlike/felixlike/internal/sysctl"
+	"github.com/felixlike/felixlike/ovsfwd/conntrack"
 	"github.com/felixlike/felixlike/ovsfwd/vswitchd"
 )
 
@@ -37,7 +38,9 @@ func limitedTables(ctx context.Context, daemon *vswitchd.Client) []metrics.Table
 			return strconv.ParseUint(text, 10, 64)
 		}
 	}
-	add("conntrack", setting("net/netfilter/nf_conntrack_count"), setting("net/netfilter/nf_conntrack_max"))
+	if entries, limit, err := conntrack.Entries(); err == nil && limit > 0 {
+		all = append(all, metrics.Table{Name: "conntrack", Entries: entries, Limit: limit})
+	}
 	// Only the userspace datapath answers: the kernel's tracks in the table above.
 	add("switch-conntrack",
 		func() (uint64, error) { return daemon.Connections(ctx) },

@@ -10,6 +10,7 @@ import (
 	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/internal/panics"
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/ovsfwd/conntrack"
 )
 
 // handovers carries out changes of the backend. It belongs to the loop.
@@ -153,6 +154,9 @@ func (hs *handovers) beside(ctx context.Context, h *handover, work func(context.
 				return
 			}
 			hs.stages.panics.With(hs.stages.log(), err).Warn("a step of the change of the backend has failed", "to", h.to.Name(), "step", h.phase(), "error", err)
+			if errors.Is(err, conntrack.ErrFull) {
+				h.tries = maxTries // another try finds it full too
+			}
 			h.failed(fmt.Errorf("%s: %w", h.phase(), err))
 		})
 		return nil

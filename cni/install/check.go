@@ -12,8 +12,10 @@ import (
 
 	"github.com/felixlike/felixlike/cni/confdir"
 	"github.com/felixlike/felixlike/internal/sysctl"
+	"github.com/felixlike/felixlike/ovsfwd/conntrack"
 	"github.com/felixlike/felixlike/ovsfwd/ovsdb"
 	"github.com/felixlike/felixlike/ovsfwd/underlay"
+	"github.com/felixlike/felixlike/ovsfwd/vswitchd"
 )
 
 // modules returns the modules that the kernel does not load on first use, or not on first
@@ -63,6 +65,7 @@ func (o Options) check(ctx context.Context, report func(Finding)) error {
 		{"datapath " + o.Datapath, o.datapath, blocks},
 		{"kernel settings", o.settings, blocks},
 		{"neighbour table", o.neighbours, blocks},
+		{"connection tracking", o.connections, !blocks},
 		{"connection time-outs", o.timeouts, !blocks},
 		{"Service proxy", o.serviceProxy, !blocks},
 		{"other Open vSwitch", o.otherSwitch, !blocks},
@@ -162,6 +165,62 @@ func (o Options) neighbours(context.Context) (Level, string) {
 		}
 	}
 	return Good, "large enough, or not visible from here"
+}
+
+// nearlyFull is the share of a table of connections, in percent, from which on it is named. The alert
+// FelixlikeConntrackNearlyFull has the same.
+const nearlyFull = 85
+
+// connections checks the tables of connections. A full one takes no new connections, of pods or of the node.
+func (o Options) connections(ctx context.Context) (Level, string) {
+	read := o.Connections
+	if read == nil {
+		read = o.tables
+	}
+	tables := read(ctx)
+	var used []string
+	for _, t := range tables {
+		text := fmt.Sprintf("%s has %d of %d entries", t.Name, t.Entries, t.Limit)
+		switch {
+		case t.Entries >= t.Limit:
+			return Missing, text + ": it is full, and new connections are dropped; " + t.Remedy
+		case t.Entries*100 >= t.Limit*nearlyFull:
+			return Noted, text + ": above the limit new connections are dropped; " + t.Remedy
+		}
+		used = append(used, text)
+	}
+	if len(tables) == 0 {
+		return Noted, "not checked: the kernel does not track connections in this network namespace yet"
+	}
+	return Good, strings.Join(used, "; ")
+}
+
+// ConnectionTable is a table of connections with a limit.
+type ConnectionTable struct {
+	Name           string
+	Entries, Limit uint64
+	// Remedy is what an operator can do about a full table.
+	Remedy string
+}
+
+// tables reads the node's tables, but for those that do not answer.
+func (o Options) tables(ctx context.Context) []ConnectionTable {
+	var all []ConnectionTable
+	if entries, limit, err := conntrack.Entries(); err == nil {
+		all = append(all, ConnectionTable{"the kernel's table", entries, limit, "raise net.netfilter.nf_conntrack_max, or look for a pod with very many connections"})
+	}
+	if o.InUse != ovsdb.DatapathNetdev {
+		return all
+	}
+	daemon := vswitchd.New(o.OVSRunDir, o.InUse)
+	entries, err := daemon.Connections(ctx)
+	if err != nil {
+		return all
+	}
+	if limit, err := daemon.MostConnections(ctx); err == nil {
+		all = append(all, ConnectionTable{"the switch's table", entries, limit, "raise it with ovs-appctl dpctl/ct-set-maxconns, or look for a pod with very many connections"})
+	}
+	return all
 }
 
 // others looks for configurations of other CNIs. The runtime takes those with names before

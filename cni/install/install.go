@@ -34,6 +34,8 @@ type Options struct {
 	// Kernel returns why the kernel has no datapath, or nil. It is underlay.KernelDatapath if
 	// nil; tests replace it.
 	Kernel func() error
+	// Connections returns the tables of connections. It reads the node's if nil; tests replace it.
+	Connections func(context.Context) []ConnectionTable
 	// Try programs the backend in a network namespace where it does no harm.
 	Try func(context.Context) error
 }

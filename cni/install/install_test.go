@@ -194,6 +194,28 @@ func TestOthersBeside(t *testing.T) {
 }
 
 // TestNeighbours looks at this machine's own limits, which are the kernel's.
+func TestConnections(t *testing.T) {
+	for _, test := range []struct {
+		entries uint64
+		level   Level
+		want    string
+	}{
+		{84, Good, "the table has 84 of 100 entries"},
+		{85, Noted, "the table has 85 of 100 entries: above the limit new connections are dropped; empty it"},
+		{100, Missing, "the table has 100 of 100 entries: it is full, and new connections are dropped; empty it"},
+	} {
+		o := Options{Connections: func(context.Context) []ConnectionTable {
+			return []ConnectionTable{{"the table", test.entries, 100, "empty it"}}
+		}}
+		if level, detail := o.connections(t.Context()); level != test.level || detail != test.want {
+			t.Errorf("%d entries: %s %s", test.entries, level, detail)
+		}
+	}
+	if level, _ := (Options{Connections: func(context.Context) []ConnectionTable { return nil }}).connections(t.Context()); level != Noted {
+		t.Errorf("no table: %s", level)
+	}
+}
+
 func TestNeighbours(t *testing.T) {
 	level, detail := Options{}.neighbours(t.Context())
 	few := ""

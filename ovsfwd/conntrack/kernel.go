@@ -25,6 +25,9 @@ const batch = 256
 // shownErrors bounds an error text.
 const shownErrors = 3
 
+// ErrFull says that the kernel's table takes no new entry. It has the same limit in all network namespaces.
+var ErrFull = errors.New("the kernel's table of connections is full; raise net.netfilter.nf_conntrack_max")
+
 // Kernel is the kernel's connection tracking of one network namespace, that of
 // the calling thread. It is used from one goroutine.
 type Kernel struct {
@@ -64,14 +67,23 @@ func (k *Kernel) Dump(visit func(Connection)) error {
 }
 
 // Write writes entries and returns their number. Entries that were created or ended meanwhile are not counted
-// and are no error. Other refusals are errors, and do not stop the other entries.
+// and are no error. Other refusals are errors, and do not stop the other entries. If the table is full, the error
+// is ErrFull.
 func (k *Kernel) Write(puts []Put) (int, error) {
+	full := 0
 	written, err := send(k, puts, k.put, func(p *Put, code unix.Errno) error {
-		if code == unix.EEXIST && p.New || code == unix.ENOENT && !p.New {
+		switch {
+		case code == unix.EEXIST && p.New || code == unix.ENOENT && !p.New:
+			return nil
+		case code == unix.ENOMEM && p.New: // nf_conntrack_alloc
+			full++
 			return nil
 		}
 		return fmt.Errorf("connection %s: %w", p.Original, code)
 	})
+	if full > 0 {
+		err = errors.Join(fmt.Errorf("%d connections: %w", full, ErrFull), err)
+	}
 	if err != nil {
 		err = fmt.Errorf("write connections: %w", err)
 	}
