@@ -23,7 +23,8 @@ func KernelDatapath() error {
 
 // Datapath returns the type of datapath that the bridge is to have, and why:
 // the kernel's, if the module answers (kernel is nil) and ovs-vswitchd offers it,
-// else the userspace one. A working bridge keeps its datapath.
+// else the userspace one. A bridge keeps its datapath: a node that had the kernel's does not become several
+// times slower because an update of the kernel left the module out. Its agent reports the missing module instead.
 func Datapath(kernel error, offered []string, has string) (choice, why string) {
 	system := kernel == nil && (len(offered) == 0 || slices.Contains(offered, ovsdb.DatapathSystem))
 	switch {
@@ -33,8 +34,13 @@ func Datapath(kernel error, offered []string, has string) (choice, why string) {
 		return has, "the bridge has it already"
 	case system:
 		return ovsdb.DatapathSystem, "the kernel's module openvswitch answers"
-	case kernel != nil:
-		return ovsdb.DatapathNetdev, kernel.Error()
 	}
-	return ovsdb.DatapathNetdev, "ovs-vswitchd does not offer the kernel's datapath (was it started with --disable-system?)"
+	missing := "ovs-vswitchd does not offer the kernel's datapath (was it started with --disable-system?)"
+	if kernel != nil {
+		missing = kernel.Error()
+	}
+	if has == ovsdb.DatapathSystem {
+		return has, "the bridge has it, but " + missing + ": install the module for this kernel, or set datapath to netdev, which is several times slower"
+	}
+	return ovsdb.DatapathNetdev, missing
 }

@@ -62,7 +62,8 @@ func TestDatapath(t *testing.T) {
 		{"not offered", nil, user, "", ovsdb.DatapathNetdev, "--disable-system"},
 		{"a bridge keeps the userspace one", nil, both, ovsdb.DatapathNetdev, ovsdb.DatapathNetdev, "set datapath to system"},
 		{"a bridge keeps what alone works", none, both, ovsdb.DatapathNetdev, ovsdb.DatapathNetdev, "already"},
-		{"the module has gone", none, both, ovsdb.DatapathSystem, ovsdb.DatapathNetdev, "no module"},
+		{"the module has gone", none, both, ovsdb.DatapathSystem, ovsdb.DatapathSystem, "the bridge has it, but no module: install the module"},
+		{"no longer offered", nil, user, ovsdb.DatapathSystem, ovsdb.DatapathSystem, "set datapath to netdev"},
 		{"the module stays", nil, both, ovsdb.DatapathSystem, ovsdb.DatapathSystem, "answers"},
 	} {
 		if got, why := Datapath(c.kernel, c.offered, c.has); got != c.want || !strings.Contains(why, c.why) {
