@@ -19,6 +19,11 @@ skip && /^      - / && list { next }
   sub(/felixlike.io\/image-digest: none/, "felixlike.io/image-digest: {{ .Values.image.digest | default \"none\" | quote }}") }
 
 /^    app.kubernetes.io\/name: felixlike$/ { print; print "    {{- include \"felixlike.labels\" . | nindent 4 }}"; next }
+/^        kubectl.kubernetes.io\/default-container: ovs/ {
+  print
+  print "        {{- with .Values.podAnnotations }}{{- toYaml . | nindent 8 }}{{- end }}"
+  next
+}
 /^        kubectl.kubernetes.io\/default-container: agent/ {
   print
   print "        # Other settings roll the DaemonSet."
@@ -36,6 +41,25 @@ skip && /^      - / && list { next }
   print "        {{- end }}"
   next
 }
+# Where the nodes have their own Open vSwitch, the agent finds its sockets there.
+/^  name: / { set = $2 }
+/^        - mountPath: \/run\/netns$/ {
+  print "        {{- if not .Values.ovs.install }}"
+  print "        - mountPath: {{ .Values.config.ovsRunDir }}"
+  print "          name: ovs-run"
+  print "        {{- end }}"
+}
+/^      volumes:$/ && set == "felixlike" {
+  print
+  print "      {{- if not .Values.ovs.install }}"
+  print "      - hostPath:"
+  print "          path: {{ .Values.config.ovsRunDir }}"
+  print "          type: Directory"
+  print "        name: ovs-run"
+  print "      {{- end }}"
+  next
+}
+/^    type: OnDelete$/ { print "    type: {{ .Values.ovs.updateStrategy }}"; next }
 /^        env:$/ { print; print "        {{- with .Values.extraEnv }}{{- toYaml . | nindent 8 }}{{- end }}"; next }
 /^        resources:$/ && container != "" { print; print "          " values("resources." container, 10); skip = 8; next }
 /^      nodeSelector:$/ {

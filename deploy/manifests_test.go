@@ -17,7 +17,6 @@ import (
 	"github.com/containernetworking/cni/libcni"
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/pflag"
-	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
@@ -131,113 +130,6 @@ func TestOverlays(t *testing.T) {
 	}
 }
 
-// TestSwitchMayTakeBursts: the container of ovs-vswitchd has the capabilities that
-// the supervisor needs to widen receive buffers and to give packets priority.
-func TestSwitchMayTakeBursts(t *testing.T) {
-	set := as[appsv1.DaemonSet](t, read(t, "felixlike.yaml")["DaemonSet felixlike"])
-	for _, c := range set.Spec.Template.Spec.Containers {
-		if c.Name != "ovs" {
-			continue
-		}
-		for _, capability := range []corev1.Capability{"SYS_PTRACE", "SYS_NICE"} {
-			if !slices.Contains(c.SecurityContext.Capabilities.Add, capability) {
-				t.Errorf("no %s among %v", capability, c.SecurityContext.Capabilities.Add)
-			}
-		}
-		return
-	}
-	t.Error("no container ovs")
-}
-
-// No container has more than it needs, and all are of one image.
-func TestContainers(t *testing.T) {
-	set := as[appsv1.DaemonSet](t, read(t, "felixlike.yaml")["DaemonSet felixlike"])
-	pod := set.Spec.Template.Spec
-	for _, c := range append(pod.InitContainers, pod.Containers...) {
-		s := c.SecurityContext
-		switch {
-		case c.Image != "felixlike:dev" || c.ImagePullPolicy != corev1.PullIfNotPresent:
-			t.Errorf("%s: image %s, pulled %s", c.Name, c.Image, c.ImagePullPolicy)
-		case s.Privileged != nil || !*s.ReadOnlyRootFilesystem || *s.AllowPrivilegeEscalation:
-			t.Errorf("%s: %+v", c.Name, s)
-		case len(s.Capabilities.Drop) != 1 || s.Capabilities.Drop[0] != "ALL" || len(s.Capabilities.Add) == 0:
-			t.Errorf("%s: capabilities %+v", c.Name, s.Capabilities)
-		case len(c.Resources.Requests) != 2 || len(c.Resources.Limits) != 0:
-			t.Errorf("%s: resources %+v", c.Name, c.Resources)
-		}
-		for _, m := range c.VolumeMounts {
-			if m.Name == "token" && c.Name != "agent" {
-				t.Errorf("%s: has the API server's token", c.Name)
-			}
-		}
-	}
-	if *set.Spec.Template.Spec.AutomountServiceAccountToken {
-		t.Error("the token is mounted into every container")
-	}
-}
-
-// The agent's root directory is read-only. It writes copies of manifests to the node's directory, and has no other part of the state there.
-func TestAgentKeepsManifests(t *testing.T) {
-	objects := read(t, "felixlike.yaml")
-	pod := as[appsv1.DaemonSet](t, objects["DaemonSet felixlike"]).Spec.Template.Spec
-	state := config.Defaults().StateDir
-	for _, v := range pod.Volumes {
-		if v.Name == "state" && v.HostPath.Path != state {
-			t.Errorf("the volume is %s; the agent's state directory %s", v.HostPath.Path, state)
-		}
-	}
-	for _, c := range pod.Containers {
-		if c.Name != "agent" {
-			continue
-		}
-		mounts := slices.DeleteFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name != "state" })
-		want := []corev1.VolumeMount{{Name: "state", MountPath: filepath.Join(state, "manifests"), SubPath: "manifests"}}
-		if diff := cmp.Diff(want, mounts); diff != "" {
-			t.Errorf("mounts of the state directory (-want +got):\n%s", diff)
-		}
-	}
-}
-
-// TestVersionRolls: version and digest, which a release sets, are in the pod template, so
-// the next version's manifest rolls the DaemonSet. They are in no selector, which cannot
-// change.
-func TestVersionRolls(t *testing.T) {
-	set := as[appsv1.DaemonSet](t, read(t, "felixlike.yaml")["DaemonSet felixlike"])
-	const label = "app.kubernetes.io/version"
-	if set.Spec.Template.Labels[label] != "dev" || set.Spec.Template.Annotations["felixlike.io/image-digest"] != "none" {
-		t.Errorf("pod template: labels %v, annotations %v", set.Spec.Template.Labels, set.Spec.Template.Annotations)
-	}
-	if _, there := set.Spec.Selector.MatchLabels[label]; there {
-		t.Errorf("selector %v", set.Spec.Selector.MatchLabels)
-	}
-}
-
-// Probes work with any settings: none names healthAddress, and the timeout of
-// each is longer than that of its command.
-func TestProbes(t *testing.T) {
-	set := as[appsv1.DaemonSet](t, read(t, "felixlike.yaml")["DaemonSet felixlike"])
-	agent := 0
-	for _, c := range set.Spec.Template.Spec.Containers {
-		for _, p := range []*corev1.Probe{c.LivenessProbe, c.ReadinessProbe, c.StartupProbe} {
-			if p == nil {
-				continue
-			}
-			if p.Exec == nil || p.Exec.Command[0] != "felixlike-agent" || p.TimeoutSeconds < 5 {
-				t.Errorf("%s: probe %+v", c.Name, p)
-			}
-			if c.Name == "agent" {
-				agent++
-				if slices.Contains(p.Exec.Command, "--config") {
-					t.Errorf("%v reads a file that may be half edited", p.Exec.Command)
-				}
-			}
-		}
-	}
-	if agent != 2 {
-		t.Errorf("the agent has %d probes, want 2", agent)
-	}
-}
-
 const clusterPolicies = "CustomResourceDefinition clusternetworkpolicies.policy.networking.k8s.io"
 
 // TestClusterNetworkPolicies: the deployed definition serves the version that the agent reads,
@@ -337,6 +229,8 @@ func TestBuilt(t *testing.T) {
 		t.Errorf("component without-crds (-felixlike.yaml +component):\n%s", d)
 	}
 
+	withoutSwitch(t, dir, want)
+
 	with := read(t, filepath.Join(dir, "antrea-crds.yaml"))
 	added := maps.Clone(want)
 	maps.Copy(added, antreaCRDs(t))
@@ -366,5 +260,35 @@ func TestBuilt(t *testing.T) {
 	accepted(t, dir)
 	if d := cmp.Diff(want, chart); d != "" {
 		t.Errorf("chart (-felixlike.yaml +chart):\n%s", d)
+	}
+}
+
+// withoutSwitch: where nodes have their own Open vSwitch, the DaemonSet of ours is left out, and the
+// agent finds the other one's sockets.
+func withoutSwitch(t *testing.T, dir string, want map[string]object) {
+	t.Helper()
+	for _, file := range []string{"without-ovs.yaml", "chart-without-ovs.yaml"} {
+		got := daemonSets(t, filepath.Join(dir, file))
+		agent, there := got["felixlike"]
+		if !there || len(got) != 1 {
+			t.Errorf("%s: %d DaemonSets", file, len(got))
+			continue
+		}
+		pod := agent.Spec.Template.Spec
+		volume := slices.IndexFunc(pod.Volumes, func(v corev1.Volume) bool {
+			return v.Name == "ovs-run" && v.HostPath.Path == "/run/openvswitch" && *v.HostPath.Type == corev1.HostPathDirectory
+		})
+		mount := slices.Contains(pod.Containers[0].VolumeMounts, corev1.VolumeMount{Name: "ovs-run", MountPath: "/run/openvswitch"})
+		env := slices.Contains(pod.Containers[0].Env, corev1.EnvVar{Name: config.EnvName("ovsRunDir"), Value: "/run/openvswitch"})
+		if file == "chart-without-ovs.yaml" {
+			data := as[corev1.ConfigMap](t, read(t, filepath.Join(dir, file))["ConfigMap felixlike-config"]).Data
+			env = settings(t, data["agent.yaml"]).OVSRunDir == "/run/openvswitch"
+		}
+		if volume < 0 || !mount || !env {
+			t.Errorf("%s: volume %d, mounted %v, set %v", file, volume, mount, env)
+		}
+	}
+	if left := read(t, filepath.Join(dir, "without-ovs.yaml")); len(left) != len(want)-1 {
+		t.Errorf("component without-ovs has %d objects, want %d", len(left), len(want)-1)
 	}
 }

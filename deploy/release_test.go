@@ -19,8 +19,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-
-	appsv1 "k8s.io/api/apps/v1"
 )
 
 // unpack returns the regular files of a tar, and the targets of symbolic links.
@@ -266,14 +264,17 @@ func TestRelease(t *testing.T) {
 	}
 	digest := index.Manifests[0].Digest
 	image := "registry.example.com/felixlike:v0.1.0@" + digest
-	for manifest, name := range map[string]string{"felixlike.yaml": "felixlike", "felixlike-uninstall.yaml": "felixlike-uninstall"} {
-		set := as[appsv1.DaemonSet](t, read(t, filepath.Join(out, manifest))["DaemonSet "+name])
+	for name, manifest := range map[string]string{"felixlike": "felixlike.yaml", "felixlike-ovs": "felixlike.yaml", "felixlike-uninstall": "felixlike-uninstall.yaml"} {
+		set := daemonSets(t, filepath.Join(out, manifest))[name]
+		if len(set.Spec.Template.Spec.Containers) == 0 {
+			t.Errorf("%s has no DaemonSet %s", manifest, name)
+		}
 		for _, c := range append(set.Spec.Template.Spec.InitContainers, set.Spec.Template.Spec.Containers...) {
 			if c.Image != image {
 				t.Errorf("%s, %s: image %s, want %s", manifest, c.Name, c.Image, image)
 			}
 		}
-		if name == "felixlike" && set.Spec.Template.Labels["app.kubernetes.io/version"] != "v0.1.0" {
+		if name != "felixlike-uninstall" && set.Spec.Template.Labels["app.kubernetes.io/version"] != "v0.1.0" {
 			t.Errorf("%s: labels %v", manifest, set.Spec.Template.Labels)
 		}
 	}
@@ -289,8 +290,10 @@ func TestRelease(t *testing.T) {
 		}
 	}
 	kustomize := unpack(t, strings.NewReader(unzip(t, file("felixlike-kustomize-v0.1.0.tar.gz"))))
-	if !strings.Contains(kustomize["base/daemonset.yaml"], "image: "+image+"\n") {
-		t.Errorf("base/daemonset.yaml has not image %s", image)
+	for _, name := range []string{"base/daemonset.yaml", "base/ovs.yaml"} {
+		if !strings.Contains(kustomize[name], "image: "+image+"\n") {
+			t.Errorf("%s has not image %s", name, image)
+		}
 	}
 
 	var bill struct {

@@ -2,9 +2,11 @@ package deploy
 
 import (
 	"encoding/json"
+	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -28,13 +30,20 @@ func accepted(t *testing.T, dir string) {
 	for i, line := range strings.Split(strings.TrimSpace(string(lines)), "\n") {
 		got := read(t, filepath.Join(dir, "chart-set-"+strconv.Itoa(i+1)+".yaml"))
 		settings(t, as[corev1.ConfigMap](t, got["ConfigMap felixlike-config"]).Data["agent.yaml"])
-		name, other := "DaemonSet felixlike", "DaemonSet felixlike-uninstall"
-		if strings.Contains(line, "uninstall=true") {
-			name, other = other, name
+		sets := daemonSets(t, filepath.Join(dir, "chart-set-"+strconv.Itoa(i+1)+".yaml"))
+		want := []string{"felixlike", "felixlike-ovs"}
+		switch {
+		case strings.Contains(line, "uninstall=true"):
+			want = []string{"felixlike-uninstall"}
+		case strings.Contains(line, "ovs.install=false"):
+			want = want[:1]
 		}
-		set := as[appsv1.DaemonSet](t, got[name])
-		if _, there := got[other]; there || set.Namespace != "felixlike-system" {
-			t.Errorf("%s: namespace %q; %s is there: %v", line, set.Namespace, other, there)
+		set := sets[want[0]]
+		if have := slices.Sorted(maps.Keys(sets)); !slices.Equal(have, want) || set.Namespace != "felixlike-system" {
+			t.Errorf("%s: DaemonSets %v in namespace %q, want %v", line, have, set.Namespace, want)
+		}
+		if strings.Contains(line, "updateStrategy=RollingUpdate") && sets["felixlike-ovs"].Spec.UpdateStrategy.Type != appsv1.RollingUpdateDaemonSetStrategyType {
+			t.Errorf("%s: %+v", line, sets["felixlike-ovs"].Spec.UpdateStrategy)
 		}
 		if strings.Contains(line, "registry.example.com") && (set.Spec.Template.Spec.Containers[0].Image != "registry.example.com/felixlike:v0.1.0" ||
 			set.Spec.Template.Spec.ImagePullSecrets[0].Name != "pull") {

@@ -23,6 +23,7 @@ const (
 
 func installCommand() *cobra.Command {
 	o := install.Options{Source: imagePlugin}
+	modulesOnly := false
 	c := &cobra.Command{
 		Use: "install", Short: "Check this node, and put the CNI plugins and their configuration on it", Args: cobra.NoArgs,
 		Long: `Check this node, load kernel modules where that is needed and possible, and put
@@ -30,8 +31,12 @@ the CNI plugins and their configuration on it. It is run in the DaemonSet's init
 container. A line is printed for everything that was looked at or done; if the
 agent cannot work on this node, nothing is changed.
 
+With --modules-only, only load kernel modules. It is run in the init container of the
+DaemonSet of Open vSwitch, which may start before that of the agent.
+
 Exit codes: 0 done; 2 something is missing.`,
-		Example: "  felixlike-agent install",
+		Example: `  felixlike-agent install
+  felixlike-agent install --modules-only`,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := config.Load(cmd.Flags(), os.Environ())
 			if err != nil {
@@ -39,12 +44,18 @@ Exit codes: 0 done; 2 something is missing.`,
 			}
 			o.Backend, o.Datapath, o.OVSRunDir, o.Tunnel = cfg.Backend, cfg.Datapath, cfg.OVSRunDir, cfg.TunnelInUse()
 			o.Try = func(ctx context.Context) error { return backend.Try(ctx, cfg) }
-			return o.Install(cmd.Context(), func(f install.Finding) { fmt.Fprintln(cmd.OutOrStdout(), f) })
+			report := func(f install.Finding) { fmt.Fprintln(cmd.OutOrStdout(), f) }
+			if modulesOnly {
+				o.LoadModules(cmd.Context(), report)
+				return nil
+			}
+			return o.Install(cmd.Context(), report)
 		},
 	}
 	c.Flags().StringVar(&o.BinDir, "cni-bin-dir", hostBinDir, "the container runtime's directory of CNI plugins, as it is mounted here")
 	c.Flags().StringVar(&o.ConfDir, "cni-conf-dir", hostConfDir, "the container runtime's directory of CNI configurations, as it is mounted here")
 	c.Flags().StringVar(&o.Conflist, "conflist", conflist, "network configuration to install")
+	c.Flags().BoolVar(&modulesOnly, "modules-only", false, "load kernel modules, and end")
 	c.Flags().StringVar(&o.StateDir, "state-dir", stateDir, "directory of the record of installed files")
 	return c
 }

@@ -34,9 +34,9 @@ func (o Options) modules() []string {
 	return all
 }
 
-// load makes the kernel load modules. A failure is only noted: a module may be built
+// LoadModules makes the kernel load modules. A failure is only noted: a module may be built
 // in, and an old kernel lacks some. The checks find missing features.
-func (o Options) load(ctx context.Context, report func(Finding)) {
+func (o Options) LoadModules(ctx context.Context, report func(Finding)) {
 	var failed []string
 	for _, name := range o.modules() {
 		if err := exec.CommandContext(ctx, "modprobe", "--quiet", name).Run(); err != nil {

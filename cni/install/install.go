@@ -48,7 +48,7 @@ func (o Options) Install(ctx context.Context, report func(Finding)) error {
 	if err != nil {
 		return err
 	}
-	o.load(ctx, report)
+	o.LoadModules(ctx, report)
 	if err := o.check(ctx, report); err != nil {
 		return err
 	}

@@ -39,10 +39,13 @@ type Hooks struct {
 }
 
 // Keep runs both daemons until ctx ends, and restarts them when they end before. First it ends daemons that
-// an earlier process has left in the run directory.
+// an earlier process has left in the run directory, and waits for those that only another pod can end.
 func Keep(ctx context.Context, opts Options, hooks Hooks, log *slog.Logger) error {
 	d, err := prepare(opts)
 	if err != nil {
+		return err
+	}
+	if err := waitForeign(ctx, d.opts.Dir, log); err != nil || ctx.Err() != nil {
 		return err
 	}
 	if err := StopLeftover(d.opts.Dir); err != nil {

@@ -15,8 +15,8 @@ const prepareEvery = time.Second
 
 // bursts prepares the userspace datapath for bursts of new connections. It sets larger
 // receive buffers, and gives priority to the thread that reads them. The agent sets both
-// when a port is added, but only if it sees the daemon's process. In the DaemonSet the
-// daemon is in another container.
+// when a port is added, but only if it sees the daemon's process. In Kubernetes the
+// daemon is in another pod.
 type bursts struct {
 	daemon *vswitchd.Client
 	log    *slog.Logger

@@ -26,8 +26,12 @@
 // connections (WidenBuffers), and gives the thread that moves packets priority over the
 // revalidators (PreferPackets). Some kernels group processes by session, and a nice
 // value then counts only within the session; there the daemon's session gets priority
-// too. An agent that shares the daemon's process namespace sets the same; in the
-// DaemonSet the supervisor does it, within a second.
+// too. An agent that shares the daemon's process namespace sets the same; in
+// Kubernetes the supervisor does it, within a second.
+//
+// If the daemons of another pod serve the run directory, the supervisor waits until they have
+// ended: see ovsdaemon.Keep. This happens once on each node, when pods of Open vSwitch replace a
+// container of the agent's pod.
 //
 // # Restart on the kernel's datapath
 //

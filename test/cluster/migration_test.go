@@ -105,10 +105,10 @@ func manifestForMoved(t *testing.T, s *site) string {
 	t.Helper()
 	const selector = "        kubernetes.io/os: linux\n"
 	text := string(mustRead(t, filepath.Join(s.kit.root, "deploy", "felixlike.yaml")))
-	if strings.Count(text, selector) != 1 {
-		t.Fatal("felixlike.yaml has not one nodeSelector")
+	if strings.Count(text, selector) != 2 {
+		t.Fatal("felixlike.yaml has not two nodeSelectors")
 	}
-	text = strings.Replace(text, selector, selector+"        "+strings.Replace(movedLabel, "=", ": ", 1)+"\n", 1)
+	text = strings.ReplaceAll(text, selector, selector+"        "+strings.Replace(movedLabel, "=", ": ", 1)+"\n")
 	manifest := filepath.Join(t.TempDir(), "felixlike.yaml")
 	if err := os.WriteFile(manifest, []byte(text), 0o600); err != nil {
 		t.Fatal(err)

@@ -87,7 +87,7 @@ func testAllNodes(t *testing.T, s *site, ask func(t *testing.T, want int, args .
 	}
 	if list, err := exec.CommandContext(t.Context(), "tar", "-tzf", archive).Output(); err == nil {
 		for _, node := range s.Nodes() {
-			expectAll(string(list), "cluster/"+node+"/status.json", "cluster/"+node+"/logs.txt", "cluster/pods.txt")
+			expectAll(string(list), "cluster/"+node+"/status.json", "cluster/"+node+"/logs.txt", "cluster/"+node+"/ovs-logs.txt", "cluster/pods.txt")
 		}
 	} else {
 		t.Error(err)

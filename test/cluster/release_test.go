@@ -94,8 +94,19 @@ func TestRelease(t *testing.T) {
 		return
 	}
 	t.Run("dry run", func(t *testing.T) { testDryRun(t, s, next) })
-	t.Run("upgrade", func(t *testing.T) { s.underTraffic(t, "upgraded", func() { apply(t, next) }) })
-	t.Run("back", func(t *testing.T) { s.underTraffic(t, "back", func() { apply(t, first) }) })
+	t.Run("upgrade", func(t *testing.T) {
+		testAgentsAlone(t, s, "upgraded", func() { apply(t, next) })
+		if out := ask(t, 0, "version"); !strings.Contains(out, "in a pod of another version on all 2 nodes") {
+			t.Errorf("version:\n%s", out)
+		}
+	})
+	t.Run("upgrade Open vSwitch", func(t *testing.T) {
+		s.underTraffic(t, "switched", func() { s.replaceSwitches(t) })
+		if out := ask(t, 0, "version"); strings.Contains(out, "another version") {
+			t.Errorf("version:\n%s", out)
+		}
+	})
+	t.Run("back", func(t *testing.T) { testAgentsAlone(t, s, "back", func() { apply(t, first) }) })
 	t.Run("uninstall", func(t *testing.T) {
 		s.uninstall(t, first.file("felixlike.yaml"), first.file("felixlike-uninstall.yaml"))
 	})
@@ -152,7 +163,7 @@ func testDryRun(t *testing.T, s *site, r release) {
 	for _, overlay := range []string{"nftables", "iptables", "openflow"} {
 		dry("-k", filepath.Join(r.tools, "overlays", overlay))
 	}
-	for _, component := range []string{"antrea-crds", "monitoring", "without-crds"} {
+	for _, component := range []string{"antrea-crds", "monitoring", "without-crds", "without-ovs"} {
 		dir := filepath.Join(r.tools, "with-"+component)
 		text := "resources: [../base]\ncomponents: [../components/" + component + "]\n"
 		if err := os.MkdirAll(dir, 0o755); err != nil {

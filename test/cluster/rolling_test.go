@@ -12,20 +12,19 @@ import (
 	"github.com/felixlike/felixlike/test/lab/traffic"
 )
 
-// stallTime bounds the stall of an established connection while a node's agent and
-// switch are replaced: the userspace switch forwards nothing meanwhile.
+// stallTime bounds the stall of an established connection while a node's switch is
+// replaced: the userspace switch forwards nothing meanwhile.
 const stallTime = 90 * time.Second
 
 // rolledTime bounds the roll-out on all nodes.
 const rolledTime = 4 * time.Minute
 
-// testRollingRestart restarts agents and switches under traffic.
+// testRollingRestart restarts agents under traffic, and then switches.
 func testRollingRestart(t *testing.T, s *site) {
 	onlyFull(t)
 	s.notReference(t)
-	s.underTraffic(t, "restarted", func() {
-		s.roll(t)
-	})
+	testAgentsAlone(t, s, "restarted", func() { s.roll(t) })
+	s.underTraffic(t, "switched", func() { s.replaceSwitches(t) })
 }
 
 // testRollingChange changes the backend of the cluster, from each to each, under
@@ -65,8 +64,8 @@ func (s *site) roll(t *testing.T) {
 }
 
 // underTraffic does something while connections between pods of one node and of two go on,
-// and others are denied.
-func (s *site) underTraffic(t *testing.T, ns string, something func()) {
+// and others are denied. It returns how many echo requests got no answer.
+func (s *site) underTraffic(t *testing.T, ns string, something func()) int {
 	t.Helper()
 	s.inNamespace(t, ns)
 	s.apply(t, fmt.Sprintf(`
@@ -90,7 +89,9 @@ spec:
 		expect(t, false, stranger+" to a", pods[stranger].flows(pods["a"], 80))
 	}
 	tr := s.startTraffic(t, pods)
+	pings := startPings(t, pods)
 	something()
+	unanswered := lost(t, pings)
 	// Every stream has its last block echoed behind it.
 	sum, err := tr.Stop()
 	t.Log(sum)
@@ -100,6 +101,7 @@ spec:
 	if sum.Blocks == 0 || sum.Pushed == 0 || sum.Opened == 0 || sum.Denied == 0 {
 		t.Error("a kind of traffic never got going")
 	}
+	return unanswered
 }
 
 // startTraffic starts streams, servers that push, idle and new connections between

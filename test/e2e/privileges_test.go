@@ -16,8 +16,8 @@ import (
 	"github.com/felixlike/felixlike/test/lab"
 )
 
-// TestFewestPrivileges runs the agent and Open vSwitch's supervisor with the capabilities that the DaemonSet
-// gives to their containers, and without all others. Pods get a network, policy is enforced, a foreign flush
+// TestFewestPrivileges runs the agent and Open vSwitch's supervisor with the capabilities that the DaemonSets
+// give to their containers, and without all others. Pods get a network, policy is enforced, a foreign flush
 // is repaired, and a restarted agent goes on.
 func TestFewestPrivileges(t *testing.T) {
 	needLab(t)
@@ -60,25 +60,27 @@ func TestFewestPrivileges(t *testing.T) {
 	}
 }
 
-// privileged returns a program that runs the agent's binary with the capabilities of the DaemonSet: those of the
+// privileged returns a program that runs the agent's binary with the capabilities of the DaemonSets: those of the
 // container "ovs" for its command ovs, those of the container "agent" for all else.
 func privileged(t *testing.T) string {
 	t.Helper()
-	text, err := os.ReadFile("../../deploy/base/daemonset.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var daemons appsv1.DaemonSet
-	if err := yaml.Unmarshal(text, &daemons); err != nil {
-		t.Fatal(err)
-	}
 	sets := map[string]string{}
-	for _, c := range daemons.Spec.Template.Spec.Containers {
-		set := "-all"
-		for _, name := range c.SecurityContext.Capabilities.Add {
-			set += ",+" + strings.ToLower(string(name))
+	for _, file := range []string{"daemonset.yaml", "ovs.yaml"} {
+		text, err := os.ReadFile("../../deploy/base/" + file)
+		if err != nil {
+			t.Fatal(err)
 		}
-		sets[c.Name] = set
+		var daemons appsv1.DaemonSet
+		if err := yaml.Unmarshal(text, &daemons); err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range daemons.Spec.Template.Spec.Containers {
+			set := "-all"
+			for _, name := range c.SecurityContext.Capabilities.Add {
+				set += ",+" + strings.ToLower(string(name))
+			}
+			sets[c.Name] = set
+		}
 	}
 	if len(sets) != 2 || sets["agent"] == "" || sets["ovs"] == "" {
 		t.Fatalf("capabilities %v", sets)

@@ -37,6 +37,7 @@ case "$*" in
   *" exec "*) name=${*#* exec }; name=sent-${name%% *}; cat "$name"; [ ! -e "$name.next" ] || mv "$name.next" "$name";;
   esac;;
 *" get endpointslices "*) cat endpointslices;;
+*" get pods "*component=ovs*) cat switches 2>/dev/null || cat pods-none;;
 *" get pods "*spec.nodeName=*) node=${*##*spec.nodeName=}; cat "pods-$node" 2>/dev/null || cat pods-none;;
 *" get pods "*"-o json"*) cat pods;;
 *" get nodes "*"-o name"*) cat nodes;;

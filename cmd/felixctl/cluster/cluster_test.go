@@ -1,14 +1,7 @@
 package cluster
 
 import (
-	"archive/tar"
-	"bytes"
-	"compress/gzip"
 	"encoding/json"
-	"errors"
-	"io"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -153,24 +146,6 @@ func TestCheckOfAllNodes(t *testing.T) {
 		t.Errorf("exit code %d", code)
 	}
 	expect(t, out, "MISSING", "n2", "ipset", "note", "all 2 nodes", "conntrack", "2 nodes: 1 findings are ok, 2 are not")
-}
-
-// TestVersionsOfAllNodes names the agents that do not fit.
-func TestVersionsOfAllNodes(t *testing.T) {
-	k := newFakeKubectl(t, pod("n1", ""), pod("n2", ""))
-	old := good("n2")
-	old.AgentVersion = "v99.0.0"
-	k.answer(t, "n1", "status -o json", 0, good("n1"))
-	k.answer(t, "n2", "status -o json", 0, old)
-	code, out := run(t.Context(), "", "--node", "n1", "--node", "n2", "version")
-	_, fits := version.Skew(version.String(), "v99.0.0")
-	if fits {
-		t.Skip("this build has no version, so every version fits")
-	}
-	if code != 1 {
-		t.Errorf("exit code %d\n%s", code, out)
-	}
-	expect(t, out, "n1", "yes", "n2", "v99.0.0", "NO:")
 }
 
 // TestPoliciesOfAllNodes: counters are summed, and packets only if all nodes count them.
@@ -335,60 +310,5 @@ func TestLostNodes(t *testing.T) {
 	k.file(t, "agent-n2 diff live wanted.cut", "")
 	if code, out := run(t.Context(), "", "--node", "n1", "--node", "n2", "diff", "live", "wanted"); code != 2 || !strings.Contains(out, "n2: NO ANSWER") {
 		t.Errorf("diff: exit code %d, %s", code, out)
-	}
-}
-
-// TestDiagsOfAllNodes: one archive with a folder for each node; missing parts are named.
-func TestDiagsOfAllNodes(t *testing.T) {
-	k := newFakeKubectl(t, pod("n1", ""), pod("n2", "CrashLoopBackOff"))
-	var inner bytes.Buffer
-	z := gzip.NewWriter(&inner)
-	w := tar.NewWriter(z)
-	for _, name := range []string{"felixlike-diags/status.json", "felixlike-diags/../../../etc/passwd"} {
-		if err := errors.Join(w.WriteHeader(&tar.Header{Name: name, Size: 2, Mode: 0o600})); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := w.Write([]byte("{}")); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := errors.Join(w.Close(), z.Close()); err != nil {
-		t.Fatal(err)
-	}
-	k.answer(t, "n1", "diags --file -", 0, inner.String())
-	path := filepath.Join(t.TempDir(), "c.tar.gz")
-	code, out := run(t.Context(), "", "--node", "n1", "--node", "n2", "diags", "--file", path)
-	if code != 2 || !strings.Contains(out, "left out: n2: container agent of pod agent-n2 waits") {
-		t.Errorf("exit code %d, %s", code, out)
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	outer, err := gzip.NewReader(f)
-	if err != nil {
-		t.Fatal(err)
-	}
-	got := map[string]bool{}
-	for r := tar.NewReader(outer); ; {
-		h, err := r.Next()
-		if errors.Is(err, io.EOF) {
-			break
-		} else if err != nil {
-			t.Fatal(err)
-		}
-		if strings.Contains(h.Name, "..") {
-			t.Errorf("%s leaves the folder", h.Name)
-		}
-		got[h.Name] = true
-	}
-	for _, name := range []string{"c/n1/status.json", "c/n1/logs.txt", "c/n2/logs.txt", "c/errors.txt", "c/pods.txt"} {
-		if !got[name] {
-			t.Errorf("%s is missing in %v", name, got)
-		}
-	}
-	if code, out := run(t.Context(), "", "--node", "n1", "--node", "n2", "diags", "--file", path); code != 2 || !strings.Contains(out, "exists") {
-		t.Errorf("written over: %d, %s", code, out)
 	}
 }

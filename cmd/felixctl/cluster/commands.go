@@ -9,9 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/felixlike/report"
-	"github.com/felixlike/felixlike/felixlike/version"
 	"github.com/felixlike/felixlike/internal/terminal"
 )
 
@@ -125,78 +123,6 @@ func printFindings(w io.Writer, all []finding, nodes int) error {
 		}
 	}
 	_, err := fmt.Fprintf(w, "%d nodes: %d findings are ok, %d are not\n", nodes, good, len(all)-good)
-	return err
-}
-
-// nodeVersion is the version of a node's agent.
-type nodeVersion struct {
-	Node  string `json:"node"`
-	Agent string `json:"agent,omitempty"`
-	// Fault is the reason why the agent did not answer.
-	Fault string `json:"fault,omitempty"`
-	// Fits is true if the versions of felixctl and agent fit.
-	Fits bool `json:"fits"`
-}
-
-func (t target) versionCommand() *cobra.Command {
-	output := terminal.Text
-	c := &cobra.Command{
-		Use:   "version",
-		Short: "Show the agents' versions, and whether this felixctl fits",
-		Long: `Show the agents' versions, and whether this felixctl fits: versions fit if they are at most
-one minor version apart.
-
-Exit codes: 0 all fit; 1 one does not; 2 a node gave no answer.`,
-		Example: "  kubectl felixlike version",
-		Args:    cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error {
-			replies, err := t.ask(c.Context(), c.ErrOrStderr(), "status", "-o", "json")
-			if err != nil {
-				return err
-			}
-			client := version.String()
-			var nodes []nodeVersion
-			missing, bad := 0, false
-			for _, r := range replies {
-				var s control.Status
-				v := nodeVersion{Node: r.Node}
-				if r.decode(&s) {
-					v.Agent = s.AgentVersion
-					_, v.Fits = version.Skew(client, v.Agent)
-					bad = bad || !v.Fits
-				} else {
-					missing++
-				}
-				v.Fault = r.Fault
-				nodes = append(nodes, v)
-			}
-			err = output.Print(c.OutOrStdout(), map[string]any{"client": client, "nodes": nodes}, func() error { return printVersions(c.OutOrStdout(), client, nodes) })
-			switch {
-			case err != nil:
-				return err
-			case missing == 0 && bad:
-				return report.ErrNotInOrder
-			}
-			return errNoAnswer(missing, len(nodes))
-		},
-	}
-	output.Flag(c)
-	return c
-}
-
-func printVersions(w io.Writer, client string, nodes []nodeVersion) error {
-	table := terminal.NewTable(terminal.StyleFor(w), "NODE", "AGENT", "FITS")
-	for _, n := range nodes {
-		switch {
-		case n.Fault != "":
-			table.Row(n.Node, "-", "NO ANSWER: "+n.Fault)
-		case n.Fits:
-			table.Row(n.Node, n.Agent, "yes")
-		default:
-			table.Row(n.Node, n.Agent, "NO: use the felixctl of the agent's version")
-		}
-	}
-	_, err := fmt.Fprintf(w, "felixctl %s\n%s\n", client, table)
 	return err
 }
 

@@ -32,8 +32,8 @@ func (t target) diagsCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "diags",
 		Short: "Collect the diagnostics and logs of all nodes in one archive",
-		Long: `Collect the diagnostics of all nodes (felixctl diags) and the logs of the agents' containers in
-one archive, with a folder for each node. Parts that could not be collected are named in
+		Long: `Collect the diagnostics of all nodes (felixctl diags) and the logs of the pods of agent and Open
+vSwitch in one archive, with a folder for each node. Parts that could not be collected are named in
 errors.txt. There is no Secret in it; names and addresses of the cluster are.
 
 Exit codes: 0 written; 2 not, or without a node.`,
@@ -48,7 +48,11 @@ Exit codes: 0 written; 2 not, or without a node.`,
 			if err != nil {
 				return errors.Join(err, f.Close(), os.Remove(file))
 			}
+			switches, err := t.switches(c.Context())
 			a := newArchive(f, strings.TrimSuffix(path.Base(file), ".tar.gz"))
+			if err != nil {
+				a.failed("logs of Open vSwitch", err)
+			}
 			missing := 0
 			for _, r := range replies {
 				var err error
@@ -61,7 +65,8 @@ Exit codes: 0 written; 2 not, or without a node.`,
 					missing++
 					a.failed(r.Node, err)
 				}
-				t.logs(c.Context(), a, r.agent)
+				t.logs(c.Context(), a, r.Node+"/logs", r.Pod, container)
+				t.logs(c.Context(), a, r.Node+"/ovs-logs", switches[r.Node].Name, switchContainer)
 			}
 			t.objects(c.Context(), a)
 			if err := errors.Join(a.close(), f.Close()); err != nil {
@@ -80,28 +85,28 @@ Exit codes: 0 written; 2 not, or without a node.`,
 	return c
 }
 
-// logs adds the logs of the agent's pod, and those of its containers' former run.
-func (k client) logs(ctx context.Context, a *archive, of agent) {
-	if of.Pod == "" {
+// logs adds the logs of a pod, and those of a container's former run. There may be no such pod.
+func (k client) logs(ctx context.Context, a *archive, file, pod, container string) {
+	if pod == "" {
 		return
 	}
 	for _, c := range []struct {
 		name string
 		args []string
 	}{
-		{"logs.txt", []string{"--all-containers"}},
-		{"logs-previous.txt", []string{"--container", container, "--previous"}},
+		{file + ".txt", []string{"--all-containers"}},
+		{file + "-previous.txt", []string{"--container", container, "--previous"}},
 	} {
 		ctx, cancel := context.WithTimeout(ctx, nodeTimeout)
-		out, err := k.output(ctx, append([]string{"logs", of.Pod, "--prefix", "--timestamps", "--tail", logLines}, c.args...)...)
+		out, err := k.output(ctx, append([]string{"logs", pod, "--prefix", "--timestamps", "--tail", logLines}, c.args...)...)
 		cancel()
 		switch {
 		case err == nil:
-			a.add(of.Node+"/"+c.name, out)
+			a.add(c.name, out)
 		case strings.Contains(err.Error(), "previous terminated container"):
 			// It has not restarted.
 		default:
-			a.failed(of.Node+"/"+c.name, err)
+			a.failed(c.name, err)
 		}
 	}
 }

@@ -35,6 +35,8 @@ type agent struct {
 	Fault string
 	// Ready is the readiness that kubelet's probe has found.
 	Ready bool
+	// Version is that of the pod's manifest.
+	Version string
 }
 
 // client runs kubectl in a namespace of the cluster.
@@ -152,7 +154,7 @@ func (k client) allNodes(ctx context.Context) ([]string, error) {
 // agentOf returns the agent of a pod. Its container must run; it need not be ready, since
 // an agent that is not ready can still answer.
 func agentOf(pod *corev1.Pod) agent {
-	a := agent{Node: pod.Spec.NodeName, Pod: pod.Name}
+	a := agent{Node: pod.Spec.NodeName, Pod: pod.Name, Version: pod.Labels[versionLabel]}
 	for _, c := range pod.Status.ContainerStatuses {
 		switch {
 		case c.Name != container:
