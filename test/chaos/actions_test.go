@@ -124,6 +124,21 @@ func (c *cluster) limitDescriptors(on bool) error {
 	return unix.Prlimit(c.node.AgentPID(), unix.RLIMIT_NOFILE, &limit, nil)
 }
 
+// takeMemory lets the agent map no more memory. The runtime of Go ends the process when it needs more.
+func (c *cluster) takeMemory() error {
+	limit := unix.Rlimit{Cur: 0, Max: unix.RLIM_INFINITY}
+	return unix.Prlimit(c.node.AgentPID(), unix.RLIMIT_AS, &limit, nil)
+}
+
+// giveMemory ends that. It starts the agent again if it has ended, as kubelet does.
+func (c *cluster) giveMemory() error {
+	if pid := c.node.AgentPID(); pid > 0 {
+		limit := unix.Rlimit{Cur: unix.RLIM_INFINITY, Max: unix.RLIM_INFINITY}
+		return unix.Prlimit(pid, unix.RLIMIT_AS, &limit, nil)
+	}
+	return c.node.StartAgent()
+}
+
 // stateDir is the directory with the agent's copies of manifests.
 func (c *cluster) stateDir() string { return filepath.Join(filepath.Dir(c.node.LogFile()), "state") }
 

@@ -136,6 +136,11 @@ func rows() []row {
 			undo: func(_ context.Context, c *cluster) error { return c.limitDescriptors(false) },
 		},
 		{
+			name: "no more memory for 5 s", gap: none, hold: silentFor,
+			do:   func(_ context.Context, c *cluster) error { return c.takeMemory() },
+			undo: func(_ context.Context, c *cluster) error { return c.giveMemory() },
+		},
+		{
 			name: "state directory full", gap: none, says: true, hold: silentFor,
 			do:   func(_ context.Context, c *cluster) error { return c.fillState() },
 			undo: func(_ context.Context, c *cluster) error { return c.emptyState() },

@@ -25,6 +25,9 @@ const (
 	silentFault  = "the agents were ready without a problem all the time"
 )
 
+// residue is the time after the repair from which on nothing that got in during the window may live, on any machine.
+const residue = 5 * time.Second
+
 // judge checks the invariants of an event.
 func (c *cluster) judge(e *event) result {
 	r := result{
@@ -86,7 +89,7 @@ func (j judgement) denied() {
 	for _, l := range leaks {
 		after := l.At.Sub(j.e.done)
 		j.r.LastLeak = max(j.r.LastLeak, after.Seconds())
-		if window > 0 && after <= stretch*window && (after <= window || j.c.machine.net(j.e.done, l.At) <= window) {
+		if window > 0 && !l.At.After(j.e.healed.Add(residue)) && after <= stretch*window && (after <= window || j.c.machine.net(j.e.done, l.At) <= window) {
 			j.r.Leaks++
 			continue
 		}

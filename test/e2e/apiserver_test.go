@@ -94,10 +94,7 @@ func (n *cniNode) serveAPI() (*kubernetestest.Server, *kubernetes.Clientset) {
 		return err
 	}))
 	n.Cleanup(server.Stop)
-	file := filepath.Join(n.dir, "kubeconfig")
-	n.must(os.WriteFile(file, fmt.Appendf(nil, `{apiVersion: v1, kind: Config, current-context: c, clusters: [{name: c, cluster: {server: "http://%s"}}],
-users: [{name: u, user: {token: agent}}], contexts: [{name: c, context: {cluster: c, user: u}}]}`, apiAddress), 0o600))
-	n.source = []string{"--datastore", "kubernetes", "--kubeconfig", file}
+	n.useAPI(apiAddress)
 	config := server.Config("admin")
 	config.Dial = func(_ context.Context, network, address string) (conn net.Conn, err error) {
 		err = n.ns.Do(func() error {
@@ -136,6 +133,15 @@ users: [{name: u, user: {token: agent}}], contexts: [{name: c, context: {cluster
 	}, create)
 	n.must(err)
 	return server, admin
+}
+
+// useAPI makes the API server at an address the agent's datastore.
+func (n *cniNode) useAPI(address string) {
+	n.Helper()
+	file := filepath.Join(n.dir, "kubeconfig")
+	n.must(os.WriteFile(file, fmt.Appendf(nil, `{apiVersion: v1, kind: Config, current-context: c, clusters: [{name: c, cluster: {server: "http://%s"}}],
+users: [{name: u, user: {token: agent}}], contexts: [{name: c, context: {cluster: c, user: u}}]}`, address), 0o600))
+	n.source = []string{"--datastore", "kubernetes", "--kubeconfig", file}
 }
 
 // measured is traffic to one pod.
