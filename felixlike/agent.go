@@ -187,7 +187,7 @@ func (a *agent) driver(ctx context.Context) (*Driver, *bridge) {
 	br := newBridge(a.bridgeOptions(flows, host, back))
 	hops := hostnet.NewHops(model.GatewayPort)
 	senders, distrusted := backend.Senders(a.backendConfig, hops)
-	tunnelPort, ends := backend.TunnelPort(a.backendConfig)
+	tunnelPort, ends, open := backend.TunnelPort(a.backendConfig)
 	firewalls, dropping := backend.Firewalls(a.backendConfig, ends)
 	dropped := newDroppedPackets()
 	daemon := vswitchd.New(cfg.OVSRunDir, a.backendConfig.Switch.DatapathType())
@@ -208,7 +208,7 @@ func (a *agent) driver(ctx context.Context) (*Driver, *bridge) {
 		HealthAddress: a.server.Status, Settings: a.settings,
 		Offload:  a.offload,
 		Underlay: a.network.status, NodeProblems: func() []model.Problem {
-			return slices.Concat(br.restore.problem(cfg.NodeName), routes.Problems(), distrusted(), dropping())
+			return slices.Concat(br.restore.problem(cfg.NodeName), routes.Problems(), distrusted(), open(), dropping())
 		},
 		Outages: outages{cfg.NodeName, host, a.daemon, a.configs}.now, LostInterfaces: a.lost.attachments,
 		Trace: func(ctx context.Context, p vswitchd.TracedPacket) (vswitchd.Traced, error) {

@@ -32,52 +32,75 @@ func Firewalls(c Config, ends func() managers.Ends) (Stage, func() []model.Probl
 			return Applied{}, iptables.RemoveInputRule(ctx, c.NetNS)
 		}}, func() []model.Problem { return nil }
 	}
-	var problems atomic.Pointer[[]model.Problem]
-	var looked time.Time
-	rule := iptables.NewInputRule(c.TunnelPort, rules.MarkBelieved, c.NetNS)
+	w := &firewallRule{config: c, ends: ends, rule: iptables.NewInputRule(c.TunnelPort, rules.MarkBelieved, c.NetNS)}
 	return Stage{
-			Name: FirewallsStage, Aside: true, Timeout: 30 * time.Second,
-			Invalidate: rule.Invalidate, Watch: rule.WatchNFT, WatchToo: rule.WatchLegacy, Overlooks: true,
-			Apply: func(ctx context.Context) (Applied, error) {
-				writes, err := rule.Apply(ctx)
-				// Without a tunnel device of the kernel, the tunnel's packets do not pass INPUT.
-				if err == nil && !c.Switch.Node.Userspace && time.Since(looked) > firewallsEvery {
-					var found []model.Problem
-					if found, err = dropping(c, ends()); err == nil {
-						looked = time.Now()
-						problems.Store(&found)
-					}
-				}
-				return Applied{Writes: writes}, err
-			},
-		}, func() []model.Problem {
-			if all := problems.Load(); all != nil {
-				return *all
-			}
-			return nil
-		}
+		Name: FirewallsStage, Aside: true, Timeout: 30 * time.Second,
+		Invalidate: w.rule.Invalidate, Watch: w.rule.WatchNFT, WatchToo: w.rule.WatchLegacy, Overlooks: true,
+		Apply: w.apply,
+	}, w.problems
 }
 
-// dropping returns the chains that drop packets of peers to the tunnel port.
-func dropping(c Config, ends managers.Ends) ([]model.Problem, error) {
-	chains, p, err := DroppingTunnel(c.NetNS, c.TunnelPort, ends)
+// firewallRule keeps the rule, and knows what drops packets of peers.
+type firewallRule struct {
+	config Config
+	ends   func() managers.Ends
+	rule   *iptables.InputRule
+	looked time.Time
+	// failed is the last failure of the rule, dropping the chains of other programs.
+	failed   atomic.Pointer[string]
+	dropping atomic.Pointer[[]string]
+}
+
+// apply never fails: felixlike works without the rule, and firewalls of others must not make an agent not ready.
+func (w *firewallRule) apply(ctx context.Context) (Applied, error) {
+	writes, err := w.rule.Apply(ctx)
+	w.failed.Store(nil)
 	if err != nil {
-		return nil, err
+		reason := fmt.Sprintf("the agent cannot keep its rule for tunnel packets of nodes, which may be dropped: %v", err)
+		w.failed.Store(&reason)
 	}
-	var all []model.Problem
+	// Without a tunnel device of the kernel, the tunnel's packets do not pass INPUT.
+	if !w.config.Switch.Node.Userspace && time.Since(w.looked) > firewallsEvery {
+		w.looked = time.Now()
+		found := w.look()
+		w.dropping.Store(&found)
+	}
+	return Applied{Writes: writes}, nil
+}
+
+// look returns the chains that drop packets of peers to the tunnel port, with the rule to add.
+func (w *firewallRule) look() (all []string) {
+	chains, p, err := DroppingTunnel(w.config.NetNS, w.config.TunnelPort, w.ends(), w.rule.Hidden())
+	if err != nil {
+		return []string{fmt.Sprintf("whether chains of nftables drop tunnel packets of nodes is not known: %v", err)}
+	}
 	for _, chain := range chains {
-		all = append(all, model.Problem{
-			Object: model.ObjectRef{Kind: "Node", Name: c.Node},
-			Reason: fmt.Sprintf("%s drops tunnel packets of nodes, so pods of other nodes do not reach pods of this node: %s", chain, chain.Accepting(p)),
-		})
+		all = append(all, fmt.Sprintf("%s drops tunnel packets of nodes, so pods of other nodes do not reach pods of this node: %s", chain, chain.Accepting(p)))
 	}
-	return all, nil
+	return all
+}
+
+// problems returns what status says. It may be called from any goroutine.
+func (w *firewallRule) problems() (all []model.Problem) {
+	add := func(reason string) {
+		all = append(all, model.Problem{Object: model.ObjectRef{Kind: "Node", Name: w.config.Node}, Reason: reason})
+	}
+	if reason := w.failed.Load(); reason != nil {
+		add(*reason)
+	}
+	if found := w.dropping.Load(); found != nil {
+		for _, reason := range *found {
+			add(reason)
+		}
+	}
+	return all
 }
 
 // DroppingTunnel returns the chains of nf_tables of other programs that drop packets of nodes to the tunnel port,
-// and the packet that they drop. The ends of the tunnel may be unknown.
-func DroppingTunnel(netns int, port uint16, ends managers.Ends) ([]foreign.Chain, foreign.Packet, error) {
-	p := foreign.Packet{Source: ends.Peer, Destination: ends.Own, Port: port, Mark: rules.MarkBelieved}
+// and the packet that they drop. The ends of the tunnel may be unknown. With
+// hidden, chains of iptables are among them, which the tools of iptables cannot show.
+func DroppingTunnel(netns int, port uint16, ends managers.Ends, hidden bool) ([]foreign.Chain, foreign.Packet, error) {
+	p := foreign.Packet{Source: ends.Peer, Destination: ends.Own, Port: port, Mark: rules.MarkBelieved, IPTables: hidden}
 	if p.Source.IsValid() {
 		// Without a route to it, a condition on the interface may be true or false.
 		p.Interface, _ = foreign.Incoming(netns, p.Source)

@@ -3,6 +3,8 @@ package backend
 import (
 	"context"
 	"errors"
+	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/felixlike/felixlike/ipsets"
@@ -16,27 +18,45 @@ import (
 // TunnelPortStage is the stage of the table that closes the tunnel port to strangers.
 const TunnelPortStage = "tunnel port"
 
-// TunnelPort returns the stage of that table, which is the same beside every backend, and a function that returns
-// the addresses of a tunnel. For a tunnel without a UDP port it removes a table of an earlier tunnel. It does not
+// TunnelPort returns the stage of that table, which is the same beside every backend, and functions that
+// return the addresses of a tunnel and the reason why the table is not in force; they may be called from any goroutine. For a tunnel without a UDP port it removes a table of an earlier tunnel. It does not
 // hold back other stages: without the table, the tunnel guard in the bridge still drops packets of strangers.
-func TunnelPort(c Config) (Stage, func() managers.Ends) {
+func TunnelPort(c Config) (Stage, func() managers.Ends, func() []model.Problem) {
 	table := nftables.New(nftables.Options{Table: nftables.TunnelTable, NetNS: c.NetNS})
 	if c.TunnelPort == 0 {
-		return Stage{Name: TunnelPortStage, Once: true, Aside: true, Timeout: 10 * time.Second, Apply: removal(table)}, func() managers.Ends { return managers.Ends{} }
+		return Stage{Name: TunnelPortStage, Once: true, Aside: true, Timeout: 10 * time.Second, Apply: removal(table)}, func() managers.Ends { return managers.Ends{} }, func() []model.Problem { return nil }
 	}
+	var missing atomic.Pointer[model.Problem]
 	m := TunnelPortManager(c, table, table)
 	return Stage{
-		Name: TunnelPortStage, Aside: true, Timeout: 30 * time.Second,
-		Managers:   []managers.Manager{m},
-		Invalidate: table.Invalidate, Watch: table.Watch,
-		Apply: func(ctx context.Context) (Applied, error) {
-			if !m.Known() {
+			Name: TunnelPortStage, Aside: true, Timeout: 30 * time.Second,
+			Managers:   []managers.Manager{m},
+			Invalidate: table.Invalidate, Watch: table.Watch,
+			Apply: func(ctx context.Context) (Applied, error) {
+				if !m.Known() {
+					return Applied{}, nil
+				}
+				did, err := table.Apply(ctx)
+				missing.Store(nil)
+				if err == nil {
+					return applied(did), nil
+				}
+				if _, unreadable := table.Snapshot(ctx); unreadable == nil {
+					return applied(did), err
+				}
+				// A kernel without nf_tables runs a backend in iptables-legacy, and its agent has to become ready.
+				missing.Store(&model.Problem{
+					Object: model.ObjectRef{Kind: "Node", Name: c.Node},
+					Reason: fmt.Sprintf("the tunnel port is open to strangers, and the tunnel guard alone drops their packets: %v", err),
+				})
 				return Applied{}, nil
+			},
+		}, m.Ends, func() []model.Problem {
+			if p := missing.Load(); p != nil {
+				return []model.Problem{*p}
 			}
-			did, err := table.Apply(ctx)
-			return applied(did), err
-		},
-	}, m.Ends
+			return nil
+		}
 }
 
 // removal returns an Apply that removes a table, if it is there.

@@ -87,7 +87,7 @@ func run(t *testing.T, s Stage, updates ...model.Update) Applied {
 }
 
 func tunnelPort(c Config) Stage {
-	s, _ := TunnelPort(c)
+	s, _, _ := TunnelPort(c)
 	return s
 }
 
@@ -195,7 +195,7 @@ func TestFirewalls(t *testing.T) {
 			l := newTunnelLab(t, "peer", "stranger")
 			only := map[string]bool{"peer": true, "stranger": false}
 			c := Config{Node: "n1", TunnelPort: vxlanPort, NetNS: l.node.FD}
-			port, ends := TunnelPort(c)
+			port, ends, _ := TunnelPort(c)
 			run(t, port, nodeAt("n1", "192.168.50.1"), nodeAt("n2", "192.168.50.2"))
 			walls, problems := Firewalls(c, ends)
 			run(t, walls)
@@ -226,7 +226,7 @@ func TestFirewallOfNFTables(t *testing.T) {
 	l := newTunnelLab(t, "peer", "stranger")
 	l.node.Feed(t, "table inet wall {\nchain in {\ntype filter hook input priority 0; policy drop;\nct state established accept\niifname vx0 accept\n}\n}\n", "nft", "-f", "-")
 	c := Config{Node: "n1", TunnelPort: vxlanPort, NetNS: l.node.FD}
-	port, ends := TunnelPort(c)
+	port, ends, _ := TunnelPort(c)
 	run(t, port, nodeAt("n1", "192.168.50.1"), nodeAt("n2", "192.168.50.2"))
 	l.reach(t, "before", map[string]bool{"peer": false, "stranger": false})
 	walls, problems := Firewalls(c, ends)
@@ -241,5 +241,29 @@ func TestFirewallOfNFTables(t *testing.T) {
 	again, problems := Firewalls(c, ends)
 	if run(t, again); len(problems()) > 0 {
 		t.Errorf("problems: %v", problems())
+	}
+}
+
+// TestFirewallThatIPTablesCannotShow: where another program has written to iptables' own table with nft, the agent cannot keep its rule there.
+// It reports the chain, and does not fail.
+func TestFirewallThatIPTablesCannotShow(t *testing.T) {
+	l := newTunnelLab(t, "peer")
+	l.node.Run(t, "iptables-nft", "-P", "INPUT", "DROP")
+	l.node.Run(t, "iptables-nft", "-A", "INPUT", "-i", "vx0", "-j", "ACCEPT")
+	l.node.Feed(t, "add chain ip filter theirs\nadd rule ip filter theirs meta mark set numgen inc mod 2\n", "nft", "-f", "-")
+	c := Config{Node: "n1", TunnelPort: vxlanPort, NetNS: l.node.FD}
+	port, ends, _ := TunnelPort(c)
+	run(t, port, nodeAt("n1", "192.168.50.1"), nodeAt("n2", "192.168.50.2"))
+	walls, problems := Firewalls(c, ends)
+	run(t, walls)
+	found := problems()
+	if len(found) != 1 || !strings.Contains(found[0].Reason, "chain INPUT of table ip filter drops") {
+		t.Fatalf("problems: %v", found)
+	}
+	_, command, _ := strings.Cut(found[0].Reason, ": ")
+	l.node.Run(t, strings.Fields(command)...)
+	l.reach(t, "after "+command, map[string]bool{"peer": true})
+	if err := RemoveBeside(t.Context(), l.node.FD); err != nil {
+		t.Error(err)
 	}
 }

@@ -28,7 +28,12 @@ type InputRule struct {
 	netns   int
 	text    string
 	trusted atomic.Bool
+	hidden  bool
 }
+
+// Hidden reports whether iptables cannot show INPUT of the nft variant, because another program has written to the table
+// with nft. Then the rule cannot be kept there. It may be called where Apply is.
+func (r *InputRule) Hidden() bool { return r.hidden }
 
 // NewInputRule returns the rule for a port and a mark, which replaces the rule for other ones. netns is a descriptor as
 // in Options.
@@ -45,7 +50,11 @@ func (r *InputRule) Apply(ctx context.Context) (writes int, err error) {
 	if r.trusted.Swap(true) {
 		return 0, nil
 	}
-	if writes, err = applyInput(ctx, r.netns, r.text); err != nil {
+	writes, err = applyInput(ctx, r.netns, r.text)
+	if r.hidden = errors.Is(err, errIncompatible); r.hidden {
+		err = nil
+	}
+	if err != nil {
 		r.Invalidate()
 	}
 	return writes, err
@@ -54,6 +63,9 @@ func (r *InputRule) Apply(ctx context.Context) (writes int, err error) {
 // RemoveInputRule removes the rule of any InputRule from both variants.
 func RemoveInputRule(ctx context.Context, netns int) error {
 	_, err := applyInput(ctx, netns, "")
+	if errors.Is(err, errIncompatible) {
+		return nil // the rule was never there
+	}
 	return err
 }
 

@@ -125,7 +125,7 @@ func firewalls(ctx context.Context, agent *control.Client, port uint16) []instal
 	if m, err := agent.Model(ctx); err == nil {
 		ends = managers.EndsOf(m.Node, m.Nodes)
 	}
-	chains, packet, err := backend.DroppingTunnel(0, port, ends)
+	chains, packet, err := backend.DroppingTunnel(0, port, ends, false)
 	if err != nil {
 		return []install.Finding{{Level: install.Noted, What: what, Detail: fmt.Sprintf("whether other programs drop packets to it is unknown: %v", err)}}
 	}

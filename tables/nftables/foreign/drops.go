@@ -22,6 +22,8 @@ type Packet struct {
 	// Port is the destination port. Mark is the packet's mark.
 	Port uint16
 	Mark uint32
+	// IPTables includes the tables of iptables.
+	IPTables bool
 }
 
 // Interface is an interface with its number.
@@ -52,7 +54,7 @@ func Drops(netns int, own string, p Packet) (found []Chain, err error) {
 	}
 	defer func() { err = errors.Join(err, c.Close()) }()
 	for _, f := range []family{{unix.NFPROTO_INET, "inet"}, {unix.NFPROTO_IPV4, "ip"}} {
-		bases, err := f.bases(c, own)
+		bases, err := f.bases(c, own, p.IPTables)
 		if err != nil {
 			return nil, err
 		}
@@ -88,8 +90,8 @@ type base struct {
 	policy      outcomes
 }
 
-// bases returns the base chains of other programs, but for those of iptables.
-func (f family) bases(c *nfnetlink.Conn, own string) ([]base, error) {
+// bases returns the base chains of other programs, those of iptables only if they are wanted.
+func (f family) bases(c *nfnetlink.Conn, own string, wanted bool) ([]base, error) {
 	var all []base
 	err := dump(c, f, unix.NFT_MSG_GETCHAIN, nil, func(attributes []byte) {
 		b := base{policy: accepts}
@@ -108,11 +110,15 @@ func (f family) bases(c *nfnetlink.Conn, own string) ([]base, error) {
 				hook = number(attribute(v, unix.NFTA_HOOK_HOOKNUM))
 			}
 		}
-		iptables := f.number == unix.NFPROTO_IPV4 && b.name == "INPUT" && slices.Contains([]string{"mangle", "filter", "nat", "security"}, b.table)
+		iptables := !wanted && f.number == unix.NFPROTO_IPV4 && b.name == "INPUT" && slices.Contains([]string{"mangle", "filter", "nat", "security"}, b.table)
 		if hook == unix.NF_INET_LOCAL_IN && !strings.HasPrefix(b.table, own) && !iptables {
 			all = append(all, b)
 		}
 	})
+	var refused refusal
+	if errors.As(err, &refused) {
+		return nil, nil // a kernel without nf_tables has no chains
+	}
 	if err != nil {
 		return nil, fmt.Errorf("read the chains of family %s: %w", f.name, err)
 	}
@@ -129,10 +135,16 @@ func dump(c *nfnetlink.Conn, f family, kind uint8, texts []string, visit func(at
 	m.End()
 	code, err := c.Dump(&m, visit)
 	if err == nil && code != 0 {
-		err = code
+		err = refusal(code)
 	}
 	return err
 }
+
+// refusal is an error of the kernel in its answer.
+type refusal unix.Errno
+
+// Error implements error.
+func (r refusal) Error() string { return "the kernel refuses: " + unix.Errno(r).Error() }
 
 // attribute returns the value of the first attribute of a kind, or nil.
 func attribute(b []byte, kind uint16) []byte {
@@ -215,7 +227,10 @@ func (r *ruleset) set(name string) []element {
 			})
 		}
 	})
-	if err != nil {
+	var gone refusal
+	if errors.As(err, &gone) {
+		all = []element{{}} // changed since the rules were read: its elements are not known
+	} else if err != nil {
 		r.err = errors.Join(r.err, fmt.Errorf("read the set %s of table %s %s: %w", name, r.family.name, r.table, err))
 	}
 	r.sets[name] = all
