@@ -3,7 +3,6 @@ package rules
 import (
 	"net/netip"
 
-	"github.com/felixlike/felixlike/ipsets"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/tables"
 )
@@ -24,12 +23,6 @@ const (
 	prioritySources   = 99
 	priorityRewritten = 101
 )
-
-// PodNetworks returns the set of all pod prefixes of one family, to be filled
-// with those of this node and its peers.
-func PodNetworks(f model.Family) ipsets.Set {
-	return ipsets.Set{Name: PodNetworksSet(f), Kind: model.Networks, Family: f}
-}
 
 // Static renders the chains that every packet of a pod passes (see the
 // package comment), for this node. They dispatch both families, also without a prefix of
