@@ -55,21 +55,15 @@ With --pod, only the chains, sets and flows that judge the packets of one pod.`,
 			if pod != "" && output == "native" {
 				return errors.New("--pod: -o native prints all that the tools print")
 			}
-			what := "live"
-			if len(args) == 1 {
-				what = args[0]
-			}
+			what := append(args, "live")[0]
 			s.in, s.everything = c.InOrStdin(), !how.onlyOurs
 			return s.agent.call(c.Context(), func(ctx context.Context) error {
 				if output == "native" && what == "live" {
 					return s.native(ctx, c.OutOrStdout())
 				}
 				stop := terminal.Progress(c.ErrOrStderr(), terminal.Doing("reading"))
-				one, err := s.one(ctx, what)
+				one, err := s.one(ctx, what, pod)
 				stop()
-				if err == nil && pod != "" {
-					err = one.narrow(pod)
-				}
 				if err != nil {
 					return err
 				}
@@ -110,11 +104,17 @@ func (s *sides) words() []string {
 	return words
 }
 
-func (s *sides) one(ctx context.Context, what string) (*side, error) {
+// one resolves the side, and leaves the part for one pod if there is one.
+func (s *sides) one(ctx context.Context, what, pod string) (one *side, err error) {
 	if isFolder(what) {
-		return s.folder(ctx, what, nil)
+		one, err = s.folder(ctx, what, nil)
+	} else {
+		one, err = s.resolve(ctx, what)
 	}
-	return s.resolve(ctx, what)
+	if err == nil && pod != "" {
+		err = one.narrow(pod)
+	}
+	return one, err
 }
 
 // native prints the output of the tools.
