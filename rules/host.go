@@ -22,7 +22,7 @@ type Host struct {
 }
 
 // HostSets returns the sets that the host's chains of one family look up besides
-// PodNetworks, to be filled with the addresses of this node's pods, and with those of
+// PodNetworksSet, to be filled with the addresses of this node's pods, and with those of
 // them that policy may keep from sending.
 func HostSets(f model.Family) []ipsets.Set {
 	return []ipsets.Set{
