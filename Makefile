@@ -12,7 +12,7 @@ OWN_MODULE := test/cluster/networkpolicyapi
 # All but the tests that bring up whole clusters.
 FAST = $(shell go list ./... | sed 's,^github.com/felixlike/felixlike,.,' | grep -Ev '/test/(chaos|cluster|e2e|property|scale)(/|$$)')
 
-.PHONY: help demo test test-random test-chaos test-soak test-fuzz vulncheck test-cluster test-conformance test-clusterpolicies check build image release manifests lint setup bench bench-kernel report-screenshots microbench clean
+.PHONY: help demo test test-random test-chaos test-soak test-load test-fuzz vulncheck test-cluster test-conformance test-clusterpolicies check build image release manifests lint setup bench bench-kernel report-screenshots microbench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -53,6 +53,10 @@ test-chaos: setup build ## all faults under traffic: FAULT=regexp, BACKEND=name,
 test-soak: setup build ## traffic and changes of policies for TIME (1h), BACKEND (nftables): memory, descriptors and goroutines must not grow
 	@go test -c -o bin/chaos.test ./test/chaos
 	@cd test/chaos && ../../bin/chaos.test -test.run '^TestSoak$$' -test.timeout 25h -soak $(or $(TIME),1h) -backend '$(BACKEND)'
+
+test-load: setup build ## many changes, pods, policies and members: ROW=regexp, BACKEND (nftables), TIME and BUDGET (30m) choose (five minutes)
+	@go test -c -o bin/load.test ./test/load
+	@cd test/load && ../../bin/load.test -test.run '^TestLoad$$' -test.timeout 2h -row '$(or $(ROW),.)' -backend '$(or $(BACKEND),nftables)' -for $(or $(TIME),0) -budget $(or $(BUDGET),30m)
 
 # go test runs the seeds of all targets; this looks for other inputs.
 test-fuzz: ## fuzz every parser and decoder, each for TIME (30s)

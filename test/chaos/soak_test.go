@@ -96,7 +96,7 @@ func TestSoak(t *testing.T) {
 	}
 	first := len(at) / warmUp
 	for i, l := range limits {
-		grown, mean := growth(at[first:], samples[i][first:])
+		grown, mean := measure.Growth(at[first:], samples[i][first:])
 		line := fmt.Sprintf("%s: %.1f %s on average, %+.1f %s in %.0f s", l.name, mean, l.unit, grown, l.unit, at[len(at)-1]-at[first])
 		fmt.Println(line)
 		if grown > l.limit {
@@ -116,48 +116,5 @@ func TestSoak(t *testing.T) {
 		if err := a.stream.Err(); err != nil {
 			t.Error(err)
 		}
-	}
-}
-
-// growth returns the rise of the line of least squares from the first to the last time, and the mean.
-func growth(at, values []float64) (rise, mean float64) {
-	var sumAt, sum float64
-	for i := range at {
-		sumAt += at[i]
-		sum += values[i]
-	}
-	n := float64(len(at))
-	if n == 0 {
-		return 0, 0
-	}
-	var with, square float64
-	for i := range at {
-		d := at[i] - sumAt/n
-		with += d * (values[i] - sum/n)
-		square += d * d
-	}
-	if square == 0 {
-		return 0, sum / n
-	}
-	return with / square * (at[len(at)-1] - at[0]), sum / n
-}
-
-// TestGrowth: a leak shows, noise around a level does not.
-func TestGrowth(t *testing.T) {
-	at := []float64{0, 1, 2, 3, 4}
-	for _, c := range []struct {
-		values     []float64
-		rise, mean float64
-	}{
-		{[]float64{5, 6, 7, 8, 9}, 4, 7},
-		{[]float64{7, 9, 7, 9, 7}, 0, 7.8},
-		{[]float64{1, 1, 1, 1, 1}, 0, 1},
-	} {
-		if rise, mean := growth(at, c.values); rise != c.rise || mean != c.mean {
-			t.Errorf("%v: rise %v, mean %v; want %v, %v", c.values, rise, mean, c.rise, c.mean)
-		}
-	}
-	if rise, mean := growth(nil, nil); rise != 0 || mean != 0 {
-		t.Error(rise, mean)
 	}
 }
