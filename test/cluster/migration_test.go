@@ -133,6 +133,9 @@ func move(t *testing.T, s *site, node string, ask func(t *testing.T, want int, a
 		}
 		return err
 	})
+	// The agent answers before the API server knows that its container runs.
+	s.kubectl(t, "-n", system, "wait", "--for=condition=Ready", "pod", "-l", "app.kubernetes.io/component=agent",
+		"--field-selector", "spec.nodeName="+node, "--timeout="+readyTime.String())
 	ask(t, 0, "--node", node, "status")
 	s.kubectl(t, "uncordon", node)
 }

@@ -64,22 +64,24 @@ func TestUpgradeFromOneDaemonSet(t *testing.T) {
 	if now := s.switchPods(t); len(now) > 0 {
 		t.Fatalf("Open vSwitch has pods of its own: %v", now)
 	}
-	s.underTraffic(t, "two", func() {
-		s.kubectl(t, "apply", "-f", filepath.Join(deploy, "felixlike.yaml"))
-		s.kubectl(t, "-n", system, "rollout", "status", daemonSet, "--timeout="+rolledTime.String())
-		until(t, rolledTime, func() error {
-			for _, node := range s.Nodes() {
-				if p := s.switchPods(t)[node]; len(p.Status.ContainerStatuses) == 0 || !p.Status.ContainerStatuses[0].Ready || restarts(p) > 0 {
-					return fmt.Errorf("%s: pod %q of Open vSwitch is not ready, or its container has been started again", node, p.Name)
+	t.Run("upgrade", func(t *testing.T) {
+		s.underTraffic(t, "two", func() {
+			s.kubectl(t, "apply", "-f", filepath.Join(deploy, "felixlike.yaml"))
+			s.kubectl(t, "-n", system, "rollout", "status", daemonSet, "--timeout="+rolledTime.String())
+			until(t, rolledTime, func() error {
+				for _, node := range s.Nodes() {
+					if p := s.switchPods(t)[node]; len(p.Status.ContainerStatuses) == 0 || !p.Status.ContainerStatuses[0].Ready || restarts(p) > 0 {
+						return fmt.Errorf("%s: pod %q of Open vSwitch is not ready, or its container has been started again", node, p.Name)
+					}
 				}
-			}
-			return nil
+				return nil
+			})
 		})
+		if log := s.kubectl(t, "-n", system, "logs", "-l", switchLabels, "--prefix", "--tail=-1"); !strings.Contains(log, "ANOTHER OPEN VSWITCH") {
+			// On the node that is rolled first, the old one may end before the new one starts.
+			t.Errorf("no new pod waited for the old one:\n%s", log)
+		}
 	})
-	if log := s.kubectl(t, "-n", system, "logs", "-l", switchLabels, "--prefix", "--tail=-1"); !strings.Contains(log, "ANOTHER OPEN VSWITCH") {
-		// On the node that is rolled first, the old one may end before the new one starts.
-		t.Errorf("no new pod waited for the old one:\n%s", log)
-	}
-	testAgentsAlone(t, s, "alone", func() { s.roll(t) })
+	t.Run("agents alone", func(t *testing.T) { testAgentsAlone(t, s, "alone", func() { s.roll(t) }) })
 	s.uninstall(t, filepath.Join(deploy, "felixlike.yaml"), filepath.Join(deploy, "uninstall.yaml"))
 }

@@ -107,6 +107,13 @@ func TestRelease(t *testing.T) {
 		}
 	})
 	t.Run("back", func(t *testing.T) { testAgentsAlone(t, s, "back", func() { apply(t, first) }) })
+	t.Run("back at once", func(t *testing.T) {
+		// The roll-out of the next version has only begun.
+		testAgentsAlone(t, s, "undone", func() {
+			s.kubectl(t, "apply", "-f", next.file("felixlike.yaml"))
+			apply(t, first)
+		})
+	})
 	t.Run("uninstall", func(t *testing.T) {
 		s.uninstall(t, first.file("felixlike.yaml"), first.file("felixlike-uninstall.yaml"))
 	})
