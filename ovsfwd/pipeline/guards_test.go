@@ -365,6 +365,7 @@ func TestGuards(t *testing.T) {
 	for _, g := range guards() {
 		for _, open := range []bool{false, true} {
 			t.Run(map[bool]string{false: g.name, true: g.name + ", without the guard"}[open], func(t *testing.T) {
+				t.Parallel() // most of the time is the switch's: its start, and the wait for packets
 				l := newLabOf(t, func(n *Node) { n.AdminIngress, n.OrderedEgress = g.admin, g.admin }, func(flows []openflow.Flow) []openflow.Flow {
 					if open {
 						flows = g.without(t, flows)

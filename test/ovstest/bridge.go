@@ -4,10 +4,10 @@ package ovstest
 
 import (
 	"context"
-	"fmt"
 	"net/netip"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -60,14 +60,15 @@ func start(t *testing.T, o ovsdaemon.Options) *Bridge {
 	if err := ovsdaemon.Available(); err != nil {
 		t.Skip(err)
 	}
-	b := &Bridge{t: t, NS: fmt.Sprintf("flx-ovs-%d", os.Getpid())}
-	b.Run("ip", "netns", "add", b.NS)
-	t.Cleanup(func() { b.Run("ip", "netns", "del", b.NS) })
 	dir, err := ovsdaemon.TempDir()
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
+	// The folder's name is the only one of its kind: tests may run in parallel.
+	b := &Bridge{t: t, NS: "flx-" + filepath.Base(dir)}
+	b.Run("ip", "netns", "add", b.NS)
+	t.Cleanup(func() { b.Run("ip", "netns", "del", b.NS) })
 	o.Dir, o.NetNS = dir, b.NS
 	if b.Daemons, err = ovsdaemon.Start(b.Context(), o); err != nil {
 		t.Fatal(err)
