@@ -54,7 +54,7 @@ test-soak: setup build ## traffic and changes of policies for TIME (1h), BACKEND
 	@go test -c -o bin/chaos.test ./test/chaos
 	@cd test/chaos && ../../bin/chaos.test -test.run '^TestSoak$$' -test.timeout 25h -soak $(or $(TIME),1h) -backend '$(BACKEND)'
 
-test-load: setup build ## many changes, pods, policies and members: ROW=regexp, BACKEND (nftables), TIME and BUDGET (30m) choose (five minutes)
+test-load: setup build ## many changes, pods, policies and members: ROW=regexp, BACKEND (nftables), TIME and BUDGET (30m) choose (ten minutes)
 	@go test -c -o bin/load.test ./test/load
 	@cd test/load && ../../bin/load.test -test.run '^TestLoad$$' -test.timeout 2h -row '$(or $(ROW),.)' -backend '$(or $(BACKEND),nftables)' -for $(or $(TIME),0) -budget $(or $(BUDGET),30m)
 

@@ -35,7 +35,7 @@ func rows() []row {
 	return []row{
 		{"churn", task{Profile: profile(100, 1000, 10, 4, 100, 20), Pods: 100, Policies: 20, For: 2 * time.Minute}},
 		{"endpoints", task{Profile: profile(1000, 1000, 10, 10, 500, 20), Pods: 10, Policies: 2, For: 30 * time.Second}},
-		{"policies", task{Profile: profile(500, 10000, 20, 2, 500, 20), Pods: 10, Policies: 2, For: 30 * time.Second}},
+		{"policies", task{Profile: profile(500, 10000, 20, 2, 500, 20), Pods: 10, Policies: 2, For: 5 * time.Minute}},
 		{"members", task{Profile: profile(100, 10, 1, 2, 1, 200000), Pods: 10, Policies: 2, For: 30 * time.Second}},
 	}
 }
@@ -53,6 +53,9 @@ const (
 	mostDescriptors = 3
 	mostGoroutines  = 5
 )
+
+// settleTime is how long a run has to be for its memory to be judged: a heap of 250 MB needs minutes to reach its level.
+const settleTime = 2 * time.Minute
 
 func TestLoad(t *testing.T) {
 	some := []row{small()}
@@ -153,6 +156,7 @@ func (g *result) judge(t *testing.T) {
 	if len(g.At)-first < 10 {
 		return // too few samples for a line
 	}
+	settled := g.Took >= settleTime
 	for _, m := range []struct {
 		name   string
 		values []float64
@@ -162,7 +166,7 @@ func (g *result) judge(t *testing.T) {
 	} {
 		rise, mean := measure.Growth(g.At[first:], m.values[first:])
 		fmt.Printf("  %s: %.1f on average, %+.1f over the run\n", m.name, mean, rise)
-		if rise > m.limit {
+		if rise > m.limit && (settled || m.limit != mostMemory) {
 			t.Errorf("%s have grown by %.1f", m.name, rise)
 		}
 	}
