@@ -1,24 +1,9 @@
 package model
 
 import (
-	"cmp"
 	"iter"
 	"slices"
 )
-
-// PodID names a pod: its namespace and name.
-type PodID struct {
-	Namespace string `json:"namespace"`
-	Name      string `json:"name"`
-}
-
-// String returns "namespace/name".
-func (id PodID) String() string { return id.Namespace + "/" + id.Name }
-
-// Compare orders pods by namespace, then name.
-func (id PodID) Compare(o PodID) int {
-	return cmp.Or(cmp.Compare(id.Namespace, o.Namespace), cmp.Compare(id.Name, o.Name))
-}
 
 // Endpoint is a pod of this node as policy sees it: which policies apply.
 // The interface it is attached by is an Attachment.

@@ -9,17 +9,10 @@ import (
 	"fmt"
 	"io"
 	"sync/atomic"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 
 	"github.com/felixlike/felixlike/internal/terminal"
-)
-
-// Bounds of one request to all nodes. A node whose kubelet hangs costs nodeTimeout.
-const (
-	atOnce      = 16
-	nodeTimeout = time.Minute
 )
 
 // reply is the answer of a node's agent to a command.

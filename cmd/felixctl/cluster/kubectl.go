@@ -246,3 +246,9 @@ type target struct {
 	// nodes are all nodes if empty.
 	nodes []string
 }
+
+// Bounds of one request to all nodes. A node whose kubelet hangs costs nodeTimeout.
+const (
+	atOnce      = 16
+	nodeTimeout = time.Minute
+)

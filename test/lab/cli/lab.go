@@ -60,17 +60,6 @@ usage, or something could not be done.`,
 	return c
 }
 
-// nameFlag is the flag with the name of the lab.
-const nameFlag = "name"
-
-// noArgs refuses arguments of a command that takes none. A name of a lab is the usual one.
-func noArgs(c *cobra.Command, args []string) error {
-	if len(args) == 0 {
-		return nil
-	}
-	return fmt.Errorf("%s takes no argument, and %q is one: a lab is named by --%s %s", c.CommandPath(), args[0], nameFlag, args[0])
-}
-
 func (o *options) upCommand() *cobra.Command {
 	var nodes int
 	var files []string

@@ -85,3 +85,14 @@ func (o *options) client() *supervisor.Client {
 func interruptible(ctx context.Context) (context.Context, context.CancelFunc) {
 	return signal.NotifyContext(ctx, unix.SIGINT, unix.SIGTERM)
 }
+
+// nameFlag is the flag with the name of the lab.
+const nameFlag = "name"
+
+// noArgs refuses arguments of a command that takes none. A name of a lab is the usual one.
+func noArgs(c *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%s takes no argument, and %q is one: a lab is named by --%s %s", c.CommandPath(), args[0], nameFlag, args[0])
+}
