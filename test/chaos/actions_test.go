@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/test/lab"
 )
 
 // manifest is the file with the policy of x/mute. No policy of churn selects that pod.
@@ -180,13 +181,13 @@ func (c *cluster) fillDatabase(ctx context.Context) error {
 	}
 	page := os.Getpagesize()
 	pages := (len(content) + page - 1) / page
-	if err := os.Mkdir(c.fullDisk(), 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+	if err := os.Mkdir(fullDisk(c.node), 0o700); err != nil && !errors.Is(err, os.ErrExist) {
 		return err
 	}
-	if err := unix.Mount("none", c.fullDisk(), "tmpfs", 0, fmt.Sprintf("size=%d", pages*page)); err != nil {
+	if err := unix.Mount("none", fullDisk(c.node), "tmpfs", 0, fmt.Sprintf("size=%d", pages*page)); err != nil {
 		return err
 	}
-	file := filepath.Join(c.fullDisk(), "conf.db")
+	file := filepath.Join(fullDisk(c.node), "conf.db")
 	if err := os.WriteFile(file, content, 0o600); err != nil {
 		return err
 	}
@@ -208,8 +209,8 @@ func (c *cluster) fillDatabase(ctx context.Context) error {
 
 // emptyDatabase has ovsdb-server use the database of before.
 func (c *cluster) emptyDatabase(ctx context.Context) error {
-	err := errors.Join(unix.Unmount(filepath.Join(c.node.OVSDir(), "conf.db"), unix.MNT_DETACH), unix.Unmount(c.fullDisk(), unix.MNT_DETACH))
+	err := errors.Join(unix.Unmount(filepath.Join(c.node.OVSDir(), "conf.db"), unix.MNT_DETACH), unix.Unmount(fullDisk(c.node), unix.MNT_DETACH))
 	return errors.Join(err, signal("ovsdb-server", syscall.SIGKILL)(ctx, c))
 }
 
-func (c *cluster) fullDisk() string { return filepath.Join(c.node.OVSDir(), "full") }
+func fullDisk(n *lab.Node) string { return filepath.Join(n.OVSDir(), "full") }
