@@ -180,6 +180,7 @@ func (a *agent) driver(ctx context.Context) (*Driver, *bridge) {
 	})
 	conntrack := hostnet.NewConntrack(carrier)
 	migration := &migration{at: a.backendConfig.Switch, carrier: carrier, forwarding: forwarding, tunnel: tunnel, log: log.With("component", "driver")}
+	migration.wait = migration.revalidated
 	a.migration = migration
 	migration.Steer(a.backend.Place())
 	back := &ovsRestart{migration: migration, judges: migration.judges, log: log.With("component", "driver")}

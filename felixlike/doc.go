@@ -55,7 +55,8 @@
 // Forwarding flows are sent only over a connection that is older than the last answer to
 // the policy stage (bridge.apply, switchPolicy.settle), so they never come first. The
 // policy stage ends when the datapath has revalidated the flows that it had cached under
-// the old policy. Only then is a policy in force. On the userspace datapath the agent
+// the old policy, and so does the forwarding stage if policy is in the switch: its flows
+// choose the tables of policy. Only then is a policy in force. On the userspace datapath the agent
 // then removes every cached flow, also after a change of forwarding flows: if two cached
 // flows overlap, ovs-vswitchd 3.1 may update the wrong one (vswitchd.Client.Purge).
 //

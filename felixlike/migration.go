@@ -2,6 +2,7 @@ package felixlike
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync/atomic"
@@ -44,6 +45,10 @@ type migration struct {
 	// inSwitch is set if the desired forwarding flows lead through the switch, settled once
 	// all packets take them.
 	inSwitch, settled atomic.Bool
+	// unsettled is set while packets may follow forwarding flows from before the last change. Only apply uses it.
+	unsettled bool
+	// wait returns once no packet follows old flows of the switch. It is c.revalidated; tests replace it.
+	wait func(ctx context.Context) error
 	// leads is where the programmed forwarding flows lead packets. It is nil before the first
 	// apply, and after a failed one.
 	leads atomic.Pointer[backend.Place]
@@ -76,13 +81,23 @@ func (c *migration) Steer(to backend.Place) {
 	c.tunnel.SetMode(to.Mode())
 }
 
-// apply programs the desired forwarding flows.
+// apply programs the desired forwarding flows. If policy is in the switch, it also waits on the kernel's datapath until no
+// cached flow follows the old ones: forwarding flows choose the tables of policy that packets pass, so a change
+// of policy is in force only then. The bridge removes the cached flows of the userspace datapath itself.
 func (c *migration) apply(ctx context.Context, program func(context.Context) (backend.Applied, error)) (backend.Applied, error) {
 	to := backend.InKernel
 	if c.inSwitch.Load() {
 		to = backend.InSwitch
 	}
 	a, err := program(ctx)
+	c.unsettled = c.unsettled || a.Writes > 0
+	if err == nil && c.unsettled && to == backend.InSwitch && !c.at.Node.Userspace {
+		// A switch that awaits flows follows cached ones until the stage flow-restore, which waits too.
+		if err = c.wait(ctx); errors.Is(err, vswitchd.ErrAwaitsFlows) {
+			err = nil
+		}
+	}
+	c.unsettled = c.unsettled && err != nil
 	if err != nil {
 		c.leads.Store(nil)
 		return a, err
@@ -97,14 +112,19 @@ func (c *migration) judges() bool { return c.inSwitch.Load() && c.at.Node.Usersp
 
 // Settle implements Migration.
 func (c *migration) Settle(ctx context.Context) error {
+	if err := c.revalidated(ctx); err != nil {
+		return err
+	}
+	c.settled.Store(true)
+	return nil
+}
+
+// revalidated returns once ovs-vswitchd has looked at all cached flows again.
+func (c *migration) revalidated(ctx context.Context) error {
 	conn, err := openflow.Dial(ctx, c.at.ManagementSocket())
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	if err := vswitchd.New(c.at.RunDir, c.at.DatapathType()).WaitRevalidators(ctx, pipeline.Touch(conn)); err != nil {
-		return err
-	}
-	c.settled.Store(true)
-	return nil
+	return vswitchd.New(c.at.RunDir, c.at.DatapathType()).WaitRevalidators(ctx, pipeline.Touch(conn))
 }
