@@ -48,7 +48,7 @@ type audit struct {
 	suspect *flow
 
 	mu sync.Mutex
-	// found is the reported difference, "" if there is none.
+	// found is the reported difference, or "".
 	found string
 }
 

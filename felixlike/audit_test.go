@@ -184,8 +184,8 @@ func TestAuditNamesDifferences(t *testing.T) {
 	}
 }
 
-// An answer that meets a change is none: neither one that is programmed during the question, nor one that differs
-// only once.
+// The audit reports no answer that a change may have altered: no answer during an apply, and no difference that it
+// sees only once.
 func TestAuditOfChangesInFlight(t *testing.T) {
 	sw, log := &fakeSwitch{lost: true}, &logBuffer{}
 	var f atomic.Pointer[fixture]

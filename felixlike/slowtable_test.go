@@ -26,7 +26,7 @@ type slowTable struct {
 	slow map[string]bool
 	// misses is how many applies miss their deadline with any policy.
 	misses int
-	// gate is waited for by applies, if it is not nil; entered counts all of them.
+	// gate holds applies back until it is closed, if it is not nil. entered counts the applies that began.
 	gate    chan struct{}
 	entered int
 	// applies are those that ended, each with the count of rules by policy.

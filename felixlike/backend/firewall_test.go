@@ -195,8 +195,8 @@ func listenIn(t *testing.T, ns tablestest.Namespace, at *net.UDPAddr) *net.UDPCo
 	return r.c
 }
 
-// How long a datagram is waited for. One that has to pass gets patience: on a busy
-// machine it is late, and a packet that policy drops never arrives.
+// Time-outs of the wait for a datagram. The wait for one that has to pass is longer, because it may be late on a busy
+// machine. A packet that policy drops never arrives.
 const (
 	shortly  = 300 * time.Millisecond
 	patience = 15 * time.Second

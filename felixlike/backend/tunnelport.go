@@ -75,7 +75,7 @@ func TunnelPortManager(c Config, chains managers.Chains, sets ipsets.Sets) *mana
 	return managers.NewTunnelPortManager(c.Node, c.TunnelPort, rules.NewRenderer(model.GatewayPort, rules.NFTablesNameLength), chains, sets)
 }
 
-// RemoveBeside removes what is kept beside every backend: the rule of Firewalls, and the tables of Senders and
+// RemoveBeside removes the objects that every backend shares: the rule of Firewalls, and the tables of Senders and
 // TunnelPort.
 func RemoveBeside(ctx context.Context, netns int) error {
 	errs := []error{iptables.RemoveInputRule(ctx, netns)}

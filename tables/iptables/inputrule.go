@@ -269,18 +269,10 @@ func concernsInput(n nfnetlink.Notification) bool {
 	if n.Family != unix.NFPROTO_IPV4 {
 		return false
 	}
-	at := uint16(0)
-	switch n.Kind {
-	case unix.NFT_MSG_NEWRULE, unix.NFT_MSG_DELRULE:
-		at = unix.NFTA_RULE_CHAIN
-	case unix.NFT_MSG_NEWCHAIN, unix.NFT_MSG_DELCHAIN:
-		at = unix.NFTA_CHAIN_NAME
-	case unix.NFT_MSG_NEWTABLE, unix.NFT_MSG_DELTABLE:
-	default:
+	at, known := chainAttribute(n.Kind)
+	if !known {
 		return false
 	}
-	// The table is the first attribute of every kind of object.
-	const tableAttribute = 1
 	filter, input := false, at == 0
 	for kind, v := range nfnetlink.Attributes(n.Attributes) {
 		switch kind {

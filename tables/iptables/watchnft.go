@@ -32,22 +32,31 @@ func (w *watcher) watchNFT(ctx context.Context, changed func()) error {
 	}
 }
 
+// tableAttribute has the table: it is the first attribute of every kind of object.
+const tableAttribute = 1
+
+// chainAttribute returns the attribute that has the chain in a notification of this kind, zero for a table. known is
+// false for other kinds.
+func chainAttribute(kind uint8) (at uint16, known bool) {
+	switch kind {
+	case unix.NFT_MSG_NEWRULE, unix.NFT_MSG_DELRULE:
+		return unix.NFTA_RULE_CHAIN, true
+	case unix.NFT_MSG_NEWCHAIN, unix.NFT_MSG_DELCHAIN:
+		return unix.NFTA_CHAIN_NAME, true
+	case unix.NFT_MSG_NEWTABLE, unix.NFT_MSG_DELTABLE:
+		return 0, true
+	}
+	return 0, false
+}
+
 // concernsUs reports whether a notification is about a chain of ours, a chain of
 // the kernel's that leads there, or a table with such chains.
 func concernsUs(n nfnetlink.Notification) bool {
 	if n.Family != unix.NFPROTO_IPV4 && n.Family != unix.NFPROTO_IPV6 {
 		return false
 	}
-	// The table is the first attribute of every kind of object.
-	const tableAttribute = 1
-	at := uint16(0)
-	switch n.Kind {
-	case unix.NFT_MSG_NEWRULE, unix.NFT_MSG_DELRULE:
-		at = unix.NFTA_RULE_CHAIN
-	case unix.NFT_MSG_NEWCHAIN, unix.NFT_MSG_DELCHAIN:
-		at = unix.NFTA_CHAIN_NAME
-	case unix.NFT_MSG_NEWTABLE, unix.NFT_MSG_DELTABLE:
-	default:
+	at, hasTable := chainAttribute(n.Kind)
+	if !hasTable {
 		return false
 	}
 	var table kernelTable

@@ -21,7 +21,7 @@ const relayAddress = "127.0.0.1:16444"
 const apiFault = 5 * time.Second
 
 // TestAPIServerFaults has a running agent whose API server is gone, slow, silent (stale), or forgets old changes.
-// What is programmed stays in force: allowed traffic passes, and no denied packet does. A change made meanwhile is
+// The programmed policies stay in force: allowed traffic passes, and no denied packet does. A change made meanwhile is
 // programmed after the fault, and a slow server's change although it is slow.
 func TestAPIServerFaults(t *testing.T) {
 	t.Parallel()

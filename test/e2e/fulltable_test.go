@@ -28,7 +28,7 @@ const (
 )
 
 // TestBackendChangeWithFullConntrack changes the backend of a node whose kernel tracks as many connections as its
-// limit. While there is room, the change succeeds. If there is none for a connection of the switch, the change is
+// limit. While the table has room, the change succeeds. If it has no room for a connection of the switch, the change is
 // refused at once, and the connection goes on. An agent that starts with the other backend does not wait.
 func TestBackendChangeWithFullConntrack(t *testing.T) {
 	l := newLabWith(t, lab.Config{Backend: config.OpenFlow})

@@ -119,7 +119,7 @@ func isAdmin(d document) bool {
 // emitTiers converts the tiers before default, and their policies. behind says where an order
 // matters behind them: Antrea's Pass skips all of that.
 func (c *conversion) emitTiers(tiers []*calicoTier, byTier map[*calicoTier][]*calicoPolicy, behind ordered) {
-	passes := map[*calicoTier]ordered{} // a Pass to the next tier is none of Antrea's
+	passes := map[*calicoTier]ordered{} // where an order matters behind each tier: Antrea has no Pass to the next tier
 	for _, t := range slices.Backward(tiers) {
 		passes[t] = behind
 		for _, p := range byTier[t] {
