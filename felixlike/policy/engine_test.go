@@ -247,6 +247,19 @@ func TestNamespaceLabels(t *testing.T) {
 	equal(t, "deleted", members(s), "[]\n[]")
 }
 
+// TestEmptyNamespaceSelector: an empty namespaceSelector matches no namespace without an object either.
+func TestEmptyNamespaceSelector(t *testing.T) {
+	s := newState(t)
+	s.SetPod(newPod("x/a", "10.0.0.1"))
+	s.SetPod(newPod("y/a", "10.0.0.2"))
+	s.SetNetworkPolicy(networkPolicy(t, `{podSelector: {}, ingress: [{from: [{namespaceSelector: {}}]}]}`))
+	s.flush()
+	equal(t, "unknown", members(s), "[]")
+	s.SetNamespace(newNamespace("y"))
+	s.flush()
+	equal(t, "known", members(s), "[10.0.0.2]")
+}
+
 // members lists the members of all groups in order of description.
 func members(s *state) string {
 	var lines []string

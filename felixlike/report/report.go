@@ -187,7 +187,7 @@ func (t *text) endpoints(s control.Status, f Filter) {
 		closed = closed || e.Reason != ""
 		table.Row(
 			e.Namespace+"/"+e.Name, t.state(e.State), e.Interface, strings.Join(e.Addresses, " "),
-			open(e.IngressPolicies), open(e.EgressPolicies),
+			policies(e.State, e.IngressPolicies), policies(e.State, e.EgressPolicies),
 		)
 	}
 	fmt.Fprintln(t, table)
@@ -285,12 +285,16 @@ func (t *text) problems(s control.Status) {
 	}
 }
 
-// open shows a direction's list of policies; without policies it is open.
-func open(policies []string) string {
-	if len(policies) == 0 {
+// policies shows a direction's list of policies. Without policies it is open, but only a programmed
+// pod is: before that, its policies may not have been read.
+func policies(state string, list []string) string {
+	switch {
+	case len(list) > 0:
+		return strings.Join(list, " ")
+	case state == control.EndpointProgrammed:
 		return "open"
 	}
-	return strings.Join(policies, " ")
+	return "-"
 }
 
 func (t *text) yesNo(b bool) string {

@@ -50,7 +50,7 @@ func TestStatusText(t *testing.T) {
 	}
 	for _, want := range []string{
 		"node node1   backend nftables", "revision 7 programmed of 7", "version v1.2.3 (go1.26.8)   probes and metrics 127.0.0.1:10288\n", "flows in the bridge: openflow 120, openflow-policy 3000\nwrites since start: iptables-nft 12, ovsdb 3   groups 0\n", "changing the backend to iptables-nft for ",
-		"x/web   programmed  flx1       10.10.0.5  x/base   open", "x/lost  closed",
+		"x/web   programmed  flx1       10.10.0.5  x/base   open", "x/lost  closed                            -        -",
 		"x/base  networkpolicy", "a.yaml: NetworkPolicy x/bad: spec.ingress[0]: broken",
 		"LAST APPLY FAILED: ovsdb: gone\n  openflow: refused\n", "x/lost: the datastore knows no such pod", "applying openflow for ",
 		"  OBJECT                       OF                    PODS CLOSED  SINCE     TRIES  NEXT TRY",

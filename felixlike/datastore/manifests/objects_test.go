@@ -144,6 +144,18 @@ func TestClosedPolicySelector(t *testing.T) {
 	}
 }
 
+// TestNamespaceOfObjects: a namespace that has objects and no object of its own has the label of its name.
+func TestNamespaceOfObjects(t *testing.T) {
+	dir := t.TempDir()
+	writeFile(t, dir, "a.yaml", podYAML("x", "a"))
+	h := start(t, dir, time.Hour)
+	h.sync()
+	h.wantNames("Namespace x", "Pod x/a")
+	if got := h.object("Namespace x").(*corev1.Namespace).Labels; len(got) != 1 || got[corev1.LabelMetadataName] != "x" {
+		t.Errorf("labels %v; want that of the name", got)
+	}
+}
+
 func TestLastGoodVersionStays(t *testing.T) {
 	dir := t.TempDir()
 	writeFile(t, dir, "a.yaml", policyYAML("x", "p", "a")+"---\n"+podYAML("x", "a"))
