@@ -2,22 +2,13 @@ package bench
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"slices"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	networkingv1 "k8s.io/api/networking/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/intstr"
-
 	"github.com/felixlike/felixlike/felixlike/control"
-	"github.com/felixlike/felixlike/felixlike/datastore/manifests"
 	"github.com/felixlike/felixlike/test/bench/workload"
 )
 
@@ -35,25 +26,34 @@ const (
 	// maxPause is the longest pause before a change. It varies, so that changes
 	// do not fall in step with periodic work.
 	maxPause = 50 * time.Millisecond
-	// gateFile is the file of the changed policy.
-	gateFile = "gate.yaml"
+	// apiAddress is the API server's, in the namespace of the node.
+	apiAddress = "127.0.0.1:16443"
+	// gateLabel is the label by which the changed policy allows the probes.
+	gateLabel = "gate"
 )
 
-// enforcement measures the time from a policy's file to the packets,
+// enforcement measures the time from a change in an API server to the packets,
 // under each backend in turn.
-func (r *run) enforcement(ctx context.Context, n *labNode) (*Enforcement, error) {
+func (r *run) enforcement(ctx context.Context) (_ *Enforcement, err error) {
 	type of struct {
 		change  Change
 		backend string
 	}
 	rounds := map[of][][]enforced{}
-	if err := n.set(ctx, workload.Point{Policies: r.Profile.Among, Peers: 1}); err != nil {
+	n, err := startLabNode(ctx, r.Backends[0].Name, r.Datapath)
+	if err != nil {
 		return nil, err
 	}
+	defer func() { err = errors.Join(err, n.close()) }()
+	g, err := n.serveAPI(ctx, workload.Point{Policies: r.Profile.Among, Peers: 1})
+	if err != nil {
+		return nil, err
+	}
+	defer g.server.Stop()
 	for round := range r.Rounds {
 		for _, b := range r.backendNames() {
 			err := r.takeTurn(round, b, func() error {
-				seen, err := r.enforce(ctx, n, b)
+				seen, err := r.enforce(ctx, g, b)
 				for c, all := range seen {
 					rounds[of{c, b}] = append(rounds[of{c, b}], all)
 				}
@@ -66,7 +66,7 @@ func (r *run) enforcement(ctx context.Context, n *labNode) (*Enforcement, error)
 	}
 	e := &Enforcement{
 		Interval: probeInterval.Seconds(), Policies: r.Profile.Among, Datapath: r.Datapath,
-		Datastore: "files in a watched directory", Quiet: manifests.QuietTime.Seconds(),
+		Datastore: "an API server, by watch",
 	}
 	for _, c := range Changes() {
 		for _, b := range r.backendNames() {
@@ -80,20 +80,14 @@ func (r *run) enforcement(ctx context.Context, n *labNode) (*Enforcement, error)
 	return e, nil
 }
 
-// enforce changes the policy to and fro under a backend, and returns the
+// enforce changes the policy and the label to and fro under a backend, and returns the
 // observations of the probes.
-func (r *run) enforce(ctx context.Context, n *labNode, backend string) (_ map[Change][]enforced, err error) {
+func (r *run) enforce(ctx context.Context, n *gate, backend string) (_ map[Change][]enforced, err error) {
 	if err := n.use(ctx, backend); err != nil {
 		return nil, err
 	}
-	if _, err := n.gate(Allowed); err != nil {
-		return nil, err
-	}
-	if err := n.lab.Sync(ctx); err != nil {
-		return nil, err
-	}
 	r.Progress.Case(fmt.Sprintf("%d times denied and allowed", r.Profile.Changes))
-	p, err := startProber(ctx, n.wire.client, n.server, n.wire.target.Addr(), n.probes)
+	p, err := startProber(ctx, n.wire.client, n.labNode.server, n.wire.target.Addr(), n.probes)
 	if err != nil {
 		return nil, err
 	}
@@ -110,7 +104,7 @@ func (r *run) enforce(ctx context.Context, n *labNode, backend string) (_ map[Ch
 			time.Sleep(rand.N(maxPause))
 			e, err := n.change(ctx, p, c)
 			if err != nil {
-				return nil, fmt.Errorf("policy by which packets are %s: %w", c, err)
+				return nil, fmt.Errorf("change by which packets are %s: %w", c, err)
 			}
 			all[c] = append(all[c], e)
 		}
@@ -118,10 +112,10 @@ func (r *run) enforce(ctx context.Context, n *labNode, backend string) (_ map[Ch
 	return all, nil
 }
 
-// change changes the policy once.
-func (n *labNode) change(ctx context.Context, p *prober, c Change) (enforced, error) {
+// change makes one change.
+func (n *gate) change(ctx context.Context, p *prober, c Change) (enforced, error) {
 	p.forget(time.Now().Add(-probeGrace))
-	written, err := n.gate(c)
+	written, err := n.write(ctx, c)
 	if err != nil {
 		return enforced{}, err
 	}
@@ -155,35 +149,6 @@ func (n *labNode) applied(ctx context.Context, since time.Time) (control.Apply, 
 	}
 }
 
-// gate writes the policy, which always allows the follow-up packets, and allows or
-// denies the probes. It returns the moment before.
-func (n *labNode) gate(c Change) (time.Time, error) {
-	of := reached(workload.Point{})
-	p := of.Policy("gate")
-	allow := func(first int) {
-		udp, port, last := corev1.ProtocolUDP, intstr.FromInt(first), int32(first+probeTargets-1)
-		p.Spec.Ingress = append(p.Spec.Ingress, networkingv1.NetworkPolicyIngressRule{
-			From:  []networkingv1.NetworkPolicyPeer{{PodSelector: &metav1.LabelSelector{MatchLabels: of.Client}}},
-			Ports: []networkingv1.NetworkPolicyPort{{Protocol: &udp, Port: &port, EndPort: &last}},
-		})
-	}
-	allow(firstFollowTarget)
-	if c == Allowed {
-		allow(firstProbeTarget)
-	}
-	text, err := json.Marshal(p) // JSON is YAML
-	if err != nil {
-		return time.Time{}, err
-	}
-	path := filepath.Join(n.lab.Manifests(), gateFile)
-	hidden := filepath.Join(n.lab.Manifests(), "."+gateFile)
-	if err := os.WriteFile(hidden, text, 0o644); err != nil {
-		return time.Time{}, err
-	}
-	before := time.Now()
-	return before, os.Rename(hidden, path)
-}
-
 // until waits until all probes have found a change for a while, and returns those
 // that were sent since the moment.
 func (p *prober) until(ctx context.Context, c Change, since time.Time) ([]probe, error) {
@@ -205,7 +170,7 @@ func (p *prober) until(ctx context.Context, c Change, since time.Time) ([]probe,
 }
 
 // found reports whether a probe found the change.
-func (c Change) found(p probe) bool { return p.arrived == (c == Allowed) }
+func (c Change) found(p probe) bool { return p.arrived == c.allows() }
 
 // settled reports whether all recent probes with a known result have found the change.
 func (c Change) settled(probes []probe, now time.Time) bool {

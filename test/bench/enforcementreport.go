@@ -7,7 +7,7 @@ import (
 	"github.com/felixlike/felixlike/internal/measure"
 )
 
-// Change is a change of policy that packets feel.
+// Change is a change of an object that packets feel.
 type Change string
 
 const (
@@ -15,10 +15,17 @@ const (
 	Denied Change = "denied"
 	// Allowed is a policy that allows denied packets.
 	Allowed Change = "allowed"
+	// Unlabelled takes the label by which a policy allows packets from the pod that sends them.
+	Unlabelled Change = "denied by a label"
+	// Labelled gives it the label.
+	Labelled Change = "allowed by a label"
 )
 
-// Changes returns both changes, in the order in which they are made.
-func Changes() []Change { return []Change{Denied, Allowed} }
+// Changes returns all changes, in the order in which they are made.
+func Changes() []Change { return []Change{Denied, Allowed, Unlabelled, Labelled} }
+
+// allows reports whether packets are allowed after the change.
+func (c Change) allows() bool { return c == Allowed || c == Labelled }
 
 // Enforcement is the time from an object to the packets.
 type Enforcement struct {

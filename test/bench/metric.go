@@ -199,9 +199,9 @@ func (r *Report) LiveMetrics() []Metric {
 // finds it, or until all do.
 func EnforcementWords(c Change, all bool) string {
 	if all {
-		return "packets " + string(c) + ", from the object until all are"
+		return "packets " + string(c) + ", until all are"
 	}
-	return "packets " + string(c) + ", from the object until the first is"
+	return "packets " + string(c) + ", until the first is"
 }
 
 // PacketsWords describes a kind of traffic at a point.

@@ -118,7 +118,7 @@ func packetsExample(t *testing.T, backends []string) *Packets {
 
 func enforcementExample(t *testing.T, backends []string) *Enforcement {
 	t.Helper()
-	e := &Enforcement{Interval: 0.001, Policies: 10, Datapath: "netdev", Datastore: "files in a watched directory", Quiet: 0.05}
+	e := &Enforcement{Interval: 0.001, Policies: 10, Datapath: "netdev", Datastore: "an API server, by watch"}
 	for _, c := range Changes() {
 		for _, b := range backends {
 			var rounds [][]enforced

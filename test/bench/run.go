@@ -77,19 +77,20 @@ func (r *run) programming(ctx context.Context, report *Report) error {
 
 // inLab runs the parts that need pods.
 func (r *run) inLab(ctx context.Context, report *Report) (err error) {
+	if r.has(EnforcementPart) {
+		if report.Enforcement, err = r.enforcement(ctx); err != nil {
+			return err
+		}
+	}
+	if !r.has(PacketsPart) {
+		return nil
+	}
 	n, err := startLabNode(ctx, r.Backends[0].Name, r.Datapath)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, n.close()) }()
-	if r.has(EnforcementPart) {
-		if report.Enforcement, err = r.enforcement(ctx, n); err != nil {
-			return err
-		}
-	}
-	if r.has(PacketsPart) {
-		report.Packets, err = r.packets(ctx, n)
-	}
+	report.Packets, err = r.packets(ctx, n)
 	return err
 }
 

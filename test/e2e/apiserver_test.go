@@ -2,8 +2,6 @@ package e2e
 
 import (
 	"context"
-	"fmt"
-	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -88,23 +86,10 @@ func TestAgentStartsWithoutAPIServer(t *testing.T) {
 // it as the agent's datastore.
 func (n *cniNode) serveAPI() (*kubernetestest.Server, *kubernetes.Clientset) {
 	n.Helper()
-	var server *kubernetestest.Server
-	n.must(n.ns.Do(func() (err error) {
-		server, err = kubernetestest.Listen(apiAddress)
-		return err
-	}))
+	server, admin, err := kubernetestest.ListenIn(n.ns, apiAddress)
+	n.must(err)
 	n.Cleanup(server.Stop)
 	n.useAPI(apiAddress)
-	config := server.Config("admin")
-	config.Dial = func(_ context.Context, network, address string) (conn net.Conn, err error) {
-		err = n.ns.Do(func() error {
-			conn, err = net.Dial(network, address)
-			return err
-		})
-		return conn, err
-	}
-	admin, err := kubernetes.NewForConfig(config)
-	n.must(err)
 	ctx, create := n.Context(), metav1.CreateOptions{}
 	_, err = admin.CoreV1().Nodes().Create(ctx, &corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: "n1"},
@@ -139,8 +124,7 @@ func (n *cniNode) serveAPI() (*kubernetestest.Server, *kubernetes.Clientset) {
 func (n *cniNode) useAPI(address string) {
 	n.Helper()
 	file := filepath.Join(n.dir, "kubeconfig")
-	n.must(os.WriteFile(file, fmt.Appendf(nil, `{apiVersion: v1, kind: Config, current-context: c, clusters: [{name: c, cluster: {server: "http://%s"}}],
-users: [{name: u, user: {token: agent}}], contexts: [{name: c, context: {cluster: c, user: u}}]}`, address), 0o600))
+	n.must(os.WriteFile(file, kubernetestest.Kubeconfig("agent", address), 0o600))
 	n.source = []string{"--datastore", "kubernetes", "--kubeconfig", file}
 }
 

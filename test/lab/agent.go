@@ -39,7 +39,9 @@ func FindAgent() (string, error) {
 type agentCommand struct {
 	binary, backend, datapath, tunnel, logLevel, existing, offload, traffic string
 	manifests                                                               manifestsDir
-	serveCNI                                                                bool
+	// source are the flags of another datastore than the manifests.
+	source   []string
+	serveCNI bool
 }
 
 // podMTU leaves room for the tunnel's headers on an uplink of 1500.
@@ -54,15 +56,18 @@ func (c agentCommand) args(n *Node) []string {
 	if c.serveCNI {
 		plugins = n.runDir() // has no plugin: the lab attaches pods itself
 	}
-	return []string{
+	source := c.source
+	if len(source) == 0 {
+		source = []string{"--datastore", "manifests", "--manifests", string(c.manifests)}
+	}
+	return append([]string{
 		c.binary, "--node-name", n.Name(), "--backend", c.backend,
-		"--datastore", "manifests", "--manifests", string(c.manifests),
 		"--ovs-run-dir", n.OVSDir(), "--bridge", Bridge, "--datapath", c.datapath,
 		"--tunnel", c.tunnel, "--run-dir", n.runDir(), "--state-dir", n.stateDir(), "--cni-plugin-dir", plugins,
 		"--mtu", strconv.Itoa(podMTU), "--log-level", c.logLevel, "--existing-connections", c.existing, "--offload", c.offload,
 		"--traffic-mode", c.traffic,
 		"--service-cidrs", Services().String() + "," + MapPrefix(Services()).String(),
-	}
+	}, source...)
 }
 
 // agent is a running agent. A nil agent is one that does not run.

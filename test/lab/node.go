@@ -125,6 +125,9 @@ func (n *Node) SetOffload(setting string) { n.command.offload = setting }
 // SetTrafficMode says in which traffic mode the node's next agent is started, in the place of the lab's.
 func (n *Node) SetTrafficMode(mode string) { n.command.traffic = mode }
 
+// SetSource sets the flags that name the datastore of the agents that are started from now on; none for the lab's manifests.
+func (n *Node) SetSource(flags ...string) { n.command.source = flags }
+
 // StartAgent starts the node's agent; it does not wait until it serves.
 func (n *Node) StartAgent() error {
 	if err := os.MkdirAll(n.runDir(), 0o700); err != nil {

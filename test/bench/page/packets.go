@@ -108,7 +108,7 @@ func enforcement(r *bench.Report) []plot.Figure {
 	d := &plot.Dots{Series: backends(r), Axis: milliseconds("time, ms (log scale)"), First: "p50", Second: "p99"}
 	for _, c := range bench.Changes() {
 		for _, all := range []bool{false, true} {
-			d.Groups = append(d.Groups, group(r, bench.EnforcementWords(c, all), func(b string) (plot.Row, bool) {
+			g := group(r, bench.EnforcementWords(c, all), func(b string) (plot.Row, bool) {
 				switch f := r.Enforcement.Find(b, c); {
 				case f == nil:
 					return plot.Row{}, false
@@ -117,11 +117,16 @@ func enforcement(r *bench.Report) []plot.Figure {
 				default:
 					return quantileRow(f.First)
 				}
-			}))
+			})
+			// Earlier reports do not have every change.
+			if len(g.Rows) > 0 {
+				d.Groups = append(d.Groups, g)
+			}
 		}
 	}
-	return []plot.Figure{{
-		Name: "enforcement", Title: "A policy written: until packets find it", Body: d,
-		Caption: "From the object to the packets; " + bench.Seconds.Print(r.Enforcement.Quiet) + " of it the datastore waits on purpose for further changes.",
-	}}
+	caption := "From the moment before the object is written."
+	if quiet := r.Enforcement.Quiet; quiet > 0 {
+		caption += " For " + bench.Seconds.Print(quiet) + " of it the datastore waits on purpose for further changes."
+	}
+	return []plot.Figure{{Name: "enforcement", Title: "A policy or a label changed: until packets find it", Body: d, Caption: caption}}
 }
