@@ -138,9 +138,6 @@ func newSource(cfg *config.Effective, log *slog.Logger) (datastore.Source, error
 // newBackend returns the configured backend. It logs the effect of a missing serviceCIDRs if
 // the datastore cannot supply the ranges.
 func newBackend(ctx context.Context, c backend.Config, datastore string, log *slog.Logger) (backend.Backend, error) {
-	if err := config.CheckTraffic(c.TrafficMode.String(), c.Name); err != nil {
-		return nil, err
-	}
 	b, err := backend.New(ctx, c)
 	if err == nil && b.Place() == backend.InSwitch && len(c.Switch.Node.ServiceCIDRs) == 0 && datastore == config.Manifests {
 		log.Warn("without serviceCIDRs the address of a Service is judged as any other address: set it if pods use Services", "backend", b.Name())
@@ -176,7 +173,7 @@ func (a *agent) driver(ctx context.Context) (*Driver, *bridge) {
 	forwarding := managers.NewForwardingManager(cfg.NodeName, ports, flows)
 	tunnel := managers.NewTunnelManager(cfg.NodeName, a.backendConfig.TrafficMode, ports, flows)
 	carrier := carry.New(carry.Options{
-		Node: cfg.NodeName, RunDir: cfg.OVSRunDir, Socket: a.backendConfig.Switch.ManagementSocket(), DatapathType: a.backendConfig.Switch.DatapathType(),
+		Node: cfg.NodeName, TrafficMode: a.backendConfig.TrafficMode, RunDir: cfg.OVSRunDir, Socket: a.backendConfig.Switch.ManagementSocket(), DatapathType: a.backendConfig.Switch.DatapathType(),
 	})
 	conntrack := hostnet.NewConntrack(carrier)
 	migration := &migration{at: a.backendConfig.Switch, carrier: carrier, forwarding: forwarding, tunnel: tunnel, log: log.With("component", "driver")}

@@ -28,12 +28,14 @@ type HostOptions struct {
 // HostManager keeps the host's chains and sets for the backend that judges in the
 // switch (rules.Host): source addresses must be true when packets come there.
 type HostManager struct {
-	options   HostOptions
-	renderer  *rules.Renderer
-	chains    Chains
-	sets      ipsets.Sets
-	nodes     map[string]*model.Node
-	networks  podNetworks
+	options  HostOptions
+	renderer *rules.Renderer
+	chains   Chains
+	sets     ipsets.Sets
+	nodes    map[string]*model.Node
+	networks podNetworks
+	// peers are as those of StaticManager.
+	peers     *podNetworks
 	services  servicePrefixes
 	endpoints map[model.PodID]*model.Endpoint
 	owners    *owners
@@ -56,7 +58,7 @@ func NewHostManager(options HostOptions, renderer *rules.Renderer, chains Chains
 	}
 	return &HostManager{
 		options: options, renderer: renderer, chains: chains, sets: sets,
-		nodes: map[string]*model.Node{}, networks: newPodNetworks(sets), services: newServicePrefixes(options.Services), endpoints: map[model.PodID]*model.Endpoint{},
+		nodes: map[string]*model.Node{}, networks: newPodNetworks(sets), peers: routedPeers(renderer, sets), services: newServicePrefixes(options.Services), endpoints: map[model.PodID]*model.Endpoint{},
 		owners: newOwners(), pods: map[netip.Addr]hostPod{},
 		dirtyNodes: dirty[string]{}, dirtyPods: dirty[model.PodID]{}, dirtyAddrs: dirty[netip.Addr]{},
 	}
@@ -93,6 +95,9 @@ func (m *HostManager) CompleteDeferredWork() {
 	for _, name := range m.dirtyNodes.take(strings.Compare) {
 		n := m.nodes[name]
 		m.networks.update(name, n)
+		if m.peers != nil && name != m.options.Node {
+			m.peers.update(name, n)
+		}
 		if name == m.options.Node && n != nil {
 			for _, c := range m.renderer.Node().Host(m.host(n)) {
 				m.chains.UpdateChain(c)

@@ -97,6 +97,11 @@ func (f family) rewritten() map[netip.AddrPort]netip.AddrPort {
 
 func newHostPath(t *testing.T) *hostPath {
 	t.Helper()
+	return newHostPathWith(t, rules.NewRenderer("r2", rules.NFTablesNameLength))
+}
+
+func newHostPathWith(t *testing.T, r *rules.Renderer) *hostPath {
+	t.Helper()
 	p := &hostPath{Path: tablestest.NewPath(t, "nft", "iptables-legacy", "ip6tables-legacy", "iptables-nft", "ip6tables-nft")}
 	p.table = nftables.New(nftables.Options{NetNS: p.Router.FD, Table: "felixlike-test"})
 	t.Cleanup(func() { _ = p.table.Close() })
@@ -134,7 +139,7 @@ func newHostPath(t *testing.T) *hostPath {
 		}
 	}
 	options.Hairpin = func(f model.Family) netip.Addr { return hairpins[f] }
-	p.manager = NewHostManager(options, rules.NewRenderer("r2", rules.NFTablesNameLength), p.table, p.table)
+	p.manager = NewHostManager(options, r, p.table, p.table)
 	send(NewNoServiceManager(p.table))
 	closed := &model.Endpoint{ID: pod("isolated"), Egress: model.Applied{NetworkPolicies: []model.PolicyID{policyID("deny")}}}
 	send(p.manager, model.NodeUpdate{Node: node},
@@ -320,6 +325,35 @@ func TestHostDropsForgedPackets(t *testing.T) {
 		tablestest.Packet(model.UDP, hairpin6, "fd02::5", 81, false),
 		tablestest.Packet(model.TCP, "fd01::9", "fd02::5", 81, false),
 	})
+}
+
+// TestHostBelievesRoutedPeers: without a tunnel, packets of a peer's pods come to the switch if Senders has marked them, and from
+// nowhere else. Packets of pods to the peer's pods keep their source although another program masquerades all packets.
+func TestHostBelievesRoutedPeers(t *testing.T) {
+	p := newHostPathWith(t, rules.NewRenderer("r2", rules.NFTablesNameLength).Routed(true))
+	peer := &model.Node{Name: "node2", PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/24"), netip.MustParsePrefix("fd01::/64")}}
+	send(p.manager, model.NodeUpdate{Node: peer})
+	for _, f := range families() {
+		masquerader(t, p.Router, f, 100)
+	}
+	p.load(t)
+	for _, f := range families() {
+		wantSeen(t, "a peer's pod that nobody believes", client(t, p.Sender, f.client, f.pod, 80), "")
+	}
+	p.Router.Feed(t, fmt.Sprintf(`table inet believe { chain senders { type filter hook prerouting priority -450; iifname "r1" meta mark set meta mark | %#x; }; }`, rules.MarkBelieved), "nft", "-f", "-")
+	for _, f := range families() {
+		wantSeen(t, "a peer's pod", client(t, p.Sender, f.client, f.pod, 80), f.client)
+		wantSeen(t, "a pod to a peer's pod", client(t, p.Receiver, f.other, f.client, 80), f.other)
+		wantSeen(t, "an isolated pod to a peer's pod, as the switch judges", client(t, p.Receiver, f.isolated, f.client, 80), f.isolated)
+		wantSeen(t, "a pod to a Service of a peer's pod", client(t, p.Receiver, f.other, f.leads, 80), f.other)
+		wantSeen(t, "an isolated pod to a Service of a peer's pod", client(t, p.Receiver, f.isolated, f.leads, 80), "")
+		wantSeen(t, "the node to a Service of a peer's pod", client(t, p.Router, "", f.leads, 80), f.nodeOut)
+	}
+	send(p.manager, model.NodeRemove{Name: "node2"})
+	p.load(t)
+	for _, f := range families() {
+		wantSeen(t, "the pod network of no peer", client(t, p.Receiver, f.other, f.client, 80), f.nodeOut)
+	}
 }
 
 // TestHostDropsLaunderedSources: packets that another rule has given the node's own address, before our rules

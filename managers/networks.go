@@ -40,6 +40,15 @@ func newPeerNetworks(sets ipsets.Sets) podNetworks {
 	})
 }
 
+// routedPeers returns newPeerNetworks for a renderer of nodes without a tunnel, and nil for others.
+func routedPeers(renderer *rules.Renderer, sets ipsets.Sets) *podNetworks {
+	if !renderer.Node().Routed() {
+		return nil
+	}
+	peers := newPeerNetworks(sets)
+	return &peers
+}
+
 func newNetworks(sets ipsets.Sets, set func(model.Family) string, prefixes func(*model.Node) []netip.Prefix) podNetworks {
 	for _, f := range model.Families() {
 		sets.CreateSet(ipsets.Set{Name: set(f), Kind: model.Networks, Family: f})

@@ -28,16 +28,11 @@ type StaticManager struct {
 // sets of pod prefixes. The services are the configured prefixes of Service addresses;
 // the datastore may have more.
 func NewStaticManager(node string, renderer *rules.Renderer, chains Chains, sets ipsets.Sets, services ...netip.Prefix) *StaticManager {
-	m := &StaticManager{
+	return &StaticManager{
 		node: node, renderer: renderer, chains: chains,
-		nodes: map[string]*model.Node{}, networks: newPodNetworks(sets),
+		nodes: map[string]*model.Node{}, networks: newPodNetworks(sets), peers: routedPeers(renderer, sets),
 		services: newServicePrefixes(services), dirty: dirty[string]{},
 	}
-	if renderer.Node().Routed() {
-		peers := newPeerNetworks(sets)
-		m.peers = &peers
-	}
-	return m
 }
 
 // OnUpdate takes updates of nodes, and the prefixes of Services.

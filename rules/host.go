@@ -38,6 +38,8 @@ func HostSets(f model.Family) []ipsets.Set {
 //
 //	prerouting (before conntrack): around the switch ...... drop
 //	forward
+//	  only in the modes noEncap and hybrid: neither in by gw nor marked as
+//	    believed (see Senders), source in a pod prefix: forged  drop
 //	  in by gw    goto from-switch
 //	  |             invalid ............................... drop
 //	  |             out by gw: the switch will judge ...... accept
@@ -46,30 +48,38 @@ func HostSets(f model.Family) []ipsets.Set {
 //	  |             judged egress: the switch has not ..... drop
 //	  out by gw   goto from-outside
 //	                invalid ............................... drop
-//	                source in a pod prefix, a hairpin address, or
-//	                this node's own: forged ............... drop
+//	                source in a pod prefix (encap only), a hairpin
+//	                address, or this node's own: forged ... drop
 //	sources (nat, before others masquerade)
 //	  out by gw: a pod to itself ............ a hairpin address
 //	             to or from own pods ........ the source is kept
-//	  else: from own pods ................... masquerade
+//	  else: from own pods to peers, without a tunnel . the source is kept
+//	        from own pods ................... masquerade
 //	rewritten (after all nat)
 //	  out by gw, forwarded, to or from own pods, with an address of this
 //	  node as its source .................................. drop
 //
 // So connections through Services and NodePorts come to the switch with the client's
 // address. The netfilter backends judge them by the same address.
+//
+// Without a tunnel, packets of a peer's pods come from outside: the switch judges them by the
+// pod's address, which Senders has believed.
 func (n NodeChains) Host(h Host) []tables.Chain {
-	return ofEveryPod(prerouting(), n.hostForward(), n.fromSwitch(h), hostFromOutside(h), n.hostSources(h), n.rewritten(h))
+	return ofEveryPod(prerouting(), n.hostForward(), n.fromSwitch(h), n.hostFromOutside(h), n.hostSources(h), n.rewritten(h))
 }
 
 func (n NodeChains) hostForward() tables.Chain {
+	var rules []tables.Rule
+	if n.routed {
+		rules = n.notBelieved()
+	}
 	return tables.Chain{
 		Name: ChainForward,
 		Hook: &tables.Hook{Type: tables.HookFilter, Point: tables.HookForward, Priority: priorityRejected},
-		Rules: []tables.Rule{
-			{Matches: []tables.Match{n.in()}, Action: tables.Goto{Chain: ChainFromSwitch}, Comment: "from a pod or the tunnel"},
-			{Matches: []tables.Match{n.out()}, Action: tables.Goto{Chain: ChainFromOutside}, Comment: "from outside to a pod"},
-		},
+		Rules: append(rules,
+			tables.Rule{Matches: []tables.Match{n.in()}, Action: tables.Goto{Chain: ChainFromSwitch}, Comment: "from a pod or the tunnel"},
+			tables.Rule{Matches: []tables.Match{n.out()}, Action: tables.Goto{Chain: ChainFromOutside}, Comment: "from outside to a pod"},
+		),
 	}
 }
 
@@ -101,9 +111,11 @@ func (n NodeChains) fromSwitch(h Host) tables.Chain {
 	return c
 }
 
-func hostFromOutside(h Host) tables.Chain {
+func (n NodeChains) hostFromOutside(h Host) tables.Chain {
 	c := tables.Chain{Name: ChainFromOutside, Rules: []tables.Rule{dropInvalid()}}
-	c.Rules = append(c.Rules, forgedPods()...)
+	if !n.routed { // else forward drops them, see notBelieved
+		c.Rules = append(c.Rules, forgedPods()...)
+	}
 	for _, a := range h.Hairpins {
 		c.Rules = append(c.Rules, tables.Rule{
 			Matches: []tables.Match{tables.MatchPrefix{Side: tables.Source, Prefix: netip.PrefixFrom(a, a.BitLen())}},
@@ -139,6 +151,11 @@ func (n NodeChains) hostSources(h Host) tables.Chain {
 				Matches: []tables.Match{n.out(), tables.MatchPrefix{Side: side, Prefix: p}},
 				Action:  tables.KeepSource{Family: model.FamilyOf(p.Addr())}, Comment: "the switch judges by the source",
 			})
+		}
+	}
+	if n.routed {
+		for _, p := range h.Node.PodCIDRs {
+			c.Rules = append(c.Rules, n.keptToPeers(p))
 		}
 	}
 	if h.Masquerade {

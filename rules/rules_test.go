@@ -63,12 +63,13 @@ func TestStaticChains(t *testing.T) {
 }
 
 func TestHostChains(t *testing.T) {
-	r := NewRenderer("flx-gw0", 64)
-	golden(t, "host.txt", text(r.Node().Host(Host{
-		Node: testNode(), Masquerade: true,
-		Services: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/12"), netip.MustParsePrefix("fd00:96::/112")},
-		Hairpins: []netip.Addr{netip.MustParseAddr("169.254.20.20"), netip.MustParseAddr("fd00::20:20")},
-	})...))
+	for name, routed := range map[string]bool{"host.txt": false, "host-routed.txt": true} {
+		golden(t, name, text(NewRenderer("flx-gw0", 64).Routed(routed).Node().Host(Host{
+			Node: testNode(), Masquerade: true,
+			Services: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/12"), netip.MustParsePrefix("fd00:96::/112")},
+			Hairpins: []netip.Addr{netip.MustParseAddr("169.254.20.20"), netip.MustParseAddr("fd00::20:20")},
+		})...))
+	}
 }
 
 // TestGuard: the guard refers to no other object, and accepts no new connection of a pod.

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/tables"
 )
 
 // TestForgedWithoutMark: without the table of Senders, which sets the mark, nothing with a pod address passes forward,
@@ -18,31 +19,38 @@ func TestForgedWithoutMark(t *testing.T) {
 		for _, routed := range []bool{false, true} {
 			n := NewRenderer("gw", NFTablesNameLength).Routed(routed).Node()
 			n.iptables = iptables
-			var forged []string
-			for _, c := range n.Static(node) {
-				for i, r := range c.Rules {
-					if r.Comment != "pod address from outside is forged" {
-						continue
+			for chain, chains := range map[string][]tables.Chain{ChainOutside: n.Static(node), ChainFromOutside: n.Host(Host{Node: node})} {
+				want := []string{chain + " 1: ip4 src @pod-networks-4;", chain + " 2: ip6 src @pod-networks-6;"}
+				if routed {
+					want = []string{
+						"forward 0: mark !0x8000000/0x8000000; iif !gw; ip4 src @pod-networks-4;",
+						"forward 1: mark !0x8000000/0x8000000; iif !gw; ip6 src @pod-networks-6;",
 					}
-					text := fmt.Sprintf("%s %d:", c.Name, i)
-					for _, m := range r.Matches {
-						text += " " + m.String() + ";"
-					}
-					forged = append(forged, text)
 				}
-			}
-			want := []string{"judge-outside 1: ip4 src @pod-networks-4;", "judge-outside 2: ip6 src @pod-networks-6;"}
-			if routed {
-				want = []string{
-					"forward 0: mark !0x8000000/0x8000000; iif !gw; ip4 src @pod-networks-4;",
-					"forward 1: mark !0x8000000/0x8000000; iif !gw; ip6 src @pod-networks-6;",
+				if forged := forgedIn(chains); !slices.Equal(forged, want) {
+					t.Errorf("%s, routed %v: %q\nwant %q", chain, routed, forged, want)
 				}
-			}
-			if !slices.Equal(forged, want) {
-				t.Errorf("routed %v: %q\nwant %q", routed, forged, want)
 			}
 		}
 	}
+}
+
+// forgedIn returns the rules of chains that drop forged addresses of pods.
+func forgedIn(chains []tables.Chain) []string {
+	var all []string
+	for _, c := range chains {
+		for i, r := range c.Rules {
+			if r.Comment != "pod address from outside is forged" {
+				continue
+			}
+			text := fmt.Sprintf("%s %d:", c.Name, i)
+			for _, m := range r.Matches {
+				text += " " + m.String() + ";"
+			}
+			all = append(all, text)
+		}
+	}
+	return all
 }
 
 // TestSendersSetNames: every name of an interface gives a name of a set that nft takes, and no two the same.

@@ -16,10 +16,7 @@ func (n NodeChains) Sources(node *model.Node, masquerade bool) tables.Chain {
 	c := n.sourcesChain()
 	for _, p := range node.PodCIDRs {
 		if n.routed {
-			c.Rules = append(c.Rules, tables.Rule{
-				Matches: n.toPeers(p),
-				Action:  tables.KeepSource{Family: model.FamilyOf(p.Addr())}, Comment: "pods within the cluster, without a tunnel",
-			})
+			c.Rules = append(c.Rules, n.keptToPeers(p))
 		}
 		c.Rules = append(c.Rules, tables.Rule{
 			Matches: n.within(p),
@@ -61,6 +58,14 @@ func (n NodeChains) within(pods netip.Prefix) []tables.Match {
 		n.out(),
 		tables.MatchPrefix{Side: tables.Source, Prefix: pods},
 		tables.MatchPrefix{Side: tables.Destination, Prefix: pods, Negated: true},
+	}
+}
+
+// keptToPeers keeps the source of packets of this node's pods that leave for other nodes without a tunnel.
+func (n NodeChains) keptToPeers(pods netip.Prefix) tables.Rule {
+	return tables.Rule{
+		Matches: n.toPeers(pods),
+		Action:  tables.KeepSource{Family: model.FamilyOf(pods.Addr())}, Comment: "pods within the cluster, without a tunnel",
 	}
 }
 

@@ -92,8 +92,12 @@ func newOpenFlow(c Config) *switchPolicy {
 	p.manager = policies
 	c.Name = config.NFTables // for the host's table
 	p.denials, p.logs = switchDenials{p, c}, switchLogs{p, nflogLogs{c}}
+	after := HostStage
+	if c.TrafficMode != model.Encap {
+		after = SendersStage // before the routes: by them packets leave past the tunnel, and the host's table keeps their sources
+	}
 	p.common = common{name: config.OpenFlow, place: InSwitch, renderer: r, stage: Stage{
-		Name: PolicyStage, After: HostStage, Required: true, Managers: all, Timeout: policyTimeout,
+		Name: PolicyStage, After: after, Required: true, Managers: all, Timeout: policyTimeout,
 		Apply: p.apply, Invalidate: p.invalidate, Watch: p.watch,
 	}}
 	return p

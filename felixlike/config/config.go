@@ -199,14 +199,6 @@ func CheckChoice(key, value string) error {
 	return nil
 }
 
-// CheckTraffic returns an error if a backend does not work in a mode.
-func CheckTraffic(mode, backend string) error {
-	if mode != Encap && backend == OpenFlow {
-		return fmt.Errorf("trafficMode: %s does not work with backend %s, which works with %s only", mode, backend, Encap)
-	}
-	return nil
-}
-
 // TunnelInUse returns the type of the tunnels between nodes, or "" if the traffic mode uses none.
 func (c *Config) TunnelInUse() string {
 	if c.TrafficMode == NoEncap {
@@ -243,7 +235,6 @@ func (c *Config) validate() error {
 			all = append(all, fmt.Errorf("%s: must not be empty", s.key))
 		}
 	}
-	all = append(all, CheckTraffic(c.TrafficMode, c.Backend))
 	if err := checkServiceCIDRs(c.ServiceCIDRs); err != nil {
 		all = append(all, fmt.Errorf("serviceCIDRs: %w", err))
 	}

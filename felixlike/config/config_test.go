@@ -87,7 +87,6 @@ func TestBadSettingsAreNamed(t *testing.T) {
 		{"number as service prefix", header + "serviceCIDRs: [10]\n", nil, nil, "serviceCIDRs: [10]: must be a list of prefixes"},
 		{"empty", "", nil, []string{"--bridge", ""}, "bridge: must not be empty"},
 		{"mode of another network", "", nil, []string{"--traffic-mode", "networkPolicyOnly"}, `trafficMode: "networkPolicyOnly" is not one of encap, noEncap, hybrid`},
-		{"mode without a tunnel under openflow", "", nil, []string{"--traffic-mode", "hybrid", "--backend", "openflow"}, "trafficMode: hybrid does not work with backend openflow"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if _, err := load(t, c.file, c.environ, c.args...); err == nil || !strings.Contains(err.Error(), c.want) {

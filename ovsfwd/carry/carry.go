@@ -44,6 +44,8 @@ import (
 type Options struct {
 	// Node is the name of this node.
 	Node string
+	// TrafficMode is the way of packets between nodes.
+	TrafficMode model.TrafficMode
 	// RunDir is the run directory of ovs-vswitchd, and Socket the management
 	// socket of the bridge.
 	RunDir, Socket string
@@ -68,15 +70,15 @@ type Carrier struct {
 	view view
 }
 
-// New returns a Carrier. It learns the nodes as a manager does, by OnUpdate.
+// New returns a Carrier. It learns the nodes and this node's subnets as a manager does, by OnUpdate.
 func New(o Options) *Carrier {
 	return &Carrier{
 		options: o, client: vswitchd.New(o.RunDir, o.DatapathType),
-		view: view{node: o.Node, nodes: map[string]*model.Node{}},
+		view: view{node: o.Node, mode: o.TrafficMode, nodes: map[string]*model.Node{}},
 	}
 }
 
-// OnUpdate takes updates of nodes.
+// OnUpdate takes updates of nodes and of this node's addresses.
 func (c *Carrier) OnUpdate(u model.Update) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -85,6 +87,8 @@ func (c *Carrier) OnUpdate(u model.Update) {
 		c.view.nodes[u.Node.Name] = u.Node
 	case model.NodeRemove:
 		delete(c.view.nodes, u.Name)
+	case model.HostAddressesUpdate:
+		c.view.subnets = u.Subnets
 	}
 }
 

@@ -181,6 +181,41 @@ func TestHowTheBridgeSeesConnections(t *testing.T) {
 	}
 }
 
+// TestHowTheBridgeSeesRoutedPeers: without a tunnel to a peer, the bridge sees its packets come from the gateway port, and
+// does not see those of the host to it.
+func TestHowTheBridgeSeesRoutedPeers(t *testing.T) {
+	c, _ := kernelNode(t)
+	c.view.mode = model.Hybrid
+	c.OnUpdate(model.HostAddressesUpdate{Subnets: []netip.Prefix{netip.MustParsePrefix(node4 + "/24")}})
+	c.OnUpdate(model.NodeUpdate{Node: &model.Node{Name: "far", Addresses: []netip.Addr{netip.MustParseAddr("172.16.8.3")}, PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.10.2.0/24")}}})
+	s, err := c.look()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const tcp = unix.IPPROTO_TCP
+	for name, test := range map[string]struct {
+		k      conntrack.Connection
+		want   []bridgeTuple
+		within bool
+	}{
+		"pod to routed pod":     {connection(tcp, "10.10.0.2:5", "10.10.1.3:80", "10.10.1.3:80", "10.10.0.2:5"), []bridgeTuple{{ends(tcp, "10.10.0.2:5", "10.10.1.3:80"), false}}, false},
+		"routed pod to pod":     {connection(tcp, "10.10.1.2:5", "10.10.0.3:80", "10.10.0.3:80", "10.10.1.2:5"), []bridgeTuple{{ends(tcp, "10.10.1.2:5", "10.10.0.3:80"), true}}, false},
+		"routed peer to pod":    {connection(tcp, "172.16.9.3:5", "10.10.0.3:80", "10.10.0.3:80", "172.16.9.3:5"), []bridgeTuple{{ends(tcp, "172.16.9.3:5", "10.10.0.3:80"), true}}, false},
+		"pod to Service there":  {connection(tcp, "10.10.0.2:5", "10.96.0.10:80", "10.10.1.3:8080", "10.10.0.2:5"), []bridgeTuple{{ends(tcp, "10.10.0.2:5", "10.96.0.10:80"), false}}, false},
+		"node to routed pod":    {connection(tcp, node4+":5", "10.10.1.3:80", "10.10.1.3:80", node4+":5"), nil, false},
+		"pod to tunnelled pod":  {connection(tcp, "10.10.0.2:5", "10.10.2.3:80", "10.10.2.3:80", "10.10.0.2:5"), []bridgeTuple{{ends(tcp, "10.10.0.2:5", "10.10.2.3:80"), false}}, true},
+		"tunnelled peer to pod": {connection(tcp, "172.16.8.3:5", "10.10.0.3:80", "10.10.0.3:80", "172.16.8.3:5"), []bridgeTuple{{ends(tcp, "172.16.8.3:5", "10.10.0.3:80"), false}}, true},
+		"pod to pod":            {connection(tcp, "10.10.0.2:5", "10.10.0.3:80", "10.10.0.3:80", "10.10.0.2:5"), []bridgeTuple{{ends(tcp, "10.10.0.2:5", "10.10.0.3:80"), false}}, true},
+	} {
+		if got := s.bridgeTuples(&test.k); !slices.Equal(got, test.want) {
+			t.Errorf("%s: %v, want %v", name, got, test.want)
+		}
+		if got := s.within(&test.k); got != test.within {
+			t.Errorf("%s: does not go through the host: %v", name, got)
+		}
+	}
+}
+
 func TestKernelDatapath(t *testing.T) {
 	c, k := kernelNode(t)
 	kinds := []conntrack.Connection{

@@ -14,18 +14,20 @@ import (
 	"github.com/felixlike/felixlike/ovsfwd/pipeline"
 )
 
-// view is the nodes of the cluster as this one knows them.
+// view is the nodes of the cluster as this one knows them, and the way to them.
 type view struct {
-	node  string
-	nodes map[string]*model.Node
+	node    string
+	nodes   map[string]*model.Node
+	mode    model.TrafficMode
+	subnets []netip.Prefix
 }
 
 // sight maps addresses to their owners: the node, pods, other nodes.
 type sight struct {
 	// host has the node's own addresses, those of the gateway port included.
 	host map[netip.Addr]bool
-	// pods has the pod prefixes of all nodes. bridge has the same prefixes and the
-	// addresses of other nodes: all destinations behind the bridge.
+	// pods has the pod prefixes of all nodes. bridge has those of this node and, with the addresses of other
+	// nodes, of those that the tunnel leads to: all destinations behind the bridge.
 	pods, bridge bart.Lite
 }
 
@@ -48,17 +50,24 @@ func (v *view) look() (*sight, error) {
 	for name, n := range v.nodes {
 		for _, p := range n.PodCIDRs {
 			s.pods.Insert(p)
-			s.bridge.Insert(p)
+			if v.tunnelled(n, p.Addr()) {
+				s.bridge.Insert(p)
+			}
 		}
 		for _, a := range n.Addresses {
 			if name == v.node {
 				s.host[a.Unmap()] = true
-			} else {
+			} else if v.tunnelled(n, a) {
 				s.bridge.Insert(netip.PrefixFrom(a.Unmap(), a.Unmap().BitLen()))
 			}
 		}
 	}
 	return s, nil
+}
+
+// tunnelled reports whether an address of a node is behind the bridge: on this node, or through the tunnel.
+func (v *view) tunnelled(n *model.Node, a netip.Addr) bool {
+	return n.Name == v.node || v.mode.Way(v.nodes[v.node], n, v.subnets, model.FamilyOf(a.Unmap())) == model.ByTunnel
 }
 
 // isPod reports whether an address is that of a pod of any node.

@@ -160,7 +160,8 @@ func Endpoint(n Node, a *model.Attachment) []openflow.Flow {
 
 // Peer renders the flows towards and from another node. The tunnel's outer
 // header is IPv4, so a peer without an IPv4 address has none. Packets of the routed families do not take the
-// tunnel in either direction: the flows of these families only keep pods from sending tunnel packets to the peer.
+// tunnel in either direction, they take the gateway port as those from and to the outside do: the flows of these
+// families only keep pods from sending tunnel packets to the peer.
 func Peer(n Node, p *model.Node, routed ...model.Family) []openflow.Flow {
 	if !p.Address(model.IPv4).IsValid() {
 		return nil
