@@ -16,8 +16,10 @@ type hostPacket struct {
 	Packet
 	// in and out are interfaces; "" is none (the host itself).
 	in, out string
-	mark    uint32
-	conn    hostConn
+	// mac is the MAC address of a neighbour that sent it, if that is known.
+	mac  model.MAC
+	mark uint32
+	conn hostConn
 	// local reports whether an address is the host's own.
 	local func(netip.Addr) bool
 }
@@ -351,6 +353,10 @@ func (w *netfilter) lookup(m tables.Match) (sets []Membership, because string, e
 	case tables.MatchSet:
 		addr = w.address(m.Side)
 		wanted = model.AddressMember(addr)
+	case tables.MatchSender:
+		addr = w.packet.Source
+		wanted = model.AddressMember(addr)
+		wanted.MAC = w.packet.mac
 	case tables.MatchPortSet:
 		wanted.Protocol, wanted.Port = w.packet.Protocol, w.packet.Port
 	case tables.MatchLoop:

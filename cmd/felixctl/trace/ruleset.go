@@ -88,15 +88,28 @@ func (s *set) find(m model.Member) (found model.Member, ok bool, err error) {
 	if s.Kind == 0 {
 		return m, false, fmt.Errorf("set %s is of the type %s, which felixlike does not write", s.Name, s.Type)
 	}
-	if s.Kind == model.Networks {
+	switch s.Kind {
+	case model.Networks:
 		m, ok = s.network(m.Prefix.Addr())
-	} else {
+	case model.Senders:
+		m, ok = s.sender(m)
+	default:
 		_, ok = s.exact[m]
 	}
 	if !ok && len(s.Foreign) > 0 {
 		return m, false, fmt.Errorf("set %s has an element that cannot be read: %s", s.Name, s.Foreign[0])
 	}
 	return m, ok, nil
+}
+
+// sender returns the prefix of the neighbour that has the address.
+func (s *set) sender(m model.Member) (model.Member, bool) {
+	for known := range s.exact {
+		if known.MAC == m.MAC && known.Prefix.Contains(m.Prefix.Addr()) {
+			return known, true
+		}
+	}
+	return m, false
 }
 
 // network returns the range or the longest prefix of the set that has the address,

@@ -15,11 +15,14 @@ type Site struct {
 	Nodes []*model.Node
 	// HostAddresses are all addresses that the node itself has.
 	HostAddresses []netip.Addr
-	// TrafficMode is the way of packets between nodes.
+	// TrafficMode is the way of packets between nodes. Subnets are the node's addresses with the length of their
+	// prefixes, Hops the neighbours that lead to peers without a tunnel: a peer's packets come from there, too.
 	TrafficMode model.TrafficMode
+	Subnets     []netip.Prefix
+	Hops        []model.Hop
 	Attachments []*model.Attachment
 	// Bridge is the name of the integration bridge, Gateway that of its port to the
-	// host, and Uplink a name for the host's outside interface.
+	// host, and Uplink a name for the host's outside interface if no hop has its name.
 	Bridge, Gateway, Uplink string
 	GatewayPort, TunnelPort uint32
 	GatewayMAC              net.HardwareAddr
@@ -89,4 +92,20 @@ func (s *Site) owns(a netip.Addr) bool {
 	}
 	n := s.podNetwork(a)
 	return n != nil && n.Name == s.Node
+}
+
+// Way returns the way of packets of a family between this node and another one.
+func (s *Site) Way(peer *model.Node, f model.Family) model.Way {
+	return s.TrafficMode.Way(s.node(), peer, s.Subnets, f)
+}
+
+// hop returns the neighbour by which packets to a peer leave without a tunnel, and come. Its name is that of the
+// uplink if the node does not know the neighbour.
+func (s *Site) hop(peer *model.Node, f model.Family) model.Hop {
+	for _, h := range s.Hops {
+		if h.Address == peer.Address(f).Unmap() {
+			return h
+		}
+	}
+	return model.Hop{Interface: s.Uplink}
 }

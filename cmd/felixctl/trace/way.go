@@ -19,8 +19,7 @@ import (
 var ErrElsewhere = errors.New("neither end of the packet is on a node that was asked")
 
 // Follow follows a packet through the sites: from the one that it begins at, over
-// the tunnel to the next. Where that is not among them, it begins or ends at the
-// tunnel. The sites must be of one cluster. A rule on its way that is not known is
+// the tunnel or the network between the nodes to the next. Where that is not among them, it begins or ends there. The sites must be of one cluster. A rule on its way that is not known is
 // an error (*UnknownRule).
 func Follow(p Packet, sites []*Site, n Namer) (*Path, error) {
 	p, err := p.check()
@@ -55,9 +54,6 @@ const maxHops = 16
 func (w *way) begin() error {
 	p := w.packet
 	for _, s := range w.sites {
-		if s.TrafficMode != model.Encap && (s.owns(p.Source) && s.peer(p.Destination) != nil || s.owns(p.Destination) && s.peer(p.Source) != nil) {
-			return fmt.Errorf("node %s has traffic mode %s: a trace knows no way to another node but the tunnel", s.Node, s.TrafficMode)
-		}
 		if s.owns(p.Destination) {
 			w.path.Ingress = true
 		}
@@ -82,10 +78,14 @@ func (w *way) begin() error {
 		if !s.owns(p.Destination) {
 			continue
 		}
-		if peer := s.peer(p.Source); peer != nil {
+		switch peer := s.peer(p.Source); {
+		case peer == nil:
+			return w.host(s, s.Uplink)
+		case s.Way(peer, p.Family()) == model.ByTunnel:
 			return w.bridge(s, s.TunnelPort, ovsdb.GatewayMAC(peer.Name), pipeline.VirtualMAC(), peer.Address(model.IPv4))
+		default:
+			return w.fromPeer(s, peer)
 		}
-		return w.host(s, s.Uplink)
 	}
 	return ErrElsewhere
 }
@@ -147,7 +147,8 @@ func (w *way) begunByGateway(s *Site) bool {
 	if w.packet.Conn == Answer {
 		from = w.packet.Destination
 	}
-	return s.attachment(from) == nil && s.peer(from) == nil
+	peer := s.peer(from)
+	return s.attachment(from) == nil && (peer == nil || s.Way(peer, w.packet.Family()) != model.ByTunnel)
 }
 
 // left takes the packet on from a port of the bridge.
@@ -211,12 +212,25 @@ func (w *way) assumedBridge(s *Site, port uint32) error {
 
 // host takes the packet through the host of a site. It came in by the
 // interface in, or "" if the host sends it.
-func (w *way) host(s *Site, in string) error {
+func (w *way) host(s *Site, in string) error { return w.hostFrom(s, in, model.MAC{}) }
+
+// fromPeer takes the packet of a peer through the host of a site. It came without a tunnel, from the neighbour by which the site's own
+// packets to the peer leave.
+func (w *way) fromPeer(s *Site, peer *model.Node) error {
+	h := s.hop(peer, w.packet.Family())
+	return w.hostFrom(s, h.Interface, h.MAC)
+}
+
+// hostFrom is host for a packet from a neighbour with the MAC address, if that is known.
+func (w *way) hostFrom(s *Site, in string, mac model.MAC) error {
 	if err := w.hop(); err != nil {
 		return err
 	}
-	out := s.route(w.packet, in)
-	p := &hostPacket{Packet: w.packet, in: in, out: out, conn: hostConnOf(w.packet), local: s.own}
+	out, err := s.route(w.packet, in)
+	if err != nil {
+		return err
+	}
+	p := &hostPacket{Packet: w.packet, in: in, out: out, mac: mac, conn: hostConnOf(w.packet), local: s.own}
 	hook := func(at tables.HookPoint) (bool, error) {
 		n := &netfilter{node: s.Node, packet: p, namer: w.namer}
 		passes, err := n.hook(s.Rulesets, at)
@@ -267,7 +281,7 @@ func (w *way) outside(s *Site) error {
 	if peer := s.peer(w.packet.Destination); peer != nil {
 		for _, other := range w.sites {
 			if other.Node == peer.Name {
-				return w.host(other, other.Uplink)
+				return w.fromPeer(other, s.node())
 			}
 		}
 		w.end(ToPeer, peer.Name)
@@ -286,18 +300,28 @@ func routed(in, out string) string {
 
 // route returns the interface that the host sends a packet out by, as its routes say
 // (ovsfwd/hostnet), or "" if it is for the host.
-func (s *Site) route(p Packet, in string) string {
+func (s *Site) route(p Packet, in string) (string, error) {
 	if s.own(p.Destination) {
-		return ""
+		return "", nil
 	}
-	if s.podNetwork(p.Destination) != nil || s.attachment(p.Destination) != nil {
-		return s.Gateway
+	peer := s.peer(p.Destination)
+	if peer == nil {
+		if s.podNetwork(p.Destination) != nil || s.attachment(p.Destination) != nil {
+			return s.Gateway, nil
+		}
+		return s.Uplink, nil
 	}
-	// Packets from pods to a peer's own address go through the tunnel.
-	if in == s.Gateway && s.peer(p.Destination) != nil {
-		return s.Gateway
+	switch s.Way(peer, p.Family()) {
+	case model.ByPeer, model.ByNetwork:
+		return s.hop(peer, p.Family()).Interface, nil
+	case model.NoWay:
+		return "", fmt.Errorf("node %s has no way to node %s by IPv%s: trafficMode %s, and one of the two has no address of the family", s.Node, peer.Name, p.Family(), s.TrafficMode)
 	}
-	return s.Uplink
+	// The host's own packets to a peer's address take the node network, those from pods take the tunnel.
+	if in == s.Gateway || s.podNetwork(p.Destination) != nil {
+		return s.Gateway, nil
+	}
+	return s.Uplink, nil
 }
 
 // hostConnOf returns the state of the packet's connection in the host's conntrack.

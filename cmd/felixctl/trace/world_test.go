@@ -80,6 +80,9 @@ func siteWith(t testing.TB, c *oracle.Cluster, node string, m *control.Model) *S
 	for _, u := range e.Flush() {
 		m.Add(u)
 	}
+	m.Subnets, m.Hops = routedTo(m)
+	m.HopsKnown = m.Settings.TrafficMode != model.Encap
+	s.TrafficMode, s.Subnets, s.Hops = m.Settings.TrafficMode, m.Subnets, m.Hops
 	s.Nodes, m.Attachments = m.Nodes, control.NewAttachments(s.Attachments)
 	self := s.node()
 	m.HostAddresses = append(slices.Clone(self.Addresses), self.Gateway(model.IPv4), self.Gateway(model.IPv6))

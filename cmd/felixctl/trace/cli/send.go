@@ -25,13 +25,14 @@ func (w *world) sendLive(ctx context.Context, p trace.Packet) (*live.Observed, e
 	// A random source port makes it a new connection.
 	p.SourcePort = uint16(61000 + rand.IntN(4000))
 	r := live.Request{Packet: p, Wait: liveWait, Names: w.Names}
-	var source *cluster.Node
+	var source, destination *cluster.Node
 	for _, n := range w.Nodes {
 		for _, a := range n.Site.Attachments {
 			if slices.Contains(a.Addresses, p.Source) {
 				source, r.From = n, a
 			}
 			if slices.Contains(a.Addresses, p.Destination) {
+				destination = n
 				r.Destination, r.Arrives = n.Node, a.Interface
 				r.To = a.MAC
 			}
@@ -48,18 +49,24 @@ func (w *world) sendLive(ctx context.Context, p trace.Packet) (*live.Observed, e
 	r.Source, r.Bridge = source.Node, source.Model.Settings.Bridge
 	r.Watched = []live.Node{source.Node}
 	if r.Destination.Name != source.Name {
+		toPod := r.To
 		r.To = source.Site.GatewayMAC
-		if r.Arrives != "" {
+		if destination != nil {
 			r.Watched = append(r.Watched, r.Destination)
-			r.TunnelPort, r.TunnelSource, r.TunnelToMAC = ovsdb.TunnelOFPort, source.Site.GatewayMAC, net.HardwareAddr(pipeline.VirtualMAC())
-			for _, n := range source.Site.Nodes {
-				if n.Name == source.Name {
-					r.Tunnel = n.Address(model.IPv4)
-				}
-			}
+			r.Second = secondBridge(source, destination, toPod, p.Family())
 		}
 	}
 	return live.Send(ctx, r)
+}
+
+// secondBridge says how a packet comes to the bridge of the second node: by the tunnel, or through the host.
+func secondBridge(source, destination *cluster.Node, pod net.HardwareAddr, f model.Family) live.Arrival {
+	for _, n := range destination.Site.Nodes {
+		if n.Name == source.Name && destination.Site.Way(n, f) == model.ByTunnel {
+			return live.Arrival{Port: ovsdb.TunnelOFPort, From: source.Site.GatewayMAC, To: pipeline.VirtualMAC(), Outer: n.Address(model.IPv4)}
+		}
+	}
+	return live.Arrival{Port: ovsdb.GatewayOFPort, From: destination.Site.GatewayMAC, To: pod}
 }
 
 // compareLive compares the real packet with the computed path.

@@ -67,7 +67,7 @@ func (n *Node) wanted(backend string) (*trace.Site, error) {
 // it, the bridge is taken to let everything pass.
 func SiteOf(m *control.Model, s *dump.State) *trace.Site {
 	site := &trace.Site{
-		Node: m.Node, Nodes: m.Nodes, HostAddresses: m.HostAddresses, TrafficMode: m.Settings.TrafficMode, Bridge: cmp.Or(m.Settings.Bridge, config.Defaults().Bridge), Gateway: model.GatewayPort, Uplink: "uplink",
+		Node: m.Node, Nodes: m.Nodes, HostAddresses: m.HostAddresses, TrafficMode: m.Settings.TrafficMode, Subnets: m.Subnets, Hops: m.Hops, Bridge: cmp.Or(m.Settings.Bridge, config.Defaults().Bridge), Gateway: model.GatewayPort, Uplink: "uplink",
 		GatewayPort: ovsdb.GatewayOFPort, TunnelPort: ovsdb.TunnelOFPort, GatewayMAC: ovsdb.GatewayMAC(m.Node), Rulesets: trace.Rulesets(s),
 	}
 	if len(s.Flows) > 0 {

@@ -25,11 +25,8 @@ type Request struct {
 	Bridge string
 	// Watched are the nodes on the way, the source's first.
 	Watched []Node
-	// Tunnel, if valid, is the outer source address of the packet at the second
-	// node, through the port TunnelPort with these MAC addresses.
-	Tunnel                    netip.Addr
-	TunnelPort                uint32
-	TunnelSource, TunnelToMAC net.HardwareAddr
+	// Second is how the packet comes to the bridge of the second node.
+	Second Arrival
 	// Arrives is the interface of the pod that it is for, on the node Destination, if
 	// both are known.
 	Destination Node
@@ -38,6 +35,14 @@ type Request struct {
 	Wait time.Duration
 	// Names are for people.
 	Names trace.Namer
+}
+
+// Arrival is how a packet comes to a bridge: the port and the MAC addresses, and the outer source address if it comes by a
+// tunnel.
+type Arrival struct {
+	Port     uint32
+	From, To net.HardwareAddr
+	Outer    netip.Addr
 }
 
 // again are the times after which the packet is sent again: one that is lost on a
@@ -111,10 +116,11 @@ func (w *watch) begin(ctx context.Context) error {
 // ask asks the switch of the i-th node on the way.
 func (w *watch) ask(ctx context.Context, i int, n Node) error {
 	r := w.request
-	flow := switchFlow(r.Packet, r.From.OFPort, r.From.MAC, r.To, netip.Addr{})
+	at := Arrival{Port: r.From.OFPort, From: r.From.MAC, To: r.To}
 	if i > 0 {
-		flow = switchFlow(r.Packet, r.TunnelPort, r.TunnelSource, r.TunnelToMAC, r.Tunnel)
+		at = r.Second
 	}
+	flow := switchFlow(r.Packet, at.Port, at.From, at.To, at.Outer)
 	steps, raw, err := askSwitch(ctx, n, r.Bridge, flow, r.Names)
 	w.seen.Steps = append(w.seen.Steps, steps...)
 	w.seen.Raw = append(w.seen.Raw, raw...)

@@ -53,7 +53,7 @@ func startNFT(ctx context.Context, n Node, p trace.Packet) (_ *nftTrace, err err
 	rule := fmt.Sprintf("%s meta nftrace set 1", nftMatch(p))
 	setup := "nft add table inet " + name
 	for _, hook := range []string{"prerouting", "output"} {
-		setup += fmt.Sprintf(` && nft "add chain inet %[1]s %[2]s { type filter hook %[2]s priority -400; }" && nft "add rule inet %[1]s %[2]s %[3]s"`, name, hook, rule)
+		setup += fmt.Sprintf(` && nft "add chain inet %[1]s %[2]s { type filter hook %[2]s priority -500; }" && nft "add rule inet %[1]s %[2]s %[3]s"`, name, hook, rule)
 	}
 	t.guard, err = startGuard(ctx, n, setup, "nft delete table inet "+name)
 	return t, err
