@@ -168,16 +168,20 @@ func antreaCRDs(t *testing.T) map[string]object {
 	return read(t, "components/antrea-crds/crds.yaml")
 }
 
-// TestAntreaCRDs: the definitions are those of the kinds that the agent reads, and are not among
+// TestAntreaCRDs: the definitions are those of the kinds that the agent reads. Those of Antrea's API are not among
 // the objects that are installed by default: a cluster may have Antrea's own.
 func TestAntreaCRDs(t *testing.T) {
 	crds := antreaCRDs(t)
-	if len(crds) != len(antrea.Kinds()) {
-		t.Errorf("%d definitions, want %d", len(crds), len(antrea.Kinds()))
+	if len(crds) != len(antrea.Kinds())-1 {
+		t.Errorf("%d definitions, want %d", len(crds), len(antrea.Kinds())-1)
 	}
 	installed := read(t, "felixlike.yaml")
 	for _, k := range antrea.Kinds() {
-		name := "CustomResourceDefinition " + k.Resource() + "." + antrea.GroupName
+		name := "CustomResourceDefinition " + k.Resource() + "." + k.GroupVersion().Group
+		own := k == antrea.KindNodeEgress
+		if own {
+			crds[name] = installed[name]
+		}
 		crd := as[struct {
 			APIVersion, Kind string
 			Metadata         map[string]any
@@ -190,14 +194,14 @@ func TestAntreaCRDs(t *testing.T) {
 				Versions []map[string]any
 			}
 		}](t, crds[name])
-		if crd.Spec.Group != antrea.GroupName || crd.Spec.Names.Kind != k.String() || crd.Spec.Names.Plural != k.Resource() || (crd.Spec.Scope == "Namespaced") != k.Namespaced() {
+		if crd.Spec.Group != k.GroupVersion().Group || crd.Spec.Names.Kind != k.String() || crd.Spec.Names.Plural != k.Resource() || (crd.Spec.Scope == "Namespaced") != k.Namespaced() {
 			t.Errorf("%s: %+v", name, crd.Spec.Names)
 		}
-		if len(crd.Spec.Versions) != 1 || crd.Spec.Versions[0]["name"] != antrea.Version {
+		if len(crd.Spec.Versions) != 1 || crd.Spec.Versions[0]["name"] != k.GroupVersion().Version {
 			t.Errorf("%s: versions %v", name, crd.Spec.Versions)
 		}
-		if installed[name] != nil {
-			t.Errorf("felixlike.yaml has %s", name)
+		if (installed[name] != nil) != own {
+			t.Errorf("felixlike.yaml has %s: %v, want %v", name, !own, own)
 		}
 	}
 }
@@ -249,7 +253,7 @@ func TestBuilt(t *testing.T) {
 		}
 	}
 	chartWithout := read(t, filepath.Join(dir, "chart-without-crds.yaml"))
-	if _, there := chartWithout[clusterPolicies]; there || len(chartWithout) != len(chart)-1 {
+	if _, there := chartWithout[clusterPolicies]; there || len(chartWithout) != len(chart)-2 {
 		t.Errorf("the chart with crds.install=false has %d objects, else %d", len(chartWithout), len(chart))
 	}
 	builtMonitoring(t, dir)

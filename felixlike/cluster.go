@@ -91,7 +91,7 @@ func (c *cluster) unseen(want *model.Attachment, uid string) string {
 		!slices.Equal(have.Addresses, want.Addresses):
 		return "the database of Open vSwitch has not reported interface " + want.Interface
 	case c.engine.AwaitsNamespace(want.Pod.Namespace):
-		return "the datastore has not reported namespace " + want.Pod.Namespace + ", which ClusterNetworkPolicies may select"
+		return "the datastore has not reported namespace " + want.Pod.Namespace + ", which ClusterNetworkPolicies or Egresses may select"
 	case !c.uids.are(want.Pod, uid):
 		return "the datastore has another pod of this name: UID " + strings.Join(c.uids[want.Pod], ", ") + ", not " + uid
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/felixlike/felixlike/model"
 )
@@ -21,11 +22,14 @@ const (
 	KindGroup
 	KindClusterNetworkPolicy
 	KindNetworkPolicy
+	KindEgress
+	// KindNodeEgress is the Egress of felixlike's own API.
+	KindNodeEgress
 )
 
 // Kinds lists all kinds in their order.
 func Kinds() []Kind {
-	return []Kind{KindTier, KindClusterGroup, KindGroup, KindClusterNetworkPolicy, KindNetworkPolicy}
+	return []Kind{KindTier, KindClusterGroup, KindGroup, KindClusterNetworkPolicy, KindNetworkPolicy, KindEgress, KindNodeEgress}
 }
 
 // String returns the kind as the API names it.
@@ -41,12 +45,22 @@ func (k Kind) String() string {
 		return "ClusterNetworkPolicy"
 	case KindNetworkPolicy:
 		return "NetworkPolicy"
+	case KindEgress, KindNodeEgress:
+		return "Egress"
 	}
 	return fmt.Sprintf("kind(%d)", uint8(k))
 }
 
 // Namespaced reports whether objects of the kind are in namespaces.
 func (k Kind) Namespaced() bool { return k == KindGroup || k == KindNetworkPolicy }
+
+// GroupVersion returns the group and version of the API that has the kind.
+func (k Kind) GroupVersion() schema.GroupVersion {
+	if k == KindNodeEgress {
+		return schema.GroupVersion{Group: OwnGroupName, Version: OwnVersion}
+	}
+	return GroupVersion()
+}
 
 // Resource returns the API's name of the kind in URLs.
 func (k Kind) Resource() string {
@@ -59,6 +73,8 @@ func (k Kind) Resource() string {
 		return "groups"
 	case KindClusterNetworkPolicy:
 		return "clusternetworkpolicies"
+	case KindEgress, KindNodeEgress:
+		return "egresses"
 	}
 	return "networkpolicies"
 }
@@ -74,6 +90,10 @@ func (k Kind) New() Object {
 		return &Group{}
 	case KindClusterNetworkPolicy:
 		return &ClusterNetworkPolicy{}
+	case KindEgress:
+		return &Egress{}
+	case KindNodeEgress:
+		return &NodeEgress{}
 	}
 	return &NetworkPolicy{}
 }
@@ -92,7 +112,7 @@ func (id ID) Compare(o ID) int {
 // Ref names the object for people. The kind has its API group, because other groups have kinds of
 // the same names.
 func (id ID) Ref() model.ObjectRef {
-	return model.ObjectRef{Kind: id.Kind.String() + "." + GroupName, Namespace: id.Namespace, Name: id.Name}
+	return model.ObjectRef{Kind: id.Kind.String() + "." + id.Kind.GroupVersion().Group, Namespace: id.Namespace, Name: id.Name}
 }
 
 // Object is an object of one of the kinds.
@@ -116,6 +136,12 @@ func (o *ClusterNetworkPolicy) ID() ID { return ID{KindClusterNetworkPolicy, "",
 // ID names the policy.
 func (o *NetworkPolicy) ID() ID { return ID{KindNetworkPolicy, o.Namespace, o.Name} }
 
+// ID names the Egress.
+func (o *Egress) ID() ID { return ID{KindEgress, "", o.Name} }
+
+// ID names the Egress.
+func (o *NodeEgress) ID() ID { return ID{KindNodeEgress, "", o.Name} }
+
 // Objects are objects of all kinds.
 type Objects struct {
 	Tiers           []*Tier                 `json:"tiers,omitempty"`
@@ -123,6 +149,8 @@ type Objects struct {
 	Groups          []*Group                `json:"groups,omitempty"`
 	ClusterPolicies []*ClusterNetworkPolicy `json:"clusterNetworkPolicies,omitempty"`
 	Policies        []*NetworkPolicy        `json:"networkPolicies,omitempty"`
+	Egresses        []*Egress               `json:"egresses,omitempty"`
+	NodeEgresses    []*NodeEgress           `json:"nodeEgresses,omitempty"`
 }
 
 // All lists the objects, kind by kind.
@@ -143,6 +171,12 @@ func (o Objects) All() []Object {
 	for _, x := range o.Policies {
 		all = append(all, x)
 	}
+	for _, x := range o.Egresses {
+		all = append(all, x)
+	}
+	for _, x := range o.NodeEgresses {
+		all = append(all, x)
+	}
 	return all
 }
 
@@ -159,6 +193,10 @@ func (o *Objects) Put(object Object) {
 		o.ClusterPolicies = put(o.ClusterPolicies, x)
 	case *NetworkPolicy:
 		o.Policies = put(o.Policies, x)
+	case *Egress:
+		o.Egresses = put(o.Egresses, x)
+	case *NodeEgress:
+		o.NodeEgresses = put(o.NodeEgresses, x)
 	}
 }
 

@@ -15,7 +15,13 @@ const (
 	Version   = "v1beta1"
 )
 
-// GroupVersion returns the group and version of all kinds.
+// OwnGroupName and OwnVersion name felixlike's own API, which has one kind (NodeEgress).
+const (
+	OwnGroupName = "felixlike.io"
+	OwnVersion   = "v1alpha1"
+)
+
+// GroupVersion returns the group and version of the kinds of Antrea's API.
 func GroupVersion() schema.GroupVersion {
 	return schema.GroupVersion{Group: GroupName, Version: Version}
 }

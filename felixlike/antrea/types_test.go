@@ -29,6 +29,9 @@ func TestDecode(t *testing.T) {
 		{"cluster group", `{"spec":{"podSelector":{},"namespaceSelector":{},"ipBlocks":[{"cidr":"192.0.2.0/24"}],"childGroups":["g"],
 			"serviceReference":{"name":"s"},"externalEntitySelector":{}},"status":{"conditions":[]}}`, &antrea.ClusterGroup{}, ""},
 		{"group", `{"spec":{"childGroups":["g"]}}`, &antrea.Group{}, ""},
+		{"egress", `{"spec":{"appliedTo":{"podSelector":{},"namespaceSelector":{}},"egressIP":"192.0.2.1","egressIPs":["192.0.2.2"],"externalIPPool":"p","externalIPPools":["p"],"bandwidth":{"rate":"1M"}},"status":{"egressNode":"n"}}`, &antrea.Egress{}, ""},
+		{"egress with a node", `{"spec":{"appliedTo":{"podSelector":{}},"egressIP":"192.0.2.1","node":"n"}}`, &antrea.NodeEgress{}, ""},
+		{"node in Antrea's egress", `{"spec":{"appliedTo":{"podSelector":{}},"egressIP":"192.0.2.1","node":"n"}}`, &antrea.Egress{}, "spec.node"},
 		{"unknown field of a rule", `{"spec":{"priority":1,"egress":[{"action":"Drop","sni":["a"]}]}}`, &antrea.NetworkPolicy{}, "spec.egress[0].sni"},
 		{"unknown field of a group", `{"spec":{"ipBlock":{"cidr":"192.0.2.0/24"}}}`, &antrea.Group{}, "spec.ipBlock"},
 	}

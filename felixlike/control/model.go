@@ -34,6 +34,8 @@ type Model struct {
 	// Hops are the neighbours that lead to routed peers. The agent programs the table of their pods once HopsKnown is set.
 	Hops      []model.Hop `json:"hops,omitempty"`
 	HopsKnown bool        `json:"hopsKnown,omitempty"`
+	// Egresses are in the order of their precedence.
+	Egresses []model.EgressAddress `json:"egresses,omitempty"`
 	// ServiceCIDRs are the prefixes of Services in the datastore; those of the settings come on top.
 	ServiceCIDRs []netip.Prefix `json:"serviceCIDRs,omitempty"`
 	// DenialsReported reports that a client follows denied packets.
@@ -104,6 +106,9 @@ func (m *Model) Updates() []model.Update {
 	if m.HopsKnown {
 		all = append(all, model.HopsUpdate{Hops: m.Hops})
 	}
+	if len(m.Egresses) > 0 {
+		all = append(all, model.EgressesUpdate{Egresses: m.Egresses})
+	}
 	for _, g := range m.Groups {
 		all = append(all, model.GroupUpdate{Group: g.Group, Added: g.Members})
 	}
@@ -127,6 +132,8 @@ func (m *Model) Add(u model.Update) {
 	switch u := u.(type) {
 	case model.NodeUpdate:
 		m.Nodes = append(m.Nodes, u.Node)
+	case model.EgressesUpdate:
+		m.Egresses = u.Egresses
 	case model.GroupUpdate:
 		m.Groups = append(m.Groups, Group{u.Group, u.Added})
 	case model.PolicyUpdate:

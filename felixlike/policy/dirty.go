@@ -8,6 +8,15 @@ type dirtyRecords struct {
 	groups   []*group
 	// targets are the selections to which other policies apply than before.
 	targets []*selection
+	// egresses is set if an Egress, or a pod of one, changed.
+	egresses bool
+}
+
+// egress notes that the pods of a selection changed.
+func (d *dirtyRecords) egress(s *selection) {
+	for e := range s.egresses.All() {
+		e.stale, d.egresses = true, true
+	}
 }
 
 func (d *dirtyRecords) pod(p *pod) {

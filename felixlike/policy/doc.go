@@ -16,10 +16,11 @@
 // The parts of an Engine, each of which uses those on its right only:
 //
 //	antrea -> policies -> groups -> nodePeers --------+
+//	egresses -> nodes, nodePeers ---------------------+
 //	endpoints -> pods ----------------------+-> index -> membership -> dirty -> records
 //
 // The index finds classes and selections. The membership counts pods as they enter and
-// leave selections. It marks groups, policies and pods as dirty, and Flush looks at these.
+// leave selections. It marks groups, policies, Egresses and pods as dirty, and Flush looks at these.
 // Package compile compiles policies, and package label has label sets, selectors and their
 // indexes.
 //

@@ -37,6 +37,7 @@ type Engine struct {
 	policies  *policyStore
 	endpoints *endpointStore
 	antrea    *antreaStore
+	egresses  *egressStore
 }
 
 // New returns an Engine without objects for the node of that name.
@@ -56,13 +57,15 @@ func New(nodeName string) *Engine {
 		byID: map[model.PolicyID]*policy{}, collisions: map[model.PolicyID]compile.Collision{},
 		index: x, groups: groups, dirty: dirty,
 	}
-	return &Engine{
+	e := &Engine{
 		work: work, clusterPolicies: map[string]struct{}{}, groupIDs: compile.GroupIDHash,
 		dirty: dirty, index: x, nodes: newNodeStore(nodeName), nodePeers: peers, pods: pods, groups: groups,
 		policies:  policies,
 		antrea:    newAntreaStore(work, compile.GroupIDHash, x, policies),
 		endpoints: &endpointStore{work: work, dirty: dirty, pods: pods, emitted: map[model.PodID]*applied{}, unapplied: &applied{}},
 	}
+	e.egresses = &egressStore{byID: map[antrea.ID]*egress{}, index: x, nodes: &e.nodes, peers: peers, dirty: dirty}
+	return e
 }
 
 // Narrowed returns a new engine for the same node with that number of hash characters in
@@ -81,6 +84,7 @@ func (e *Engine) SetNode(object *corev1.Node) []model.Problem {
 	}
 	r := compile.Report{Object: model.ObjectRef{Kind: "Node", Name: object.Name}}
 	e.nodePeers.set(object.Name, object)
+	e.dirty.egresses = true
 	e.nodes.set(object.Name, parseInternalIPs(object, &r), parsePodCIDRs(object, &r), &r)
 	return r.Problems
 }
@@ -88,6 +92,7 @@ func (e *Engine) SetNode(object *corev1.Node) []model.Problem {
 // DeleteNode removes a node.
 func (e *Engine) DeleteNode(name string) {
 	e.nodePeers.set(name, nil)
+	e.dirty.egresses = true
 	e.nodes.remove(name)
 }
 
@@ -188,18 +193,26 @@ func (e *Engine) DeleteClusterNetworkPolicy(name string) {
 // clusterTiers lists the tiers of ClusterNetworkPolicies. A name is in one of them.
 func clusterTiers() []model.Tier { return []model.Tier{model.TierAdmin, model.TierBaseline} }
 
-// SetAntrea creates or replaces an object of Antrea's API. AntreaProblems has its invalid parts,
-// which fail closed as those of a ClusterNetworkPolicy.
-func (e *Engine) SetAntrea(object antrea.Object) { e.antrea.set(object.ID(), object) }
+// SetAntrea creates or replaces an object of Antrea's API, or an Egress of our own. AntreaProblems has its invalid
+// parts, which fail closed as those of a ClusterNetworkPolicy.
+func (e *Engine) SetAntrea(object antrea.Object) { e.setAntrea(object.ID(), object) }
 
 // DeleteAntrea removes an object of Antrea's API.
-func (e *Engine) DeleteAntrea(id antrea.ID) { e.antrea.set(id, nil) }
+func (e *Engine) DeleteAntrea(id antrea.ID) { e.setAntrea(id, nil) }
+
+func (e *Engine) setAntrea(id antrea.ID, object antrea.Object) {
+	if id.Kind == antrea.KindEgress || id.Kind == antrea.KindNodeEgress {
+		e.egresses.set(id, object)
+		return
+	}
+	e.antrea.set(id, object)
+}
 
 // Flush returns the updates since the last Flush, or nothing if nothing changed. The order
-// is safe to apply, and the same for the same changes: nodes, groups, policies, endpoints;
+// is safe to apply, and the same for the same changes: nodes, Egresses, groups, policies, endpoints;
 // then removals of endpoints, policies, groups, nodes. The updates have only the objects that
 // this node needs: the local endpoints, the policies that apply to them, the groups in these
-// policies, and all nodes.
+// policies, and all nodes and Egresses.
 func (e *Engine) Flush() []model.Update {
 	updates := e.flush()
 	if e.policies.retryCollided() {
@@ -215,5 +228,5 @@ func (e *Engine) flush() []model.Update {
 	groups, goneGroups := e.groups.flush()
 	endpoints, goneEndpoints := e.endpoints.flush()
 	nodes, goneNodes := e.nodes.flush()
-	return slices.Concat(nodes, groups, policies, endpoints, goneEndpoints, gonePolicies, goneGroups, goneNodes)
+	return slices.Concat(nodes, e.egresses.flush(), groups, policies, endpoints, goneEndpoints, gonePolicies, goneGroups, goneNodes)
 }

@@ -106,6 +106,12 @@ func describe(u model.Update) string {
 		return fmt.Sprintf("endpoint %s ingress %v egress %v", u.Endpoint.ID, u.Endpoint.Ingress.NetworkPolicies, u.Endpoint.Egress.NetworkPolicies)
 	case model.EndpointRemove:
 		return fmt.Sprintf("endpoint %s removed", u.ID)
+	case model.EgressesUpdate:
+		var lines []string
+		for _, e := range u.Egresses {
+			lines = append(lines, fmt.Sprintf("egress %s %v at %q, assigned %v, of %v", e.Object.Name, e.Address, e.Node, e.Assigned, e.Pods))
+		}
+		return strings.Join(lines, "\n")
 	case model.NodeUpdate:
 		return fmt.Sprintf("node %s %v %v", u.Node.Name, u.Node.Addresses, u.Node.PodCIDRs)
 	case model.NodeRemove:

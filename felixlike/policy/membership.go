@@ -3,7 +3,7 @@ package policy
 import "github.com/felixlike/felixlike/model"
 
 // membership counts pods as they enter and leave selections: into the groups of the
-// selections, and as the local pods that their policies apply to.
+// selections, and as the local pods that their policies apply to. It marks the Egresses of the selections.
 type membership struct {
 	work  *Work
 	dirty *dirtyRecords
@@ -28,6 +28,7 @@ func (m *membership) moved(s *selection, c *class, n int32) {
 		m.dirty.class(c)
 	}
 	m.countLocals(s, int(n)*len(c.pods[local]))
+	m.dirty.egress(s)
 	if s.addresses == nil && s.ports.Len() == 0 {
 		return
 	}
@@ -43,6 +44,7 @@ func (m *membership) contribute(p *podState, n int32) {
 		if p.place == local {
 			m.countLocals(s, int(n))
 		}
+		m.dirty.egress(s)
 		m.count(s, p, n)
 	}
 }

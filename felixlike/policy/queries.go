@@ -17,6 +17,9 @@ func (e *Engine) Snapshot() []model.Update {
 	for _, name := range slices.Sorted(maps.Keys(e.nodes.emitted)) {
 		all = append(all, model.NodeUpdate{Node: e.nodes.emitted[name]})
 	}
+	if len(e.egresses.emitted) > 0 {
+		all = append(all, model.EgressesUpdate{Egresses: e.egresses.emitted})
+	}
 	for _, id := range slices.Sorted(maps.Keys(e.groups.byID)) {
 		g := e.groups.byID[id]
 		all = append(all, model.GroupUpdate{Group: g.Group, Added: g.sortedMembers()})
@@ -76,11 +79,11 @@ func (e *Engine) PodAddresses() map[model.PodID][]netip.Addr {
 }
 
 // AwaitsNamespace reports whether the namespace's object is not known yet and a
-// ClusterNetworkPolicy may select its pods. Until the object is known, no namespace selector
-// matches these pods, so a Deny would miss them.
+// ClusterNetworkPolicy or an Egress may select its pods. Until the object is known, no namespace selector
+// matches these pods, so a Deny would miss them, and their packets would have another source address.
 func (e *Engine) AwaitsNamespace(name string) bool {
 	n := e.index.namespaces[name]
-	return len(e.clusterPolicies)+e.antrea.clusterPolicies > 0 && (n == nil || n.labels == nil)
+	return len(e.clusterPolicies)+e.antrea.clusterPolicies+len(e.egresses.byID) > 0 && (n == nil || n.labels == nil)
 }
 
 // HostNetworkTargets returns, sorted, the pods in the network of their host that the
@@ -116,14 +119,15 @@ func (e *Engine) UnresolvedAntreaPorts(id antrea.ID) []string {
 	return e.policies.unresolvedPorts(all, compile.PortName.String)
 }
 
-// AntreaProblems returns the invalid parts of the objects of Antrea's API, in order.
+// AntreaProblems returns the invalid parts of the objects of Antrea's API, in order, and then those of Egresses with
+// their conflicts as of the last Flush.
 func (e *Engine) AntreaProblems() []model.Problem {
 	e.antrea.resolve()
 	var all []model.Problem
 	for _, id := range slices.SortedFunc(maps.Keys(e.antrea.problems), antrea.ID.Compare) {
 		all = append(all, e.antrea.problems[id]...)
 	}
-	return all
+	return append(all, e.egresses.problemsOf()...)
 }
 
 // Collisions returns a problem for each policy that is closed because one of its groups has

@@ -18,7 +18,7 @@ import (
 //
 // A class has the pods of one namespace with equal labels. A scope is a set of namespaces.
 // A selection has the classes that a pod selector matches in a scope, with the groups of
-// these pods and the policies that apply to them.
+// these pods, the policies that apply to them and the Egresses that select them.
 
 // place is where a pod runs.
 type place uint8
@@ -172,10 +172,12 @@ type selection struct {
 	policies smallmap.Set[*policy]
 	applied  *applied
 	stale    bool
+	// egresses are those that select the pods.
+	egresses smallmap.Set[*egress]
 }
 
 func (s *selection) used() bool {
-	return s.addresses != nil || s.ports.Len() > 0 || s.policies.Len() > 0
+	return s.addresses != nil || s.ports.Len() > 0 || s.policies.Len() > 0 || s.egresses.Len() > 0
 }
 
 // group is a group in the rules of a policy that applies to local pods.

@@ -65,7 +65,7 @@ func parse(t *testing.T, text []byte) (o objects) {
 // antrea reads a document of Antrea's API, and reports whether it is one.
 func (o *objects) antrea(version, kind string, unmarshal func(any)) bool {
 	for _, k := range antrea.Kinds() {
-		if version == antrea.GroupVersion().String() && kind == k.String() {
+		if version == k.GroupVersion().String() && kind == k.String() {
 			object := k.New()
 			unmarshal(object)
 			o.Antrea.Put(object)

@@ -37,7 +37,7 @@ func resources() []resource {
 	}
 	for _, k := range antrea.Kinds() {
 		all = append(all, resource{
-			kind: k.String(), plural: k.Resource(), key: k.Resource() + "." + antrea.GroupName, gv: antrea.GroupVersion(), namespaced: k.Namespaced(),
+			kind: k.String(), plural: k.Resource(), key: k.Resource() + "." + k.GroupVersion().Group, gv: k.GroupVersion(), namespaced: k.Namespaced(),
 		})
 	}
 	return all

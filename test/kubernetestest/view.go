@@ -218,7 +218,6 @@ func (v *View) event(e datastore.Event) {
 // rankOf returns the place of an event among others: of sets in the order of kinds, of deletions
 // in the reverse one.
 func rankOf(e datastore.Event) int {
-	const antreaKinds = 5
 	switch e := e.(type) {
 	case datastore.NodeSet:
 		return 0
@@ -235,7 +234,7 @@ func rankOf(e datastore.Event) int {
 	case datastore.AntreaSet:
 		return 5 + int(e.Object.ID().Kind)
 	case datastore.AntreaDeleted:
-		return 12 + antreaKinds - int(e.ID.Kind)
+		return 12 + len(antrea.Kinds()) - int(e.ID.Kind)
 	case datastore.ClusterNetworkPolicyDeleted:
 		return 20
 	case datastore.NetworkPolicyDeleted:

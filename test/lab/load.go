@@ -120,7 +120,7 @@ func Parse(name string, text []byte) (State, error) {
 	ignored, err := s.add(text)
 	if err == nil && len(ignored) > 0 {
 		kind, _, _ := strings.Cut(ignored[0], " ")
-		err = fmt.Errorf("kind %q: a lab takes Node, Namespace, Pod, NetworkPolicy, ClusterNetworkPolicy and the policy kinds of crd.antrea.io", kind)
+		err = fmt.Errorf("kind %q: a lab takes Node, Namespace, Pod, NetworkPolicy, ClusterNetworkPolicy the kinds of crd.antrea.io and the Egress of felixlike.io", kind)
 	}
 	if err != nil {
 		return State{}, fmt.Errorf("load %s: %w", name, err)
@@ -157,7 +157,7 @@ func (s *State) addDocument(doc []byte) (ignored []string, err error) {
 		return nil, err
 	}
 	for _, k := range antrea.Kinds() {
-		if meta.APIVersion == antrea.GroupVersion().String() && meta.Kind == k.String() {
+		if meta.APIVersion == k.GroupVersion().String() && meta.Kind == k.String() {
 			o := k.New()
 			if err := yaml.UnmarshalStrict(doc, o); err != nil {
 				return nil, err

@@ -103,6 +103,6 @@ func manifest(o antrea.Object) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("render %s: %w", o.ID().Ref(), err)
 	}
-	fields["apiVersion"], fields["kind"] = antrea.GroupVersion().String(), o.ID().Kind.String()
+	fields["apiVersion"], fields["kind"] = o.ID().Kind.GroupVersion().String(), o.ID().Kind.String()
 	return yaml.Marshal(fields)
 }

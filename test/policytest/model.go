@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -16,6 +17,7 @@ type Model struct {
 	Groups    map[model.GroupID]*Group
 	Policies  map[model.PolicyID]*model.Policy
 	Endpoints map[model.PodID]*model.Endpoint
+	Egresses  []model.EgressAddress
 	// checked is the list of policies last checked by the Apply under way.
 	checked []model.PolicyID
 }
@@ -86,6 +88,11 @@ func (m *Model) apply(u model.Update) error {
 		}
 	case model.EndpointRemove:
 		return remove(m.Endpoints, u.ID)
+	case model.EgressesUpdate:
+		if reflect.DeepEqual(m.Egresses, u.Egresses) {
+			return fmt.Errorf("changes nothing")
+		}
+		m.Egresses = u.Egresses
 	default:
 		return fmt.Errorf("unknown update")
 	}

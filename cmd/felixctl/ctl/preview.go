@@ -175,6 +175,10 @@ func readChange(files, deleted []string, stdin io.Reader, notes io.Writer) (prev
 			case datastore.ClusterNetworkPolicySet:
 				change.SetCluster = append(change.SetCluster, set.Policy)
 			case datastore.AntreaSet:
+				if antrea.EgressOf(set.Object) != nil {
+					fmt.Fprintf(notes, "note: %s: a preview knows no Egresses: neither the source address of packets to the outside, nor which of them are dropped without it\n", set.Object.ID().Ref())
+					continue
+				}
 				change.SetAntrea = append(change.SetAntrea, set.Object)
 			}
 		}

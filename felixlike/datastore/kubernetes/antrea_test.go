@@ -35,7 +35,7 @@ func newAntreaClient(t *testing.T, config *rest.Config) antreaClient {
 }
 
 func (c antreaClient) of(id antrea.ID) dynamic.ResourceInterface {
-	r := c.Resource(antrea.GroupVersion().WithResource(id.Kind.Resource()))
+	r := c.Resource(id.Kind.GroupVersion().WithResource(id.Kind.Resource()))
 	if id.Kind.Namespaced() {
 		return r.Namespace(id.Namespace)
 	}
@@ -49,7 +49,7 @@ func (c antreaClient) put(t *testing.T, id antrea.ID, text string) {
 	if err := yaml.Unmarshal([]byte(text), &o.Object); err != nil {
 		t.Fatal(err)
 	}
-	o.SetAPIVersion(antrea.GroupVersion().String())
+	o.SetAPIVersion(id.Kind.GroupVersion().String())
 	o.SetKind(id.Kind.String())
 	o.SetNamespace(id.Namespace)
 	o.SetName(id.Name)
@@ -81,7 +81,7 @@ func antreaIDs() []antrea.ID {
 func antreaKeys() []string {
 	var all []string
 	for _, k := range antrea.Kinds() {
-		all = append(all, k.Resource()+"."+antrea.GroupName)
+		all = append(all, k.Resource()+"."+k.GroupVersion().Group)
 	}
 	return all
 }
@@ -98,12 +98,16 @@ func antreaText(k antrea.Kind) string {
 		return antreaTier
 	case antrea.KindClusterGroup, antrea.KindGroup:
 		return antreaGroup
+	case antrea.KindEgress:
+		return `spec: {egressIP: 192.0.2.100, appliedTo: {podSelector: {}}}`
+	case antrea.KindNodeEgress:
+		return `spec: {egressIP: 192.0.2.100, node: n1, appliedTo: {podSelector: {}}}`
 	}
 	return antreaPolicy
 }
 
 // TestAntreaKindsArrive: a cluster without Antrea's kinds is in sync at once. The agent lists each
-// kind once, then asks with one request for all of them, and the log has one line. If only
+// kind once, then asks with one request for all of a group, and the log has one line for each of both groups. If only
 // a part of the kinds is there, it is read, and the log names the rest.
 func TestAntreaKindsArrive(t *testing.T) {
 	f := newFixture(t)
@@ -127,7 +131,7 @@ func TestAntreaKindsArrive(t *testing.T) {
 	if len(seen.Antrea) > 0 || len(seen.Last.Problems) > 0 {
 		t.Errorf("objects: %v, problems: %v", seen.Antrea, seen.Last.Problems)
 	}
-	for f.Asked("/apis/crd.antrea.io/v1beta1") < 5+len(keys) { // the test's time limit bounds this
+	for f.Asked("/apis/crd.antrea.io/v1beta1") < 5+len(keys)-1 { // the test's time limit bounds this
 		time.Sleep(time.Millisecond)
 	}
 	for _, k := range keys {
@@ -135,7 +139,7 @@ func TestAntreaKindsArrive(t *testing.T) {
 			t.Errorf("%d lists of %s", n, k)
 		}
 	}
-	if text := lines.String(); strings.Count(text, "does not serve") != 1 || strings.Contains(text, "level=WARN") {
+	if text := lines.String(); strings.Count(text, "does not serve") != 2 || strings.Contains(text, "level=WARN") {
 		t.Errorf("log:\n%s", text)
 	}
 
@@ -143,13 +147,13 @@ func TestAntreaKindsArrive(t *testing.T) {
 	for _, k := range keys[1:] {
 		f.Hide(k, false)
 	}
-	v.Until(t, "four kinds", func(s kubernetestest.Seen) bool { return len(s.Antrea) == 4 && len(s.Last.Problems) == 0 })
+	v.Until(t, "all kinds but one", func(s kubernetestest.Seen) bool { return len(s.Antrea) == len(keys)-1 && len(s.Last.Problems) == 0 })
 	if text := lines.String(); !strings.Contains(text, "kinds=[Tier.crd.antrea.io]") {
 		t.Errorf("the log does not name the missing kind:\n%s", text)
 	}
 	f.Refuse(0, keys[0])
 	f.Hide(keys[0], false)
-	v.Until(t, "the fifth kind", func(s kubernetestest.Seen) bool { return len(s.Antrea) == 5 })
+	v.Until(t, "the last kind", func(s kubernetestest.Seen) bool { return len(s.Antrea) == len(keys) })
 }
 
 // TestForbiddenAntreaKinds: an agent that may not read them is not in sync, and status names each
@@ -256,6 +260,8 @@ func antreaFaults(t *testing.T, v *kubernetestest.View, client antreaClient) {
 		{antrea.KindGroup, `{spec: {}, members: []}`, "members"},
 		{antrea.KindClusterNetworkPolicy, `spec: {priority: 3, appliedTo: [{podSelector: {}}], ingress: [{action: Allow, from: [{sni: x}]}]}`, "spec.ingress[0].from[0].sni"},
 		{antrea.KindNetworkPolicy, `spec: {priority: 3, appliedTo: [{podSelector: {}}], egres: [{action: Drop}]}`, "spec.egres"},
+		{antrea.KindEgress, `spec: {egressIP: 192.0.2.100, appliedTo: {podSelector: {}}, pool: p}`, "spec.pool"},
+		{antrea.KindNodeEgress, `spec: {egressIP: 192.0.2.100, node: n1, appliedTo: {podSelectors: {}}}`, "spec.appliedTo.podSelectors"},
 	} {
 		id := antreaIDs()[c.kind-antrea.KindTier]
 		client.put(t, id, c.text)

@@ -31,6 +31,8 @@ const (
 	kindAntreaGroup
 	kindAntreaClusterPolicy
 	kindAntreaPolicy
+	kindAntreaEgress
+	kindEgress
 	kinds
 )
 
@@ -49,17 +51,17 @@ type definition struct {
 	deleted func(key) datastore.Event
 }
 
-// antrea returns the kind as a kind of Antrea's API, and whether it is one. Both lists have one
+// antrea returns the kind as a kind of the package antrea, and whether it is one. Both lists have one
 // order.
 func (k kindName) antrea() (antrea.Kind, bool) {
 	return antrea.KindTier + antrea.Kind(k-kindAntreaTier), k >= kindAntreaTier && k < kinds
 }
 
 // defineAntrea returns the definition of a kind of Antrea's API. Groups and tiers count as kinds
-// that deny: a policy that denies may name them.
+// that deny: a policy that denies may name them. So does an Egress: without it, pods would have another address.
 func defineAntrea(k antrea.Kind) definition {
 	return definition{
-		name: antrea.ID{Kind: k}.Ref().Kind, resource: antrea.GroupVersion().WithResource(k.Resource()),
+		name: antrea.ID{Kind: k}.Ref().Kind, resource: k.GroupVersion().WithResource(k.Resource()),
 		optional: true, denies: true,
 		deleted: func(n key) datastore.Event {
 			return datastore.AntreaDeleted{ID: antrea.ID{Kind: k, Namespace: n.namespace, Name: n.name}}

@@ -172,7 +172,7 @@ func TestEventsAboutAntreaObjects(t *testing.T) {
 			continue
 		}
 		r := all[at].Regarding
-		if r.APIVersion != "crd.antrea.io/v1beta1" || r.Kind != id.Kind.String() || r.Namespace != id.Namespace || r.Name != id.Name {
+		if r.APIVersion != id.Kind.GroupVersion().String() || r.Kind != id.Kind.String() || r.Namespace != id.Namespace || r.Name != id.Name {
 			t.Errorf("%s: the Event is about %+v", id.Ref(), r)
 		}
 	}

@@ -40,6 +40,16 @@ spec:
   priority: 5
   appliedTo: [{podSelector: {}}]
   ingress: [{action: Allow}]
+---
+apiVersion: crd.antrea.io/v1beta1
+kind: Egress
+metadata: {name: e}
+spec: {egressIP: 192.0.2.1, appliedTo: {podSelector: {}}}
+---
+apiVersion: felixlike.io/v1alpha1
+kind: Egress
+metadata: {name: e}
+spec: {egressIP: 192.0.2.2, node: node1, appliedTo: {podSelector: {}}}
 `
 
 // TestAntrea: files may have the kinds of Antrea's API, beside kinds of the same names. An error leaves the
@@ -60,7 +70,7 @@ func TestAntrea(t *testing.T) {
 			others++
 		}
 	}
-	if len(objects.All()) != 5 || others != 2 {
+	if len(objects.All()) != 7 || others != 2 {
 		t.Fatalf("%d objects of Antrea's API, %d others", len(objects.All()), others)
 	}
 	if p := objects.ClusterPolicies[0]; p.Spec.Priority != 5.5 || p.Spec.Tier != "house" || p.Spec.Egress[0].To[0].IPBlock.CIDR != "192.0.2.0/24" {
@@ -83,6 +93,7 @@ func TestAntreaErrors(t *testing.T) {
 		{"rule", "cidr", "cdir", "ClusterNetworkPolicy.crd.antrea.io p: spec.egress[0].to[0].ipBlock.cdir: unknown field; fails closed"},
 		{"direction", "egress", "egres", "ClusterNetworkPolicy.crd.antrea.io p: spec.egres: unknown field; fails closed"},
 		{"group", "podSelector: {matchLabels", "pods: {matchLabels", "ClusterGroup.crd.antrea.io web: spec.pods: unknown field; fails closed"},
+		{"node", "node: node1", "nod: node1", "Egress.felixlike.io e: spec.nod: unknown field; fails closed"},
 		{"version", "v1beta1\nkind: NetworkPolicy", "v1alpha1\nkind: NetworkPolicy", `NetworkPolicy.crd.antrea.io shop/p: apiVersion: "crd.antrea.io/v1alpha1": must be crd.antrea.io/v1beta1; fails closed`},
 	} {
 		t.Run(test.name, func(t *testing.T) {

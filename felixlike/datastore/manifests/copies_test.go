@@ -176,7 +176,7 @@ func TestDeletedBesideAnUnusedKind(t *testing.T) {
 	for _, other := range []string{
 		foreign,
 		"apiVersion: policy.networking.k8s.io/v1alpha1\nkind: AdminNetworkPolicy\nmetadata: {name: m}\n",
-		"apiVersion: crd.antrea.io/v1beta1\nkind: Egress\nmetadata: {name: m}\n",
+		"apiVersion: crd.antrea.io/v1beta1\nkind: TrafficControl\nmetadata: {name: m}\n",
 	} {
 		a := newAgent(t)
 		a.write("p.yaml", policyYAML("x", "p", "a")+"---\n"+other)

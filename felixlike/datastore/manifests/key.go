@@ -24,11 +24,11 @@ const (
 	kindPod
 	kindNetworkPolicy
 	kindClusterNetworkPolicy
-	// kindAntrea is the one before the kinds of Antrea's API.
+	// kindAntrea is the one before the kinds of the package antrea.
 	kindAntrea
 )
 
-// antrea returns the kind of Antrea's API that it is, or false.
+// antrea returns the kind of the package antrea that it is, or false.
 func (k kind) antrea() (antrea.Kind, bool) {
 	if k <= kindAntrea {
 		return 0, false
@@ -38,9 +38,9 @@ func (k kind) antrea() (antrea.Kind, bool) {
 
 // parseKind returns the kind of that name in an API, or false.
 func parseKind(apiVersion, name string) (kind, bool) {
-	if group, _, _ := strings.Cut(apiVersion, "/"); group == antrea.GroupName {
+	if group, _, _ := strings.Cut(apiVersion, "/"); group == antrea.GroupName || group == antrea.OwnGroupName {
 		for _, k := range antrea.Kinds() {
-			if k.String() == name {
+			if k.String() == name && k.GroupVersion().Group == group {
 				return kindAntrea + kind(k), true
 			}
 		}
@@ -76,8 +76,8 @@ func (k kind) String() string {
 
 // apiVersion returns the only version that we read of a kind.
 func (k kind) apiVersion() string {
-	if _, is := k.antrea(); is {
-		return antrea.GroupVersion().String()
+	if a, is := k.antrea(); is {
+		return a.GroupVersion().String()
 	}
 	switch k {
 	case kindNetworkPolicy:
@@ -114,13 +114,13 @@ func isForeign(fields map[string]json.RawMessage) bool {
 		return false
 	}
 	switch version.Group {
-	case corev1.GroupName, networkingv1.GroupName, v1alpha2.GroupName, antrea.GroupName:
+	case corev1.GroupName, networkingv1.GroupName, v1alpha2.GroupName, antrea.GroupName, antrea.OwnGroupName:
 		return false
 	}
 	return true
 }
 
-// isIgnoredKind reports whether a kind is a well-known one of Kubernetes or Antrea that the agent does not use;
+// isIgnoredKind reports whether a kind is a well-known one of Kubernetes or Antrea, or our own, that the agent does not use;
 // manifests of applications are full of them.
 func isIgnoredKind(name string) bool {
 	switch name {
@@ -134,7 +134,8 @@ func isIgnoredKind(name string) bool {
 		"CustomResourceDefinition", "APIService", "CertificateSigningRequest",
 		"MutatingWebhookConfiguration", "ValidatingWebhookConfiguration",
 		"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding", "FlowSchema", "PriorityLevelConfiguration",
-		"BGPPolicy", "Egress", "ExternalEntity", "ExternalIPPool", "ExternalNode", "IPPool", "NodeLatencyMonitor", "PacketCapture",
+		"AgentConfig",
+		"BGPPolicy", "ExternalEntity", "ExternalIPPool", "ExternalNode", "IPPool", "NodeLatencyMonitor", "PacketCapture",
 		"SupportBundleCollection", "Traceflow", "TrafficControl":
 		return true
 	}

@@ -19,7 +19,8 @@ const (
 // a fault has a peer without a field, an appliedTo with a fault is an entry without a field, and
 // tier and priority are no valid ones. A rule with a fault and l7Protocols has no action, which denies everything. A field that is not known may be a misspelt direction: each
 // direction then has one rule without action, which denies everything. A group or a tier with a
-// fault has no members or place, so that the rules and policies that name it fail closed.
+// fault has no members or place, so that the rules and policies that name it fail closed. An Egress with a fault has
+// no address, and one with a fault in its appliedTo has none of that either.
 func DecodeAntrea(kind antrea.Kind, data []byte) (antrea.Object, []Fault) {
 	object := kind.New()
 	faults := Decode(data, object)
@@ -30,7 +31,7 @@ func DecodeAntrea(kind antrea.Kind, data []byte) (antrea.Object, []Fault) {
 }
 
 // CloseAntrea replaces the rules of a policy by one without action in each direction, which denies
-// everything, and the content of a group or a tier by none.
+// everything, and the content of a group or a tier by none. It takes the address from an Egress.
 func CloseAntrea(object antrea.Object) {
 	if spec := antreaSpec(object); spec != nil {
 		spec.Ingress, spec.Egress = []antrea.Rule{{}}, []antrea.Rule{{}}
@@ -45,6 +46,10 @@ func CloseAntrea(object antrea.Object) {
 		o.Spec = antrea.GroupSpec{}
 	case *antrea.Group:
 		o.Spec = antrea.GroupSpec{}
+	case *antrea.Egress:
+		o.Spec.EgressIP = ""
+	case *antrea.NodeEgress:
+		o.Spec.EgressIP = ""
 	}
 }
 
@@ -79,8 +84,22 @@ func ClosedAntrea(kind antrea.Kind, data []byte) antrea.Object {
 		o.Spec = closedAntreaSpec(fields["spec"], known)
 	case *antrea.NetworkPolicy:
 		o.Spec = closedAntreaSpec(fields["spec"], known)
+	case *antrea.Egress:
+		o.Spec.AppliedTo = closedEgress(fields["spec"])
+	case *antrea.NodeEgress:
+		o.Spec.AppliedTo = closedEgress(fields["spec"])
 	}
 	return object
+}
+
+// closedEgress returns the appliedTo of an Egress with a fault, as far as it is understood.
+func closedEgress(data json.RawMessage) antrea.AppliedTo {
+	fields, _ := members(data)
+	var pods antrea.AppliedTo
+	if !understood(fields["appliedTo"], &pods) {
+		return antrea.AppliedTo{}
+	}
+	return pods
 }
 
 // closedAntreaSpec returns what is understood of a policy's spec.

@@ -1,0 +1,30 @@
+package model
+
+import "net/netip"
+
+// MaxEgressAddresses is how many addresses of Egresses one node holds.
+const MaxEgressAddresses = 255
+
+// EgressAddress is an Egress: it gives packets of pods to the outside of the cluster a source address.
+type EgressAddress struct {
+	Object ObjectRef `json:"object"`
+	// Address is the source address, of one family. Without one, packets of the pods to the outside are dropped, in both
+	// families.
+	Address netip.Addr `json:"address,omitzero"`
+	// Node is the name of the node that holds the address.
+	Node string `json:"node,omitempty"`
+	// Assigned reports that the agent of the node adds the address to an interface if no other program has.
+	Assigned bool `json:"assigned,omitempty"`
+	// Pods are the addresses of the selected pods, sorted, those of the address's family alone.
+	Pods []netip.Addr `json:"pods,omitempty"`
+}
+
+// Covers reports whether packets of a family are those of the Egress.
+func (e *EgressAddress) Covers(f Family) bool {
+	return !e.Address.IsValid() || FamilyOf(e.Address) == f
+}
+
+// EgressesUpdate has all Egresses, in the order of their precedence: the first one that has a pod's address decides.
+type EgressesUpdate struct{ Egresses []EgressAddress }
+
+func (EgressesUpdate) isUpdate() {}
