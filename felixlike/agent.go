@@ -187,6 +187,7 @@ func (a *agent) driver(ctx context.Context) (*Driver, *bridge) {
 	senders, distrusted := backend.Senders(a.backendConfig, hops)
 	tunnelPort, ends, open := backend.TunnelPort(a.backendConfig)
 	firewalls, dropping := backend.Firewalls(a.backendConfig, ends)
+	egress, egressAddresses := backend.Egress(a.backendConfig, &hostnet.Addresses{})
 	dropped := newDroppedPackets()
 	daemon := vswitchd.New(cfg.OVSRunDir, a.backendConfig.Switch.DatapathType())
 	timing := DefaultTiming()
@@ -218,7 +219,7 @@ func (a *agent) driver(ctx context.Context) (*Driver, *bridge) {
 		},
 		Tables:   func(ctx context.Context) []metrics.Table { return limitedTables(ctx, daemon) },
 		Managers: []managers.Manager{br, carrier, routes, managers.NewConntrackManager(conntrack), forwarding, tunnel},
-		Stages:   a.stages(a.startupHandover(migration), back, conntrack, br, host, senders, tunnelPort, firewalls),
+		Stages:   a.stages(a.startupHandover(migration), back, conntrack, br, host, senders, tunnelPort, firewalls, egress, egressAddresses),
 		Lost:     br.lost, Answers: a.daemon.Answers(), Log: log, PolicyLog: os.Stdout, Timing: timing,
 	})
 	migration.carried = d.existing.carried
@@ -297,7 +298,7 @@ func (a *agent) settings() control.Settings {
 }
 
 // stages returns all stages in their order.
-func (a *agent) stages(startup *startupHandover, back *ovsRestart, conntrack *hostnet.Conntrack, br *bridge, host *hostnet.Reconciler, senders, tunnelPort, firewalls backend.Stage) []backend.Stage {
+func (a *agent) stages(startup *startupHandover, back *ovsRestart, conntrack *hostnet.Conntrack, br *bridge, host *hostnet.Reconciler, senders, tunnelPort, firewalls, egress, egressAddresses backend.Stage) []backend.Stage {
 	all := []backend.Stage{
 		startup.before(),
 		// No stage needs an object that a later stage makes: this stage makes the bridge.
@@ -309,6 +310,8 @@ func (a *agent) stages(startup *startupHandover, back *ovsRestart, conntrack *ho
 		// Before the flows by which a new peer is believed.
 		tunnelPort, firewalls,
 		hostStage(host),
+		// Before a pod has its flows: its first packet must leave with the address of its Egress.
+		egress, egressAddresses,
 		startup.between(),
 		back.before(),
 		{Name: backend.ForwardingStage, Timeout: switchTimeout, Invalidate: br.forwarding.Reread, Watch: br.forwarding.Flows.Watch, Apply: func(ctx context.Context) (backend.Applied, error) {

@@ -208,7 +208,7 @@ func (m *SenderManager) program(interfaces []string, wanted map[string][]model.M
 				m.sets.CreateSet(s)
 				m.members[s.Name] = map[model.Member]bool{}
 			}
-			m.fill(s.Name, distinct(wanted[s.Name]))
+			fillSet(m.sets, s.Name, m.members[s.Name], slices.Collect(maps.Keys(distinct(wanted[s.Name]))))
 		}
 	}
 	m.chains.UpdateChain(m.renderer.Node().Senders(interfaces))
@@ -220,24 +220,24 @@ func (m *SenderManager) program(interfaces []string, wanted map[string][]model.M
 	}
 }
 
-// fill gives a set its members.
-func (m *SenderManager) fill(set string, wanted map[model.Member]bool) {
-	has := m.members[set]
+// fillSet gives a set its members, and has those that it has already.
+func fillSet(sets ipsets.Sets, set string, has map[model.Member]bool, wanted []model.Member) {
+	keep := map[model.Member]bool{}
 	var added, gone []model.Member
-	for member := range has {
-		if !wanted[member] {
-			gone = append(gone, member)
-			delete(has, member)
-		}
-	}
-	for member := range wanted {
-		if !has[member] {
+	for _, member := range wanted {
+		if keep[member] = true; !has[member] {
 			added = append(added, member)
 			has[member] = true
 		}
 	}
+	for member := range has {
+		if !keep[member] {
+			gone = append(gone, member)
+			delete(has, member)
+		}
+	}
 	slices.SortFunc(gone, model.Member.Compare)
 	slices.SortFunc(added, model.Member.Compare)
-	m.sets.RemoveMembers(set, gone)
-	m.sets.AddMembers(set, added)
+	sets.RemoveMembers(set, gone)
+	sets.AddMembers(set, added)
 }

@@ -42,6 +42,10 @@ const (
 	// ChainSenders is in a table of its own (Senders).
 	ChainSenders = "senders"
 
+	// These chains are in a table of their own (Egress).
+	ChainEgressDrops   = "egress-drops"
+	ChainEgressSources = "egress-sources"
+
 	// These chains are in a table of their own (Tunnel).
 	ChainTunnel         = "tunnel"
 	ChainTunnelPassed   = "tunnel-passed"

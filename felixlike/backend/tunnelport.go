@@ -10,6 +10,7 @@ import (
 	"github.com/felixlike/felixlike/ipsets"
 	"github.com/felixlike/felixlike/managers"
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/ovsfwd/hostnet"
 	"github.com/felixlike/felixlike/rules"
 	"github.com/felixlike/felixlike/tables/iptables"
 	"github.com/felixlike/felixlike/tables/nftables"
@@ -75,13 +76,15 @@ func TunnelPortManager(c Config, chains managers.Chains, sets ipsets.Sets) *mana
 	return managers.NewTunnelPortManager(c.Node, c.TunnelPort, rules.NewRenderer(model.GatewayPort, rules.NFTablesNameLength), chains, sets)
 }
 
-// RemoveBeside removes the objects that every backend shares: the rule of Firewalls, and the tables of Senders and
-// TunnelPort.
+// RemoveBeside removes the objects that every backend shares: the rule of Firewalls, the tables of Senders, TunnelPort and
+// Egress, and the addresses of Egresses.
 func RemoveBeside(ctx context.Context, netns int) error {
 	errs := []error{iptables.RemoveInputRule(ctx, netns)}
-	for _, name := range []string{nftables.SendersTable, nftables.TunnelTable} {
+	for _, name := range []string{nftables.SendersTable, nftables.TunnelTable, nftables.EgressTable} {
 		table := nftables.New(nftables.Options{Table: name, NetNS: netns})
 		errs = append(errs, table.Remove(ctx), table.Close())
 	}
-	return errors.Join(errs...)
+	addresses := hostnet.Addresses{NetNS: netns}
+	_, err := addresses.Apply(nil, nil)
+	return errors.Join(append(errs, err)...)
 }

@@ -47,6 +47,10 @@ type Peer struct {
 // rtnetlink(7)); iproute2 knows no other program by it.
 const Protocol = 208
 
+// CopyProtocol is the protocol number of addresses that package uplink copies to a bridge. The kernel uses the numbers
+// up to 3 itself.
+const CopyProtocol = 0xfe
+
 // Defaults of the policy rule: the priority is before the main table's 32766 and
 // after the usual priorities of administrators.
 const (

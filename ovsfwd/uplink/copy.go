@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/felixlike/felixlike/internal/sysctl"
+	"github.com/felixlike/felixlike/ovsfwd/hostnet"
 )
 
 const (
@@ -19,8 +20,8 @@ const (
 	// 5.18 ignore it.
 	ifaProto = 11
 	// copyProto marks an address on the bridge's local port as a copy of an uplink's
-	// address. The kernel uses the numbers up to 3 itself.
-	copyProto = 0xfe
+	// address.
+	copyProto = hostnet.CopyProtocol
 )
 
 // give copies an address, without its lifetime: a DHCP client renews the lease on the uplink

@@ -30,6 +30,9 @@ const SendersTable = DefaultTable + "-senders"
 // TunnelTable is the name of the table that closes the tunnel port to strangers (rules.Tunnel).
 const TunnelTable = DefaultTable + "-tunnel"
 
+// EgressTable is the name of the table that gives packets of pods to the outside the addresses of Egresses (rules.Egress).
+const EgressTable = DefaultTable + "-egress"
+
 // Options configure a Table. The zero value is usable.
 type Options struct {
 	// Table is the name of the private table; DefaultTable if empty.

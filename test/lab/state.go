@@ -54,7 +54,7 @@ func (s *State) manifests() (map[string][]byte, error) {
 			return nil, err
 		}
 		id := o.ID()
-		files["antrea_"+strings.ToLower(id.Kind.String())+"_"+id.Namespace+"_"+id.Name+".yaml"] = text
+		files["antrea_"+strings.ToLower(id.Ref().Kind)+"_"+id.Namespace+"_"+id.Name+".yaml"] = text
 	}
 	for name, text := range s.Files {
 		files[name] = text

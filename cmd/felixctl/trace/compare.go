@@ -7,6 +7,7 @@ import (
 
 	"github.com/felixlike/felixlike/felixlike/policy/oracle"
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/rules"
 )
 
 // Opinion is the verdict on a packet by one method: by the policies, or by the
@@ -177,6 +178,12 @@ func Compare(j *Judgement, p *Path) string {
 		return ""
 	}
 	return fmt.Sprintf("by the policies the packet is %s (%s), by programmed state %s (%s)", word(want), j.Why, word(got.Through), got.Why)
+}
+
+// NoEgress reports whether the packet is dropped because an Egress selects its pod, and the node does not have the
+// address. That is no verdict of a policy.
+func (p *Path) NoEgress() bool {
+	return p.Fate == Dropped && p.Decider().Table == "chain "+rules.ChainEgressDrops
 }
 
 func word(through bool) string {

@@ -103,6 +103,7 @@ func parts(n Node, o Options) []part {
 	if o.Backend != "" && !o.Everything {
 		nft("list", "table", "inet", nftables.SendersTable)
 		nft("list", "table", "inet", nftables.TunnelTable)
+		nft("list", "table", "inet", nftables.EgressTable)
 	}
 	if n.Bridge != "" {
 		socket := filepath.Join(n.OVSRunDir, n.Bridge+".mgmt")

@@ -46,6 +46,11 @@ func Of(m *control.Model) *Names {
 	n.policies(m)
 	n.groups(m)
 	n.places(m)
+	for _, e := range m.Egresses {
+		if e.Address.IsValid() {
+			n.setSet(rules.EgressPodsSet(e.Address).Name, "pods that leave the cluster as "+e.Address.String())
+		}
+	}
 	return n
 }
 
@@ -125,12 +130,15 @@ func (n *Names) static() {
 		rules.ChainPassed:    "past the rules of other programs", rules.ChainFromSwitch: "packets of pods to Services",
 		rules.ChainRewritten: "sources that other programs rewrote", rules.ChainGuardForward: "guard while policy is loaded",
 		rules.ChainGuardPrerouting: "guard while policy is loaded", rules.ChainGuardInput: "guard while policy is loaded",
+		rules.ChainEgressDrops: "packets to the outside without the address of their Egress", rules.ChainEgressSources: "addresses of Egresses",
 		rules.ChainInput: "to this node", rules.ChainOwnNode: "from a pod to its own node",
 	} {
 		n.setChain(name, name, what)
 	}
 	for _, f := range model.Families() {
 		n.setSet(rules.PodNetworksSet(f), "pod networks of the cluster")
+		n.setSet(rules.ClusterSet(f).Name, "pod networks and nodes of the cluster")
+		n.setSet(rules.EgressDroppedSet(f).Name, "pods whose packets may not leave the cluster from this node")
 		n.setSet(rules.HairpinSet(f), "pods of this node, to themselves")
 		n.setSet(rules.EgressSet(f), "pods of this node with egress policy")
 		n.setSet(rules.OwnNodeSet(f), "pods of this node that ordered tiers judge on the way to it")

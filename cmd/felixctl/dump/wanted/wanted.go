@@ -65,6 +65,11 @@ func Of(m *control.Model, name string) (*dump.State, error) {
 		run([]managers.Manager{backend.TunnelPortManager(c, noted, noted)}, updates)
 		s.Tables = append(s.Tables, noted.table(nftables.TunnelTable))
 	}
+	if len(m.Egresses) > 0 {
+		noted := newNoted()
+		run([]managers.Manager{backend.EgressManager(c, noted, noted)}, updates)
+		s.Tables = append(s.Tables, noted.table(nftables.EgressTable))
+	}
 	forwarding := newNotedFlows(pipeline.Owner)
 	run(backend.ForwardingManagers(c, forwarding), updates)
 	flows, err := forwarding.all()

@@ -144,6 +144,9 @@ func (w *world) result(ctx context.Context, q *query, from end, to target) (*res
 	}
 	if r.Disagreement != "" {
 		r.Because = w.Because(p)
+		if path.NoEgress() {
+			r.Because = "an Egress selects the pod, and this node does not have its address (docs/SEMANTICS.md, Egress addresses)"
+		}
 	}
 	return r, nil
 }

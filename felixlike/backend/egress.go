@@ -1,0 +1,59 @@
+package backend
+
+import (
+	"context"
+	"time"
+
+	"github.com/felixlike/felixlike/ipsets"
+	"github.com/felixlike/felixlike/managers"
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/ovsfwd/hostnet"
+	"github.com/felixlike/felixlike/rules"
+	"github.com/felixlike/felixlike/tables/nftables"
+)
+
+// Names of the stages of Egresses.
+const (
+	EgressStage          = "egress"
+	EgressAddressesStage = "egress addresses"
+)
+
+// Egress returns the stage of the table that gives packets of pods to the outside the addresses of Egresses, which is the
+// same beside every backend, and the stage of the addresses that this node adds to an interface for that.
+//
+// Without an Egress the first one removes the table. While it fails, later stages do not run, because a pod must not
+// leave with another address. A missing address harms only its own pods, which get no answers.
+func Egress(c Config, addresses *hostnet.Addresses) (table, assigned Stage) {
+	nft := nftables.New(nftables.Options{Table: nftables.EgressTable, NetNS: c.NetNS})
+	m := EgressManager(c, nft, nft)
+	remove := removal(nft)
+	table = Stage{
+		Name: EgressStage, Required: true, Timeout: 30 * time.Second,
+		Managers:   []managers.Manager{m},
+		Invalidate: nft.Invalidate, Watch: nft.Watch,
+		Apply: func(ctx context.Context) (Applied, error) {
+			if !m.Needed() {
+				return remove(ctx)
+			}
+			did, err := nft.Apply(ctx)
+			return applied(did), err
+		},
+	}
+	assigned = Stage{
+		Name: EgressAddressesStage, Aside: true, Timeout: 30 * time.Second,
+		Apply: func(context.Context) (Applied, error) {
+			a := m.Assigned()
+			if a == nil {
+				return Applied{}, nil
+			}
+			writes, err := addresses.Apply(a.Addresses, a.Node)
+			return Applied{Writes: writes}, err
+		},
+	}
+	return table, assigned
+}
+
+// EgressManager returns the manager of that table, which renders into chains and sets.
+func EgressManager(c Config, chains managers.Chains, sets ipsets.Sets) *managers.EgressManager {
+	return managers.NewEgressManager(c.Node, rules.NewRenderer(model.GatewayPort, rules.NFTablesNameLength), chains, sets)
+}

@@ -1,0 +1,74 @@
+package backend
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/ovsfwd/hostnet"
+	"github.com/felixlike/felixlike/test/tablestest"
+)
+
+// TestEgressTable: the table is there while there is an Egress, a restarted agent writes nothing, and the first Egress of a
+// pod decides.
+func TestEgressTable(t *testing.T) {
+	ns := tablestest.NewNamespace(t, "nft")
+	node := func(name, address, pods string) model.Update {
+		return model.NodeUpdate{Node: &model.Node{
+			Name: name, Addresses: []netip.Addr{netip.MustParseAddr(address)}, PodCIDRs: []netip.Prefix{netip.MustParsePrefix(pods)},
+		}}
+	}
+	address := netip.MustParseAddr
+	egress := func(name, at, a string, pods ...string) model.EgressAddress {
+		e := model.EgressAddress{Object: model.ObjectRef{Kind: "Egress", Name: name}, Node: at, Assigned: true}
+		if a != "" {
+			e.Address = address(a)
+		}
+		for _, p := range pods {
+			e.Pods = append(e.Pods, address(p))
+		}
+		return e
+	}
+	updates := []model.Update{
+		node("n1", "192.168.50.1", "10.10.0.0/24"), node("n2", "192.168.50.2", "10.10.1.0/24"),
+		model.EgressesUpdate{Egresses: []model.EgressAddress{
+			egress("a", "n1", "192.168.50.100", "10.10.0.2", "10.10.0.3"),
+			egress("b", "n2", "192.168.50.101", "10.10.0.3", "10.10.0.4"),
+			egress("c", "", "", "10.10.0.4", "10.10.0.5", "fd00::5"),
+			egress("d", "n1", "fd00::100", "fd00::2"),
+		}},
+	}
+	stage := func() Stage {
+		s, _ := Egress(Config{Node: "n1", NetNS: ns.FD}, &hostnet.Addresses{NetNS: ns.FD})
+		return s
+	}
+	list := func() string { return ns.Run(t, "nft", "-s", "list", "ruleset") }
+	if did := run(t, stage(), updates[:2]...); did.Writes != 0 || list() != "" {
+		t.Errorf("without an Egress: %d writes\n%s", did.Writes, list())
+	}
+	s := stage()
+	run(t, s, updates...)
+	programmed := list()
+	for _, want := range []string{
+		"elements = { 10.10.0.2, 10.10.0.3 }", "elements = { 10.10.0.4, 10.10.0.5 }", "elements = { fd00::2 }", "elements = { fd00::5 }",
+		"ip saddr @pods-of-192.168.50.100 ", "snat ip to 192.168.50.100", "ip6 saddr @pods-of-fd00..100 ", "snat ip6 to fd00::100",
+		"ip saddr @not-outside-4 ", "type nat hook postrouting priority srcnat - 2",
+	} {
+		if !strings.Contains(programmed, want) {
+			t.Errorf("no %q in\n%s", want, programmed)
+		}
+	}
+	if strings.Contains(programmed, "192.168.50.101") {
+		t.Errorf("an address of another node:\n%s", programmed)
+	}
+	if did := run(t, stage(), updates...); did.Writes != 0 || list() != programmed {
+		t.Errorf("a restart: %d writes\n%s", did.Writes, list())
+	}
+	if did := run(t, s, model.EgressesUpdate{}); did.Writes != 1 || list() != "" {
+		t.Errorf("without the Egresses: %d writes\n%s", did.Writes, list())
+	}
+	if run(t, s, updates[2]); list() != programmed {
+		t.Errorf("once more:\n%s", list())
+	}
+}

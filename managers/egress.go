@@ -1,0 +1,131 @@
+package managers
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+	"sync/atomic"
+
+	"github.com/felixlike/felixlike/ipsets"
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/rules"
+)
+
+// EgressManager keeps the table that gives packets of pods to the outside the addresses of Egresses (rules.Egress), for every
+// backend, and the addresses that this node adds to an interface for that.
+type EgressManager struct {
+	node     string
+	renderer *rules.Renderer
+	chains   Chains
+	sets     ipsets.Sets
+	networks podNetworks
+	egresses []model.EgressAddress
+	// members are those of each set, by its name.
+	members map[string]map[model.Member]bool
+	dirty   bool
+	// self is this node.
+	self     *model.Node
+	assigned atomic.Pointer[Assigned]
+}
+
+// Assigned are the addresses that this node has to hold, sorted.
+type Assigned struct {
+	Addresses []netip.Addr
+	// Node are the addresses of the node itself: the interfaces with them get the others.
+	Node []netip.Addr
+}
+
+// NewEgressManager returns a manager for the node of that name.
+func NewEgressManager(node string, renderer *rules.Renderer, chains Chains, sets ipsets.Sets) *EgressManager {
+	name := func(f model.Family) string { return rules.ClusterSet(f).Name }
+	return &EgressManager{
+		node: node, renderer: renderer, chains: chains, sets: sets, members: map[string]map[model.Member]bool{},
+		networks: newNetworks(sets, name, func(n *model.Node) []netip.Prefix {
+			all := slices.Clone(n.PodCIDRs)
+			for _, a := range n.Addresses {
+				all = append(all, model.AddressMember(a).Prefix)
+			}
+			return all
+		}),
+	}
+}
+
+// Needed reports whether there is an Egress. Without one, the table is not needed.
+func (m *EgressManager) Needed() bool { return len(m.egresses) > 0 }
+
+// Assigned returns the addresses that this node has to hold, nil before the node is known. It may be called from any
+// goroutine.
+func (m *EgressManager) Assigned() *Assigned { return m.assigned.Load() }
+
+// OnUpdate takes updates of nodes and Egresses.
+func (m *EgressManager) OnUpdate(u model.Update) {
+	switch u := u.(type) {
+	case model.NodeUpdate:
+		m.networks.update(u.Node.Name, u.Node)
+		if u.Node.Name == m.node {
+			m.self, m.dirty = u.Node, true
+		}
+	case model.NodeRemove:
+		m.networks.update(u.Name, nil)
+	case model.EgressesUpdate:
+		m.egresses, m.dirty = u.Egresses, true
+	}
+}
+
+// CompleteDeferredWork brings chains and sets up to date.
+func (m *EgressManager) CompleteDeferredWork() {
+	if !m.dirty || m.self == nil {
+		return
+	}
+	m.dirty = false
+	wanted := map[ipsets.Set][]model.Member{}
+	for _, f := range model.Families() {
+		wanted[rules.EgressDroppedSet(f)] = nil
+	}
+	own, assigned := map[netip.Addr]bool{}, map[netip.Addr]bool{}
+	decided := map[netip.Addr]bool{}
+	for _, e := range m.egresses {
+		here := e.Node == m.node && e.Address.IsValid()
+		if here {
+			own[e.Address] = true
+			wanted[rules.EgressPodsSet(e.Address)] = wanted[rules.EgressPodsSet(e.Address)] // also without pods
+		}
+		if here && e.Assigned {
+			assigned[e.Address] = true
+		}
+		for _, pod := range e.Pods {
+			if decided[pod] {
+				continue // an Egress before this one has it
+			}
+			decided[pod] = true
+			set := rules.EgressDroppedSet(model.FamilyOf(pod))
+			if here {
+				set = rules.EgressPodsSet(e.Address)
+			}
+			wanted[set] = append(wanted[set], model.AddressMember(pod))
+		}
+	}
+	m.assigned.Store(&Assigned{Addresses: slices.SortedFunc(maps.Keys(assigned), netip.Addr.Compare), Node: m.self.Addresses})
+	m.program(slices.SortedFunc(maps.Keys(own), netip.Addr.Compare), wanted)
+}
+
+// program sets the chains and the sets that they look up.
+func (m *EgressManager) program(addresses []netip.Addr, wanted map[ipsets.Set][]model.Member) {
+	named := map[string]bool{}
+	for s, members := range wanted {
+		if named[s.Name] = true; m.members[s.Name] == nil {
+			m.sets.CreateSet(s)
+			m.members[s.Name] = map[model.Member]bool{}
+		}
+		fillSet(m.sets, s.Name, m.members[s.Name], members)
+	}
+	for _, c := range m.renderer.Node().Egress(addresses) {
+		m.chains.UpdateChain(c)
+	}
+	for _, name := range slices.Sorted(maps.Keys(m.members)) {
+		if !named[name] {
+			m.sets.RemoveSet(name)
+			delete(m.members, name)
+		}
+	}
+}

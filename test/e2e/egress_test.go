@@ -1,0 +1,209 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/felixlike/felixlike/felixlike/config"
+	"github.com/felixlike/felixlike/internal/namespace"
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/test/lab"
+)
+
+// egresses select pod a by label in both families. An address of IPv4 says nothing about IPv6, and the other way round.
+const egresses = `
+{kind: Egress, apiVersion: felixlike.io/v1alpha1, metadata: {name: four}, spec: {node: node1, egressIP: 192.168.50.100, appliedTo: {podSelector: {matchLabels: {pod: a}}}}}
+---
+{kind: Egress, apiVersion: felixlike.io/v1alpha1, metadata: {name: six}, spec: {node: node1, egressIP: 'fd00:10::c0a8:3264', appliedTo: {podSelector: {matchExpressions: [{key: pod, operator: In, values: [a]}]}}}}
+`
+
+// outsideHost is a host outside the cluster that tells clients their address.
+type outsideHost struct {
+	addr netip.AddrPort
+}
+
+// newOutsideHost starts a server of TCP at the address. It writes the client's address, and then echoes.
+func newOutsideHost(t *testing.T, l *lab.Lab, address string, f model.Family) *outsideHost {
+	t.Helper()
+	ns, addr, err := l.Host("ip:"+address, f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := &outsideHost{netip.AddrPortFrom(addr, 7000)}
+	var listener net.Listener
+	err = ns.Do(func() (err error) {
+		listener, err = net.Listen("tcp", h.addr.String())
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { listener.Close() })
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer conn.Close()
+				from := netip.MustParseAddrPort(conn.RemoteAddr().String()).Addr().Unmap()
+				fmt.Fprintln(conn, from)
+				buffer := make([]byte, 1)
+				for {
+					if _, err := conn.Read(buffer); err != nil {
+						return
+					}
+					if _, err := conn.Write(buffer); err != nil {
+						return
+					}
+				}
+			}()
+		}
+	}()
+	return h
+}
+
+// connect opens a connection from a namespace, and returns it with the client's address as the host sees it.
+func (h *outsideHost) connect(t *testing.T, ns *namespace.Namespace, timeout time.Duration) (conn net.Conn, seen string, err error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
+	defer cancel()
+	err = ns.Do(func() (err error) {
+		var d net.Dialer
+		conn, err = d.DialContext(ctx, "tcp", h.addr.String())
+		return err
+	})
+	if err != nil {
+		return nil, "", err
+	}
+	t.Cleanup(func() { conn.Close() })
+	if err := conn.SetDeadline(time.Now().Add(timeout)); err != nil {
+		return nil, "", err
+	}
+	var line []byte
+	for one := make([]byte, 1); ; line = append(line, one[0]) {
+		if _, err := conn.Read(one); err != nil {
+			return nil, "", err
+		}
+		if one[0] == '\n' {
+			return conn, string(line), nil
+		}
+	}
+}
+
+// expectSource waits until the host sees the pod with the address, or until it does not see it at all for "nobody". No other address
+// is ever seen, except for those before the change.
+func expectSource(t *testing.T, l *lab.Lab, h *outsideHost, name, want string) {
+	t.Helper()
+	timeout := patience
+	if want == nobody {
+		timeout = 2 * time.Second
+	}
+	_, seen, err := h.connect(t, l.Pod(pod(name)).Namespace(), timeout)
+	if err != nil {
+		seen = nobody
+	}
+	if seen != want {
+		t.Errorf("%s comes to %s as %s (%v), want %s", name, h.addr, seen, err, want)
+	}
+}
+
+const nobody = "nobody"
+
+// TestEgress: an outside host sees the address of its Egress for a pod of the node that holds the address, under each backend,
+// and over changes of the backend. A pod whose Egress is at another node does not come out with another address.
+func TestEgress(t *testing.T) {
+	t.Parallel()
+	inLabsOf(t, []string{config.NFTables, config.IPTablesNFT, config.OpenFlow}, egress)
+}
+
+func egress(t *testing.T, l *lab.Lab, backend string) {
+	base := state(t, threeNodes, `{kind: NetworkPolicy, metadata: {namespace: x, name: b-stays}, spec: {podSelector: {matchLabels: {pod: b}}, policyTypes: [Egress]}}`)
+	with := base.Merge(state(t, egresses))
+	set(t, l, base)
+	hosts := map[model.Family]*outsideHost{}
+	own := map[model.Family]string{model.IPv4: "192.168.50.100", model.IPv6: "fd00:10::c0a8:3264"}
+	before := map[model.Family]net.Conn{}
+	for _, f := range model.Families() {
+		hosts[f] = newOutsideHost(t, l, "203.0.113.9", f)
+		expectSource(t, l, hosts[f], "a", l.Node("node1").Address(f).String())
+		conn, _, err := hosts[f].connect(t, l.Pod(pod("a")).Namespace(), patience)
+		if err != nil {
+			t.Fatal(err)
+		}
+		before[f] = conn
+	}
+	set(t, l, with)
+	open := map[model.Family]net.Conn{}
+	for _, f := range model.Families() {
+		talk(t, before[f], "from before the Egress")
+		expectSource(t, l, hosts[f], "a", own[f])
+		expectSource(t, l, hosts[f], "c", l.Node("node2").Address(f).String())
+		expectSource(t, l, hosts[f], "b", nobody) // policy
+		conn, _, err := hosts[f].connect(t, l.Pod(pod("a")).Namespace(), patience)
+		if err != nil {
+			t.Fatal(err)
+		}
+		open[f] = conn
+	}
+	// The cluster sees the pod's own address.
+	expect(t, l, true, "x/a", "x/c", model.TCP, 80)
+	expect(t, l, true, "x/a", "node:node2", model.TCP, 80)
+	expect(t, l, true, "x/a", "node:node1", model.TCP, 80)
+	if out, errs, code := felixctl(t, "diff", "live", "wanted", "--lab", l.Name(), "--node", "node1"); code != 0 {
+		t.Errorf("the node does not have what is desired: exit code %d\n%s%s", code, out, errs)
+	}
+	if out, errs, _ := felixctl(t, "trace", "--socket", l.Node("node1").ControlSocket(), "--from", "x/a", "--to", "203.0.113.9", "--port", "7000/tcp"); !strings.Contains(out, own[model.IPv4]) {
+		t.Errorf("the trace does not name the address:\n%s%s", out, errs)
+	}
+	for _, other := range []string{config.OpenFlow, config.NFTables, config.IPTablesNFT, backend} {
+		change(t, l.Node("node1"), other)
+		for _, f := range model.Families() {
+			talk(t, open[f], "under "+other)
+			expectSource(t, l, hosts[f], "a", own[f])
+		}
+	}
+	if err := l.RestartAgent(t.Context(), "node1"); err != nil {
+		t.Fatal(err)
+	}
+	noWrites(t, l.Node("node1"), "after a restart")
+	for _, f := range model.Families() {
+		talk(t, open[f], "after a restart")
+	}
+	// Another node has the addresses now, and none is in the way.
+	moved := base.Merge(state(t, strings.ReplaceAll(egresses, "node1", "node2")))
+	set(t, l, moved)
+	for _, f := range model.Families() {
+		expectSource(t, l, hosts[f], "a", nobody)
+	}
+	if out, errs, _ := felixctl(t, "trace", "--socket", l.Node("node1").ControlSocket(), "--from", "x/a", "--to", "203.0.113.9", "--port", "7000/tcp"); !strings.Contains(out, "an Egress selects the pod") {
+		t.Errorf("the trace does not say why the packet is dropped:\n%s%s", out, errs)
+	}
+	addresses := func(node string) string {
+		return shell(t, l.Node(node), "ip -o address show | grep -F -e 192.168.50.100 -e fd00:10::c0a8:3264")
+	}
+	eventually(t, "the addresses are at node2 only", func() bool {
+		two := addresses("node2")
+		return addresses("node1") == "" && strings.Contains(two, own[model.IPv4]) && strings.Contains(two, own[model.IPv6])
+	})
+	// An agent that was away removes what is stale.
+	if err := l.Node("node2").KillAgent(); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Node("node2").StartAgent(); err != nil {
+		t.Fatal(err)
+	}
+	set(t, l, base)
+	eventually(t, "nothing is left", func() bool {
+		return addresses("node2") == "" && !strings.Contains(shell(t, l.Node("node2"), "nft list tables"), "felixlike-egress")
+	})
+	for _, f := range model.Families() {
+		expectSource(t, l, hosts[f], "a", l.Node("node1").Address(f).String())
+	}
+}
