@@ -203,14 +203,19 @@ func isInputRule(text string) bool { return strings.Contains(text, "--comment "+
 
 // ruleTarget returns the target of a rule.
 func ruleTarget(text string) string {
-	words := Words(text)
+	target, _ := targetIn(Words(text))
+	return target
+}
+
+// targetIn returns the target of a rule, by its words, and whether the packet does not come back from it.
+func targetIn(words []string) (target string, isGoto bool) {
 	// From the end: a comment, which comes before, may say "-j" as well.
 	for i := len(words) - 2; i >= 0; i-- {
 		if words[i] == "-j" || words[i] == "-g" {
-			return words[i+1]
+			return words[i+1], words[i] == "-g"
 		}
 	}
-	return ""
+	return "", false
 }
 
 // script returns the input of iptables-restore that keeps the rule where it is needed, or "".

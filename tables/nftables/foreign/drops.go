@@ -33,23 +33,20 @@ func Drops(netns int, own string, p Packet) (found []Chain, err error) {
 	}
 	defer func() { err = errors.Join(err, c.Close()) }()
 	for _, f := range []family{{unix.NFPROTO_INET, "inet"}, {unix.NFPROTO_IPV4, "ip"}} {
-		bases, err := f.bases(c, own, p.IPTables)
+		bases, err := f.bases(c, own)
 		if err != nil {
 			return nil, err
 		}
 		for _, b := range bases {
-			r := &ruleset{conn: c, family: f, table: b.table}
-			if err := r.read(); err != nil {
-				return nil, err
+			if b.hook != unix.NF_INET_LOCAL_IN || !p.IPTables && f.number == unix.NFPROTO_IPV4 && b.ofIPTables() {
+				continue
 			}
-			v := r.walk(p, b.name, 0)
+			r := newRuleset(c, f, b.table)
+			v := b.walk(r, p)
 			if r.err != nil {
 				return nil, r.err
 			}
-			if v&leaves != 0 {
-				v = v&^leaves | b.policy
-			}
-			if v == drops {
+			if v&^acts == drops {
 				found = append(found, Chain{Family: f.name, Table: b.table, Name: b.name})
 			}
 		}
@@ -57,34 +54,50 @@ func Drops(netns int, own string, p Packet) (found []Chain, err error) {
 	return found, nil
 }
 
-// base is a base chain at INPUT.
+// base is a base chain of another program.
 type base struct {
-	table, name string
-	policy      outcomes
+	table, name, kind string
+	hook              uint32
+	policy            outcomes
 }
 
-// bases returns the base chains of other programs, those of iptables only if they are wanted.
-func (f family) bases(c *nfnetlink.Conn, own string, wanted bool) ([]base, error) {
+// ofIPTables reports whether the chain is one that iptables makes, which only families of IPv4 and IPv6 have.
+func (b base) ofIPTables() bool {
+	return slices.Contains([]string{"raw", "mangle", "filter", "nat", "security"}, b.table) &&
+		slices.Contains([]string{"PREROUTING", "INPUT", "FORWARD", "OUTPUT", "POSTROUTING"}, b.name)
+}
+
+// walk returns the possible ends of a packet.
+func (b base) walk(r *ruleset, p facts) outcomes {
+	v := r.walk(p, b.name, 0)
+	if v&leaves != 0 {
+		v = v&^leaves | b.policy
+	}
+	return v
+}
+
+// bases returns the base chains of tables whose names do not begin with own.
+func (f family) bases(c *nfnetlink.Conn, own string) ([]base, error) {
 	var all []base
 	err := dump(c, f, unix.NFT_MSG_GETCHAIN, nil, func(attributes []byte) {
-		b := base{policy: accepts}
-		hook := uint32(unix.NF_INET_NUMHOOKS)
+		b := base{policy: accepts, hook: unix.NF_INET_NUMHOOKS}
 		for kind, v := range nfnetlink.Attributes(attributes) {
 			switch kind {
 			case unix.NFTA_CHAIN_TABLE:
 				b.table = nfnetlink.Text(v)
 			case unix.NFTA_CHAIN_NAME:
 				b.name = nfnetlink.Text(v)
+			case unix.NFTA_CHAIN_TYPE:
+				b.kind = nfnetlink.Text(v)
 			case unix.NFTA_CHAIN_POLICY:
 				if number(v) == verdictDrop {
 					b.policy = drops
 				}
 			case unix.NFTA_CHAIN_HOOK:
-				hook = number(attribute(v, unix.NFTA_HOOK_HOOKNUM))
+				b.hook = number(attribute(v, unix.NFTA_HOOK_HOOKNUM))
 			}
 		}
-		iptables := !wanted && f.number == unix.NFPROTO_IPV4 && b.name == "INPUT" && slices.Contains([]string{"mangle", "filter", "nat", "security"}, b.table)
-		if hook == unix.NF_INET_LOCAL_IN && !strings.HasPrefix(b.table, own) && !iptables {
+		if b.hook != unix.NF_INET_NUMHOOKS && !strings.HasPrefix(b.table, own) {
 			all = append(all, b)
 		}
 	})

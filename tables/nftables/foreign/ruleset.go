@@ -62,23 +62,35 @@ type expression struct {
 	data []byte
 }
 
-// ruleset is the rules of one table, by chain.
+// ruleset is the rules of one table. Chains and sets are read when a packet comes to them.
 type ruleset struct {
 	conn   *nfnetlink.Conn
 	family family
 	table  string
 	rules  map[string][][]expression
+	// does is the first thing that a rule may do with a packet but to let it pass or to drop it; empty if none does.
+	does string
+	// own is how our chains in the table are named; empty if there are none. ownEnds are the ends of a packet in them.
+	own     string
+	ownEnds outcomes
 	// marked says that a rule before may have set the packet's mark.
 	marked bool
-	// sets are those that were looked up. err is the first error of such a read.
+	// sets are those that were looked up. err has the errors of reads.
 	sets map[string][]element
 	err  error
 }
 
-// read reads all rules of the table.
-func (r *ruleset) read() error {
-	r.rules, r.sets = map[string][][]expression{}, map[string][]element{}
-	err := dump(r.conn, r.family, unix.NFT_MSG_GETRULE, []string{r.table}, func(attributes []byte) {
+func newRuleset(c *nfnetlink.Conn, f family, table string) *ruleset {
+	return &ruleset{conn: c, family: f, table: table, rules: map[string][][]expression{}, sets: map[string][]element{}}
+}
+
+// chain returns the rules of a chain.
+func (r *ruleset) chain(name string) [][]expression {
+	if all, ok := r.rules[name]; ok {
+		return all
+	}
+	r.rules[name] = nil
+	err := dump(r.conn, r.family, unix.NFT_MSG_GETRULE, []string{r.table, name}, func(attributes []byte) {
 		var rule []expression
 		for _, part := range nfnetlink.Attributes(attribute(attributes, unix.NFTA_RULE_EXPRESSIONS)) {
 			rule = append(rule, expression{
@@ -86,13 +98,15 @@ func (r *ruleset) read() error {
 				data: slices.Clone(attribute(part, unix.NFTA_EXPR_DATA)),
 			})
 		}
-		chain := nfnetlink.Text(attribute(attributes, unix.NFTA_RULE_CHAIN))
-		r.rules[chain] = append(r.rules[chain], rule)
+		// A kernel that does not filter by chain sends those of the whole table.
+		if nfnetlink.Text(attribute(attributes, unix.NFTA_RULE_CHAIN)) == name {
+			r.rules[name] = append(r.rules[name], rule)
+		}
 	})
 	if err != nil {
-		return fmt.Errorf("read the rules of table %s %s: %w", r.family.name, r.table, err)
+		r.err = errors.Join(r.err, fmt.Errorf("read the rules of chain %s of table %s %s: %w", name, r.family.name, r.table, err))
 	}
-	return nil
+	return r.rules[name]
 }
 
 // element is one element of a set.

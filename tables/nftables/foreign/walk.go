@@ -2,8 +2,10 @@ package foreign
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"slices"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -20,6 +22,8 @@ const (
 	leaves
 	// goesOn goes on with the next rule.
 	goesOn
+	// acts says that a rule may do something else with the packet on the way.
+	acts
 )
 
 // Verdicts of linux/netfilter.h and linux/netfilter/nf_tables.h.
@@ -36,12 +40,15 @@ const (
 const maxDepth = 16
 
 // walk returns the possible ends of a packet in a chain.
-func (r *ruleset) walk(p Packet, chain string, depth int) outcomes {
+func (r *ruleset) walk(p facts, chain string, depth int) outcomes {
+	if r.isOwn(chain) {
+		return r.ownEnds
+	}
 	if depth > maxDepth {
 		return accepts | drops
 	}
 	all := outcomes(0)
-	for _, rule := range r.rules[chain] {
+	for _, rule := range r.chain(chain) {
 		end := r.rule(p, rule, depth)
 		all |= end &^ goesOn
 		if end&goesOn == 0 {
@@ -52,25 +59,70 @@ func (r *ruleset) walk(p Packet, chain string, depth int) outcomes {
 }
 
 // rule returns the possible ends of a packet in a rule.
-func (r *ruleset) rule(p Packet, rule []expression, depth int) outcomes {
-	m := &machine{packet: p, marked: r.marked}
-	certain := true
+func (r *ruleset) rule(p facts, rule []expression, depth int) outcomes {
+	m := &machine{facts: p, marked: r.marked}
+	certain, all, counts := true, outcomes(0), ""
+	act := func(what string) {
+		all |= acts
+		r.does = cmp.Or(r.does, what)
+	}
+	for _, e := range rule {
+		if what, _ := e.acts(); strings.EqualFold(what, "synproxy") {
+			act(what) // it changes sequence numbers of all later packets of a connection
+		}
+	}
 	for _, e := range rule {
 		matches, verdict := r.apply(m, e)
 		if matches == no {
-			return goesOn
+			return all | goesOn
 		}
 		certain = certain && matches == yes
+		what, counter := e.acts()
+		if what != "" {
+			act(what)
+		}
+		counts = cmp.Or(counts, counter)
 		if verdict == nil {
 			continue
 		}
-		end := r.end(p, *verdict, depth)
+		all |= r.end(p, *verdict, depth)
 		if !certain {
-			end |= goesOn
+			all |= goesOn
 		}
-		return end
+		return all
 	}
-	return goesOn
+	if counts != "" {
+		act(counts) // it is all that the rule does
+	}
+	return all | goesOn
+}
+
+// acts returns the name of the expression if it does something with a packet, in does, or only counts it, in counts.
+func (e expression) acts() (does, counts string) {
+	writes := func(kind uint16) string {
+		if attribute(e.data, kind) != nil {
+			return e.name + " set"
+		}
+		return ""
+	}
+	switch e.name {
+	case "meta":
+		return writes(unix.NFTA_META_SREG), ""
+	case "ct":
+		return writes(unix.NFTA_CT_SREG), ""
+	case "payload":
+		return writes(unix.NFTA_PAYLOAD_SREG), ""
+	case "exthdr":
+		return writes(unix.NFTA_EXTHDR_SREG), ""
+	case "counter", "quota", "last":
+		return "", e.name
+	case "target":
+		return nfnetlink.Text(attribute(e.data, unix.NFTA_TARGET_NAME)), ""
+	case "immediate", "bitwise", "cmp", "range", "lookup", "byteorder", "numgen", "hash", "fib", "rt", "socket", "osf", "xfrm", "tunnel",
+		"limit", "connlimit", "match":
+		return "", ""
+	}
+	return e.name, ""
 }
 
 // verdict is a decision of a rule. A verdict that is not known may be any.
@@ -85,7 +137,7 @@ func parseVerdict(b []byte) verdict {
 }
 
 // end returns the possible ends of a packet that has a verdict.
-func (r *ruleset) end(p Packet, v verdict, depth int) outcomes {
+func (r *ruleset) end(p facts, v verdict, depth int) outcomes {
 	switch {
 	case v.unknown:
 		return accepts | drops | leaves | goesOn
@@ -143,11 +195,11 @@ func (r *ruleset) apply(m *machine, e expression) (answer, *verdict) {
 			r.marked = r.marked || number(field(unix.NFTA_META_KEY)) == unix.NFT_META_MARK
 			return yes, nil
 		}
-		m.set(number(field(unix.NFTA_META_DREG)), m.meta(number(field(unix.NFTA_META_KEY))))
+		m.set(number(field(unix.NFTA_META_DREG)), m.metadata(number(field(unix.NFTA_META_KEY))))
 		return yes, nil
 	case "ct":
 		if field(unix.NFTA_CT_SREG) == nil {
-			m.set(number(field(unix.NFTA_CT_DREG)), connection(number(field(unix.NFTA_CT_KEY))))
+			m.set(number(field(unix.NFTA_CT_DREG)), m.connection(number(field(unix.NFTA_CT_KEY))))
 		}
 		return yes, nil
 	case "payload":
@@ -163,6 +215,11 @@ func (r *ruleset) apply(m *machine, e expression) (answer, *verdict) {
 		return m.between(e.data), nil
 	case "lookup":
 		return r.lookup(m, e.data)
+	case "fib":
+		m.set(number(field(unix.NFTA_FIB_DREG)), m.route(number(field(unix.NFTA_FIB_RESULT)), number(field(unix.NFTA_FIB_FLAGS))))
+		return yes, nil
+	case "match":
+		return matchOf(e.data).answer(m), nil
 	}
 	return maybe, nil
 }
@@ -218,28 +275,31 @@ func (m *machine) bitwise(data []byte) answer {
 	value := func(kind uint16) []byte { return attribute(attribute(data, kind), unix.NFTA_DATA_VALUE) }
 	size, mask, xor := int(number(attribute(data, unix.NFTA_BITWISE_LEN))), value(unix.NFTA_BITWISE_MASK), value(unix.NFTA_BITWISE_XOR)
 	to := number(attribute(data, unix.NFTA_BITWISE_DREG))
-	v, ok := m.get(number(attribute(data, unix.NFTA_BITWISE_SREG)), size)
-	if !ok || len(mask) != size || len(xor) != size {
-		m.set(to, unknown(max(size, 0)))
+	from := at(number(attribute(data, unix.NFTA_BITWISE_SREG)))
+	if len(mask) != size || len(xor) != size || size <= 0 || from+size > registers {
+		m.set(to, unknown(min(max(size, 0), registers)))
 		return yes
 	}
-	out := make([]byte, size)
-	for i := range out {
-		out[i] = v[i]&mask[i] ^ xor[i]
+	out := make([]octet, size)
+	for i, o := range m.registers[from : from+size] {
+		// Bits that the mask clears are known.
+		out[i] = octet{known: o.known | ^mask[i]}
+		out[i].value = (o.value&mask[i] ^ xor[i]) & out[i].known
 	}
-	m.set(to, known(out))
+	m.set(to, out)
 	return yes
 }
 
 // compare compares a register with a value.
 func (m *machine) compare(data []byte) answer {
 	with := attribute(attribute(data, unix.NFTA_CMP_DATA), unix.NFTA_DATA_VALUE)
+	operator := number(attribute(data, unix.NFTA_CMP_OP))
 	v, ok := m.get(number(attribute(data, unix.NFTA_CMP_SREG)), len(with))
 	if !ok {
-		return maybe
+		return m.differs(number(attribute(data, unix.NFTA_CMP_SREG)), with, operator)
 	}
 	c := bytes.Compare(v, with)
-	switch number(attribute(data, unix.NFTA_CMP_OP)) {
+	switch operator {
 	case unix.NFT_CMP_EQ:
 		return answerOf(c == 0)
 	case unix.NFT_CMP_NEQ:
@@ -256,6 +316,26 @@ func (m *machine) compare(data []byte) answer {
 	return maybe
 }
 
+// differs compares a register that is known in part. A bit that differs decides about equality.
+func (m *machine) differs(register uint32, with []byte, operator uint32) answer {
+	from := at(register)
+	if from+len(with) > registers {
+		return maybe
+	}
+	for i, o := range m.registers[from : from+len(with)] {
+		if (o.value^with[i])&o.known == 0 {
+			continue
+		}
+		switch operator {
+		case unix.NFT_CMP_EQ:
+			return no
+		case unix.NFT_CMP_NEQ:
+			return yes
+		}
+	}
+	return maybe
+}
+
 // between compares a register with a range.
 func (m *machine) between(data []byte) answer {
 	value := func(kind uint16) []byte { return attribute(attribute(data, kind), unix.NFTA_DATA_VALUE) }
@@ -267,6 +347,9 @@ func (m *machine) between(data []byte) answer {
 	within := bytes.Compare(first, v) <= 0 && bytes.Compare(v, last) <= 0
 	return answerOf(within == (number(attribute(data, unix.NFTA_RANGE_OP)) == unix.NFT_RANGE_EQ))
 }
+
+// nativeShort reads two bytes in the machine's order.
+func nativeShort(b []byte) uint16 { return binary.NativeEndian.Uint16(b) }
 
 // native returns a number of four bytes in the machine's order.
 func native(v uint32) []byte { return binary.NativeEndian.AppendUint32(nil, v) }
