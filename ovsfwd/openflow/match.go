@@ -140,6 +140,9 @@ const (
 // match has TCP for its protocol.
 func (m Match) SYN() Match { return m.with(TCPFlags, uint16Bytes(TCPSYN), uint16Bytes(TCPSYN|TCPACK)) }
 
+// Opening matches the segments with SYN, also those with ACK. The match has TCP for its protocol.
+func (m Match) Opening() Match { return m.with(TCPFlags, uint16Bytes(TCPSYN), uint16Bytes(TCPSYN)) }
+
 // RST matches the segments with RST. The match has TCP for its protocol.
 func (m Match) RST() Match { return m.with(TCPFlags, uint16Bytes(TCPRST), uint16Bytes(TCPRST)) }
 

@@ -211,7 +211,7 @@ func fragmentsTakeTheDetour(l *lab, f names) {
 }
 
 // segmentsTakeTheDetour: a segment that asks for a connection goes to the host, also from the ports of
-// an allowed one, and so does a reset. The others of that connection do not.
+// an allowed one, and so do its answer and a reset. The others of that connection do not.
 func segmentsTakeTheDetour(l *lab, f names) {
 	const syn, rst, ack = 0x02, 0x04, 0x10
 	p := l.segment(f.pod0, f.pod1, 2000, 80, syn, 1000, 0)
@@ -223,7 +223,10 @@ func segmentsTakeTheDetour(l *lab, f names) {
 	next := 1001 + uint32(len(p.mark)) // a SYN may have data
 	p = l.segment(f.pod1, f.pod0, 80, 2000, syn|ack, 5000, next)
 	l.fromPod(1, l.node.GatewayMAC, p)
-	l.comes("SYN and ACK", p, l.pod0, 63)
+	l.comes("SYN and ACK", p, l.gw, 64)
+	p = l.segment(f.pod1, f.pod0, 80, 2000, syn|ack, 5000, next)
+	l.fromGateway(l.pods[0].MAC, p)
+	l.comes("SYN and ACK, from the host", p, l.pod0, 64)
 	other := 5001 + uint32(len(p.mark))
 	for range 2 {
 		p = l.segment(f.pod0, f.pod1, 2000, 80, ack, next, other)

@@ -6,7 +6,7 @@ package pipeline
 //	table=30,priority=205,ip,nw_dst=IP actions=goto_table:33                                   (and ipv6, as all here)
 //	table=30,priority=205,ip,reg0=0x2/0xffff,nw_dst=PEER'S PODS actions=goto_table:33
 //	table=33,priority=220,ip,nw_frag=yes actions=TO HOST
-//	table=33,priority=210,tcp,tcp_flags=+syn-ack actions=TO HOST
+//	table=33,priority=210,tcp,tcp_flags=+syn actions=TO HOST
 //	table=33,priority=210,tcp,tcp_flags=+rst actions=TO HOST
 //	table=33,priority=200,tcp actions=ct(table=34)                                             (and udp, sctp)
 //	table=33,priority=0 actions=TO HOST
@@ -36,7 +36,8 @@ package pipeline
 // is a pod.
 //
 // The host gets what it alone does right: fragments, which the lookup would reassemble; the last
-// hop, which it answers; a segment that asks for a connection, which it judges; ICMP, because
+// hop, which it answers; a segment that asks for a connection, which it judges; the answer to it, because rules of other
+// programs that change options of TCP, such as the segment size, have to see both; ICMP, because
 // translation of an error would change its quotation too. And RST: the first lookup of an RST
 // that refuses a connection deletes the connection (nf_conntrack_proto_tcp.c). After an upcall the
 // second lookup would find the packet invalid, and not translate it. Table 70 drops such a packet of any kind.
@@ -82,7 +83,7 @@ func offloadBase(n Node) []openflow.Flow {
 	}
 	for _, ip := range ipFamilies() {
 		add(TableHostConntrack, priorityHostOnly, ip.Fragment(), toHost(n))
-		add(TableHostConntrack, priorityHigh, asks(ip), toHost(n))
+		add(TableHostConntrack, priorityHigh, ip.Protocol(model.TCP).Opening(), toHost(n))
 		add(TableHostConntrack, priorityHigh, ip.Protocol(model.TCP).RST(), toHost(n))
 		for _, p := range offloadProtocols() {
 			add(TableHostConntrack, priorityNormal, ip.Protocol(p), []openflow.Action{openflow.CT(openflow.CTSpec{Table: TableHostState})})
