@@ -63,6 +63,11 @@ func RunAgent(ctx context.Context, cfg *config.Effective, log *slog.Logger) erro
 	if err != nil {
 		return err
 	}
+	bypassed := backend.NewBypassed(wanted.NetNS)
+	defer bypassed.Close()
+	offloading := newOffload(cfg.Offload, network.datapath(), bypassed.Find, log.With("component", "offload"))
+	offloading.begin(ctx)
+	wanted.Switch.Node.Offload = offloading.active()
 	source, err := newSource(cfg, log)
 	if err != nil {
 		return err
@@ -75,7 +80,7 @@ func RunAgent(ctx context.Context, cfg *config.Effective, log *slog.Logger) erro
 		log.Info("backend detected on this node", "backend", chosen.Name(), "why", chosen.Why())
 	}
 	server := health.New(cfg.HealthAddress, log.With("component", "health"))
-	a := &agent{cfg: cfg, backendConfig: wanted, backend: chosen, source: source, socket: socket, attachments: attachments, network: network, server: server, log: log}
+	a := &agent{cfg: cfg, backendConfig: wanted, backend: chosen, source: source, socket: socket, attachments: attachments, network: network, server: server, offloading: offloading, log: log}
 	a.configs, a.daemon = a.watchConfigs(), vswitchd.NewWatcher(cfg.OVSRunDir)
 	a.lost = newLostPorts(attachments.Attachments, log.With("component", "ovsdb"))
 	d, bridge := a.driver(ctx)
@@ -163,7 +168,9 @@ type agent struct {
 	lost *lostPorts
 	// migration leads packets through the enforcement point.
 	migration *migration
-	log       *slog.Logger
+	// offloading decides whether packets of established connections skip the host.
+	offloading *offload
+	log        *slog.Logger
 }
 
 // driver chooses and wires datastore, managers and stages.
@@ -205,7 +212,7 @@ func (a *agent) driver(ctx context.Context) (*Driver, *bridge) {
 		},
 		Attachments: a.watchAttachments, HostAddresses: a.watchHostAddresses, Hops: a.watchHops(hops),
 		HealthAddress: a.server.Status, Settings: a.settings,
-		Offload:  a.offload,
+		Offload: a.offload, Offloading: a.offloading.run,
 		Underlay: a.network.status, NodeProblems: func() []model.Problem {
 			return slices.Concat(br.restore.problem(cfg.NodeName), routes.Problems(), distrusted(), open(), dropping())
 		},
@@ -278,8 +285,8 @@ func (a *agent) offload() control.Offload {
 	case o.Setting == config.OffloadOff:
 	case leads != nil && *leads == backend.InSwitch:
 		o.Why = "backend openflow judges packets in the bridge"
-	case !a.backendConfig.Switch.Node.Offload:
-		o.Why = "datapath " + a.network.datapath() + " does not share connection tracking with the host"
+	case !a.offloading.active():
+		o.Why = a.offloading.reason()
 	case leads == nil:
 		o.Why = "the forwarding flows are not programmed"
 	default:
@@ -293,7 +300,7 @@ func (a *agent) settings() control.Settings {
 	at := a.backendConfig.Switch
 	return control.Settings{
 		OVSRunDir: at.RunDir, Bridge: at.Bridge, Userspace: at.Node.Userspace,
-		Masquerade: a.backendConfig.Masquerade, TrafficMode: a.backendConfig.TrafficMode, TunnelPort: a.backendConfig.TunnelPort, ServiceCIDRs: at.Node.ServiceCIDRs, Offload: at.Node.Offload,
+		Masquerade: a.backendConfig.Masquerade, TrafficMode: a.backendConfig.TrafficMode, TunnelPort: a.backendConfig.TunnelPort, ServiceCIDRs: at.Node.ServiceCIDRs, Offload: a.offloading.active(),
 	}
 }
 

@@ -50,6 +50,9 @@ type Config struct {
 	HostAddresses AddressSource
 	// Hops delivers the neighbours that lead to routed peers. It may be nil.
 	Hops func(ctx context.Context, update func(model.HopsUpdate)) error
+	// Offloading delivers whether the bridge is to switch packets of established connections, each time that it changes. It may
+	// be nil.
+	Offloading func(ctx context.Context, update func(model.OffloadUpdate)) error
 	// Managers serve all stages without managers of their own.
 	Managers []managers.Manager
 	// Stages are programmed in this order.

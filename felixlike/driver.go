@@ -106,6 +106,11 @@ func (d *Driver) Run(ctx context.Context) error {
 			return d.cfg.Hops(ctx, func(u model.HopsUpdate) { d.queue.call(ctx, func() { d.feed.update(u) }) })
 		})
 	}
+	if d.cfg.Offloading != nil {
+		g.Go(func() error {
+			return d.cfg.Offloading(ctx, func(u model.OffloadUpdate) { d.queue.call(ctx, func() { d.feed.update(u) }) })
+		})
+	}
 	for _, r := range d.stages.runners {
 		d.stages.listen(ctx, r)
 	}

@@ -3,9 +3,13 @@ package felixlike
 import (
 	"context"
 	"errors"
+	"log/slog"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/felixlike/config"
@@ -13,6 +17,7 @@ import (
 	"github.com/felixlike/felixlike/managers"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/openflow"
+	"github.com/felixlike/felixlike/ovsfwd/ovsdb"
 	"github.com/felixlike/felixlike/ovsfwd/pipeline"
 )
 
@@ -77,8 +82,10 @@ func TestSteerChangesAllGroups(t *testing.T) {
 // TestStatusOfOffload: the programmed flows decide, not the backend or the desired flows.
 func TestStatusOfOffload(t *testing.T) {
 	c, _ := offloadMigration(groupedFlows{})
-	a := &agent{cfg: &config.Effective{Config: config.Config{Offload: config.OffloadAuto}}, migration: c}
-	a.backendConfig.Switch.Node.Offload = true
+	a := &agent{
+		cfg: &config.Effective{Config: config.Config{Offload: config.OffloadAuto}}, migration: c,
+		offloading: newOffload(config.OffloadAuto, ovsdb.DatapathSystem, nil, slog.New(slog.DiscardHandler)),
+	}
 	apply := func(err error) {
 		_, _ = c.apply(t.Context(), func(context.Context) (backend.Applied, error) { return backend.Applied{}, err })
 	}
@@ -106,4 +113,86 @@ func TestStatusOfOffload(t *testing.T) {
 	is("refused", failed)
 	apply(nil)
 	is("programmed again", active)
+}
+
+// TestOffloadOfSettings: only auto looks at rules of other programs.
+func TestOffloadOfSettings(t *testing.T) {
+	for _, c := range []struct {
+		setting, datapath string
+		found             []string
+		err               error
+		why               string
+		active            bool
+	}{
+		{config.OffloadAuto, ovsdb.DatapathSystem, nil, nil, "", true},
+		{config.OffloadAuto, ovsdb.DatapathSystem, []string{"a", "b", "c", "d", "e"}, nil, "rules of other programs have to see all packets of pods: a; b; c; 2 more", false},
+		{config.OffloadAuto, ovsdb.DatapathSystem, nil, errors.New("no"), "whether rules of other programs have to see all packets of pods is not known: no", false},
+		{config.OffloadAuto, ovsdb.DatapathNetdev, []string{"a"}, nil, "datapath netdev does not share connection tracking with the host", false},
+		{config.OffloadOn, ovsdb.DatapathSystem, []string{"a"}, nil, "", true},
+		{config.OffloadOn, ovsdb.DatapathNetdev, nil, nil, "datapath netdev does not share connection tracking with the host", false},
+		{config.OffloadOff, ovsdb.DatapathSystem, []string{"a"}, nil, "", false},
+		{config.OffloadOff, ovsdb.DatapathNetdev, nil, nil, "", false},
+	} {
+		o := newOffload(c.setting, c.datapath, func(context.Context, bool) ([]string, error) { return c.found, c.err }, slog.New(slog.DiscardHandler))
+		o.begin(t.Context())
+		if o.active() != c.active || o.reason() != c.why {
+			t.Errorf("%s, %s: active %v, %q", c.setting, c.datapath, o.active(), o.reason())
+		}
+	}
+}
+
+// TestOffloadFollowsOtherPrograms: rules that appear end offload at once, and it comes back when none has been seen
+// for a while. One look that fails changes nothing.
+func TestOffloadFollowsOtherPrograms(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		var found []string
+		var err error
+		wholes := 0
+		o := newOffload(config.OffloadAuto, ovsdb.DatapathSystem, func(_ context.Context, again bool) ([]string, error) {
+			if again {
+				wholes++
+			}
+			return found, err
+		}, slog.New(slog.DiscardHandler))
+		o.begin(ctx)
+		var updates []bool
+		done := make(chan error)
+		go func() { done <- o.run(ctx, func(u model.OffloadUpdate) { updates = append(updates, u.Active) }) }()
+		after := func(d time.Duration, what string, want ...bool) {
+			t.Helper()
+			time.Sleep(d)
+			synctest.Wait()
+			if !slices.Equal(updates, want) {
+				t.Errorf("%s: %v, want %v", what, updates, want)
+			}
+		}
+		after(time.Minute, "nothing")
+		found = []string{"x"}
+		after(o.every, "a rule", false)
+		found = nil
+		after(o.every, "it is gone", false)
+		found = []string{"y"}
+		after(o.every, "another one", false)
+		if !strings.HasSuffix(o.reason(), ": y") {
+			t.Errorf("reason %q", o.reason())
+		}
+		found = nil
+		after(o.quiet-o.every, "not yet quiet", false)
+		after(2*o.every, "quiet", false, true)
+		err = errors.New("no")
+		after((maxFailures-1)*o.every, "failed", false, true)
+		after(o.every, "failed again and again", false, true, false)
+		err = nil
+		after(o.every, "works again", false, true, false, true)
+		wholes = 0
+		after(10*o.whole, "a long time", false, true, false, true)
+		if wholes < 9 || wholes > 10 {
+			t.Errorf("%d reads of all rules", wholes)
+		}
+		cancel()
+		if err := <-done; !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+	})
 }

@@ -48,7 +48,7 @@ func (m *ForwardingManager) SetMode(mode pipeline.Mode) {
 	}
 }
 
-// OnUpdate takes this node's NodeUpdate and HostAddressesUpdate, the prefixes of
+// OnUpdate takes this node's NodeUpdate and HostAddressesUpdate, an OffloadUpdate, the prefixes of
 // Services, updates of attachments, and of policies those of ordered tiers.
 func (m *ForwardingManager) OnUpdate(u model.Update) {
 	for _, c := range m.owners.update(u) {
@@ -70,6 +70,10 @@ func (m *ForwardingManager) OnUpdate(u model.Update) {
 	case model.ServiceCIDRsUpdate:
 		if m.services.set(u.Prefixes) {
 			m.bridge.ServiceCIDRs, m.baseDirty = m.services.all, true
+		}
+	case model.OffloadUpdate:
+		if m.bridge.Offload != u.Active {
+			m.bridge.Offload, m.baseDirty = u.Active, true
 		}
 	case model.PolicyUpdate:
 		tier := u.Policy.ID.Tier

@@ -155,6 +155,19 @@ func TestOffloadFollowsTheMode(t *testing.T) {
 			}
 		}
 	}
+	local.SetMode(pipeline.Steer)
+	tunnel.SetMode(pipeline.Steer)
+	for _, active := range []bool{true, false, true} {
+		for _, m := range []Manager{local, tunnel} {
+			m.OnUpdate(model.OffloadUpdate{Active: active})
+			m.CompleteDeferredWork()
+		}
+		for _, group := range []string{"base", "pod x/a", "peer n2"} {
+			if has := strings.Contains(flows[group], "table=33") || strings.Contains(flows[group], "goto_table:33"); has != active {
+				t.Errorf("active %v: %s has flows of offload: %v", active, group, has)
+			}
+		}
+	}
 }
 
 // TestTunnelsToASharedAddress: two peers may claim one address, with tunnels to two

@@ -43,12 +43,17 @@ func (m *TunnelManager) touchAll() {
 	}
 }
 
-// OnUpdate takes updates of nodes.
+// OnUpdate takes updates of nodes, and an OffloadUpdate.
 func (m *TunnelManager) OnUpdate(u model.Update) {
 	if m.ways.update(u) {
 		m.touchAll()
 	}
 	switch u := u.(type) {
+	case model.OffloadUpdate:
+		if m.bridge.Offload != u.Active {
+			m.bridge.Offload = u.Active
+			m.touchAll()
+		}
 	case model.NodeUpdate:
 		if u.Node.Name == m.node {
 			m.self = u.Node

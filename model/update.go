@@ -62,6 +62,10 @@ type HopsUpdate struct{ Hops []Hop }
 // sorted, all of them.
 type ServiceCIDRsUpdate struct{ Prefixes []netip.Prefix }
 
+// OffloadUpdate says whether the bridge is to switch packets of established connections, under a netfilter backend on the
+// kernel's datapath.
+type OffloadUpdate struct{ Active bool }
+
 // DenialsUpdate switches reports of denied packets on or off. They are off at first.
 type DenialsUpdate struct{ Reported bool }
 
@@ -80,6 +84,7 @@ func (AttachmentUpdate) isUpdate()    {}
 func (AttachmentRemove) isUpdate()    {}
 func (HostAddressesUpdate) isUpdate() {}
 func (HopsUpdate) isUpdate()          {}
+func (OffloadUpdate) isUpdate()       {}
 func (ServiceCIDRsUpdate) isUpdate()  {}
 func (DenialsUpdate) isUpdate()       {}
 func (LogsUpdate) isUpdate()          {}

@@ -46,7 +46,7 @@ func ConfigOf(cfg *config.Effective, datapath string) (Config, error) {
 		Name: cfg.Backend, TrafficMode: mode, TunnelPort: model.TunnelPortOf(cfg.Tunnel), Variant: variant, Node: cfg.NodeName, Masquerade: cfg.Masquerade,
 		Switch: Switch{RunDir: cfg.OVSRunDir, Bridge: cfg.Bridge, Node: pipeline.Node{
 			GatewayPort: ovsdb.GatewayOFPort, TunnelPort: ovsdb.TunnelOFPort, GatewayMAC: ovsdb.GatewayMAC(cfg.NodeName),
-			Userspace: datapath == ovsdb.DatapathNetdev, ServiceCIDRs: cfg.ServiceCIDRs, Offload: cfg.Offload == config.OffloadAuto && datapath == ovsdb.DatapathSystem,
+			Userspace: datapath == ovsdb.DatapathNetdev, ServiceCIDRs: cfg.ServiceCIDRs,
 		}},
 	}, nil
 }

@@ -49,6 +49,7 @@ const (
 // Values of the setting offload.
 const (
 	OffloadAuto = "auto"
+	OffloadOn   = "on"
 	OffloadOff  = "off"
 )
 
@@ -103,9 +104,10 @@ type Config struct {
 	// ExistingConnections is "revalidate" where a change of policy has to end the connections that it denies,
 	// as for the isolation of a pod that was broken into.
 	ExistingConnections string `json:"existingConnections" help:"established connections that a change of policy denies: keep, or revalidate, which ends them"`
-	// Offload is "auto" where packets of established connections are to skip the host. It has no effect under backend
-	// "openflow" and on datapath "netdev". Rules of other programs at FORWARD then see a connection's first packets only.
-	Offload string `json:"offload" help:"packets of established connections that policy has allowed: auto (switched in the bridge, on the kernel's datapath with a netfilter backend), or off (all through the host)"`
+	// Offload is "auto" or "on" where packets of established connections are to skip the host. It has no effect under backend
+	// "openflow" and on datapath "netdev". Rules of other programs at FORWARD then see a connection's first packets only. With
+	// "auto" all packets pass the host while there are rules that this would matter to.
+	Offload string `json:"offload" help:"packets of established connections that policy has allowed, on the kernel's datapath with a netfilter backend: auto (switched in the bridge, unless rules of other programs have to see them), on (switched), or off (all through the host)"`
 	// RunDir holds the control socket and that of the CNI plugin.
 	RunDir string `json:"runDir" help:"directory of the control socket and the CNI plugin's"`
 	// StateDir keeps the last good versions of manifests over restarts. Change it where /var/lib is not kept over a reboot.
@@ -146,7 +148,7 @@ func Defaults() Config {
 		Masquerade: true,
 
 		ExistingConnections: Keep,
-		Offload:             OffloadOff,
+		Offload:             OffloadAuto,
 
 		RunDir:   "/run/felixlike",
 		StateDir: "/var/lib/felixlike",
@@ -184,7 +186,7 @@ func Choices(key string) []string {
 		"trafficMode": {Encap, NoEncap, Hybrid},
 
 		"existingConnections": {Keep, Revalidate},
-		"offload":             {OffloadAuto, OffloadOff},
+		"offload":             {OffloadAuto, OffloadOn, OffloadOff},
 
 		"logLevel": {"debug", "info", "warn", "error"},
 	}[key]

@@ -52,7 +52,7 @@ func serverPod() model.PodID { return model.PodID{Namespace: labNamespace, Name:
 
 func labConfig(backend, datapath string) lab.Config {
 	return lab.Config{
-		Name: fmt.Sprintf("bench-%d", os.Getpid()), Backend: backend, Datapath: datapath, SyncTimeout: syncTimeout,
+		Name: fmt.Sprintf("bench-%d", os.Getpid()), Backend: backend, Datapath: datapath, SyncTimeout: syncTimeout, Offload: config.OffloadOff,
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/vishvananda/netlink"
@@ -33,7 +34,7 @@ func atGateway(t *testing.T, n *lab.Node) uint64 {
 }
 
 // fewPackets bounds the packets at a gateway port while established connections skip the host:
-// one SYN, there and back, and what the host itself sends.
+// SYNs and their answers, there and back, and what the host itself sends.
 const fewPackets = 20
 
 // TestEstablishedSkipTheHost counts packets at the gateway ports of two nodes: with offload, of
@@ -93,6 +94,61 @@ func restartWithOffload(t *testing.T, n *lab.Node, setting string) {
 	}
 	if err := n.Sync(t.Context()); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestRulesOfOthersSeeAllPackets: with offload, a rule of another program that counts packets of established
+// connections gets to see them, under streams that go on. Those of proxies end nothing. When the rule is gone,
+// packets skip the host again.
+func TestRulesOfOthersSeeAllPackets(t *testing.T) {
+	if os.Getenv(datapathEnv) != ovsdb.DatapathSystem {
+		t.Skip("offload needs the kernel's datapath: see test/vm")
+	}
+	l := newLabWith(t, lab.Config{Offload: config.OffloadAuto})
+	set(t, l, state(t, threeNodes))
+	services := []service{{number: 1, name: "a", endpoint: "a", port: pushPort}}
+	for _, mode := range []string{"nftables", "iptables-nft", "iptables-legacy"} {
+		runProxyFor(t, l, proxyModes()[mode], services)
+	}
+	n := l.Node("node1")
+	a := l.Pod(pod("a"))
+	for _, f := range model.Families() {
+		serveUDP(t, a.Namespace(), netip.AddrPortFrom(a.Address(f), udpPort))
+	}
+	streams := talkers(t, l, [2]string{"b", "a"}, [2]string{"c", "a"})
+	goOn := func() {
+		for _, k := range streams {
+			_, before := k.last()
+			eventually(t, "echoes of "+k.name, func() bool { _, n := k.last(); return n >= before+20 })
+		}
+	}
+	active := func(want bool) {
+		t.Helper()
+		eventually(t, fmt.Sprintf("offload active: %v", want), func() bool {
+			s, err := n.Status(t.Context())
+			return err == nil && s.Offload != nil && s.Offload.Active == want
+		})
+		goOn()
+		before := atGateway(t, n)
+		goOn()
+		if packets := atGateway(t, n) - before; (packets <= fewPackets) != want {
+			t.Errorf("offload active %v: %d packets at the gateway port", want, packets)
+		}
+	}
+	active(true)
+	feed(t, n, "table inet wall {\nchain way {\ntype filter hook forward priority 5;\nct state established counter\n}\n}\n", "nft", "-f", "-")
+	active(false)
+	if s, err := n.Status(t.Context()); err != nil || !strings.Contains(s.Offload.Why, "chain way of table inet wall: counter") {
+		t.Errorf("status: %+v, %v", s.Offload, err)
+	}
+	feed(t, n, "", "nft", "delete", "table", "inet", "wall")
+	active(true)
+	for _, k := range streams {
+		k.mu.Lock()
+		if k.err != nil {
+			t.Errorf("%s: %v", k.name, k.err)
+		}
+		k.mu.Unlock()
 	}
 }
 

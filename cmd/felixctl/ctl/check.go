@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -111,8 +112,45 @@ func lookAround(ctx context.Context, cfg *config.Effective, agent *control.Clien
 	o.Inspect(ctx, add)
 	if inUse != ovsdb.DatapathNetdev {
 		all = append(all, firewalls(ctx, agent, model.TunnelPortOf(cfg.Tunnel))...)
+		if cfg.Backend != config.OpenFlow && cfg.Datapath != ovsdb.DatapathNetdev {
+			all = append(all, offloadFindings(ctx, cfg.Offload, status.Offload)...)
+		}
 	}
 	return append(all, writers(ctx)...)
+}
+
+// offloadFindings says whether packets of established connections skip the host, with the rules of other programs for
+// which they do not. Without an agent, now is nil.
+func offloadFindings(ctx context.Context, setting string, now *control.Offload) []install.Finding {
+	f := install.Finding{Level: install.Good, What: "offload", Detail: "the bridge switches packets of established connections"}
+	var why string
+	switch {
+	case now != nil && now.Setting != config.OffloadOff:
+		why = now.Why
+	case now != nil || setting != config.OffloadAuto:
+		return nil // as configured
+	default:
+		f.Detail = "no rule of another program has to see packets of established connections"
+		why = bypassed(ctx)
+	}
+	if why != "" {
+		f.Level, f.Detail = install.Noted, "packets of established connections take the way through the host: "+why
+	}
+	return []install.Finding{f}
+}
+
+// bypassed returns why packets of established connections would not skip the host, or "".
+func bypassed(ctx context.Context) string {
+	b := backend.NewBypassed(0)
+	defer b.Close()
+	found, err := b.Find(ctx, true)
+	switch {
+	case err != nil:
+		return "whether rules of other programs have to see them is not known: " + err.Error()
+	case len(found) > 0:
+		return "rules of other programs have to see them: " + strings.Join(found, "; ")
+	}
+	return ""
 }
 
 // firewalls names the chains of other programs that drop the tunnel's packets of nodes.
