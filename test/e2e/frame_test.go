@@ -26,14 +26,35 @@ func ethernet(src, dst net.HardwareAddr, kind uint16, payload []byte) []byte {
 	return append(binary.BigEndian.AppendUint16(b, kind), payload...)
 }
 
+// senderPort is the source port of udpPacket.
+const senderPort = 40000
+
 // udpPacket returns an IP packet of either family with a UDP datagram.
 func udpPacket(src, dst netip.Addr, port uint16, payload string) (kind uint16, packet []byte) {
+	return udpDatagram(netip.AddrPortFrom(src, senderPort), netip.AddrPortFrom(dst, port), payload)
+}
+
+// udpDatagram is udpPacket with a source port.
+func udpDatagram(src, dst netip.AddrPort, payload string) (kind uint16, packet []byte) {
 	udp := make([]byte, 8, 8+len(payload))
-	binary.BigEndian.PutUint16(udp[0:], 40000)
-	binary.BigEndian.PutUint16(udp[2:], port)
+	binary.BigEndian.PutUint16(udp[0:], src.Port())
+	binary.BigEndian.PutUint16(udp[2:], dst.Port())
 	binary.BigEndian.PutUint16(udp[4:], uint16(8+len(payload)))
 	udp = append(udp, payload...)
-	return ip(src, dst, unix.IPPROTO_UDP, 64, udp, 6)
+	return ip(src.Addr(), dst.Addr(), unix.IPPROTO_UDP, 64, udp, 6)
+}
+
+// tcpSegment returns an IP packet of either family with a TCP segment.
+func tcpSegment(src, dst netip.AddrPort, flags byte, payload string) (kind uint16, packet []byte) {
+	tcp := make([]byte, 20, 20+len(payload))
+	binary.BigEndian.PutUint16(tcp[0:], src.Port())
+	binary.BigEndian.PutUint16(tcp[2:], dst.Port())
+	binary.BigEndian.PutUint32(tcp[4:], 1000) // sequence number
+	binary.BigEndian.PutUint32(tcp[8:], 2000) // acknowledgement
+	tcp[12], tcp[13] = 5<<4, flags
+	binary.BigEndian.PutUint16(tcp[14:], 1000) // window
+	tcp = append(tcp, payload...)
+	return ip(src.Addr(), dst.Addr(), unix.IPPROTO_TCP, 64, tcp, 16)
 }
 
 // ip wraps a payload with its checksum field at the given offset.

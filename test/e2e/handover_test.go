@@ -10,6 +10,7 @@ import (
 
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/internal/namespace"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/test/lab"
 )
@@ -200,8 +201,14 @@ func nothingLeft(t *testing.T, n *lab.Node, inForce string) {
 // shell runs a script on a node and returns its output.
 func shell(t *testing.T, n *lab.Node, script string) string {
 	t.Helper()
+	return shellIn(t, n.Namespace(), script)
+}
+
+// shellIn runs a script in a network namespace.
+func shellIn(t *testing.T, in *namespace.Namespace, script string) string {
+	t.Helper()
 	var out []byte
-	err := n.Namespace().Do(func() error {
+	err := in.Do(func() error {
 		// A grep that finds nothing fails.
 		out, _ = exec.Command("sh", "-c", script).Output()
 		return nil

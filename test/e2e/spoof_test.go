@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -51,14 +52,17 @@ func podMAC(t *testing.T, p *lab.Pod) net.HardwareAddr {
 	return mac
 }
 
+// markers counts the markers of all tests: an old one, or an ICMP error about it, may still wait in a wire.
+var markers atomic.Uint64
+
 // arrives sends a lie and then, again and again, an honest marker, until a
 // marker arrives; it reports whether the lie had come first. The bridge keeps
 // their order, so there is nothing to wait for after that.
 func arrives(t *testing.T, victim *wire, lie func(), isLie func([]byte) bool, marker func(string)) bool {
 	t.Helper()
 	lie()
-	for round := range 10 {
-		text := fmt.Sprintf("marker %s %d.", t.Name(), round)
+	for range 10 {
+		text := fmt.Sprintf("marker %s %d.", t.Name(), markers.Add(1))
 		marker(text)
 		deadline := time.Now().Add(time.Second)
 		for frame := victim.next(deadline); frame != nil; frame = victim.next(deadline) {
