@@ -49,7 +49,8 @@ func (n NodeChains) Egress(addresses []netip.Addr) []tables.Chain {
 	for _, f := range model.Families() {
 		drops.Rules = append(drops.Rules, tables.Rule{
 			Matches: []tables.Match{
-				tables.MatchConnState{States: tables.StateNew}, tables.MatchConnOriginal{},
+				tables.MatchConnState{States: tables.StateNew},
+				tables.MatchConnOriginal{},
 				tables.MatchSet{Family: f, Side: tables.Source, Set: EgressDroppedSet(f).Name},
 			},
 			Action: tables.Drop{}, Comment: "this node does not have the address of its egress",

@@ -69,8 +69,11 @@ func (c *tieredCompiler) egressPods(to antrea.AppliedTo) (s Selection, ok bool) 
 		given bool
 		field string
 	}{
-		{to.Group != "", "group"}, {to.ExternalEntitySelector != nil, "externalEntitySelector"}, {to.ServiceAccount != nil, "serviceAccount"},
-		{to.Service != nil, "service"}, {to.NodeSelector != nil, "nodeSelector"},
+		{to.Group != "", "group"},
+		{to.ExternalEntitySelector != nil, "externalEntitySelector"},
+		{to.ServiceAccount != nil, "serviceAccount"},
+		{to.Service != nil, "service"},
+		{to.NodeSelector != nil, "nodeSelector"},
 	} {
 		if unsupported.given {
 			c.Add(path+"."+unsupported.field, "not supported"+egressDropsEach)
