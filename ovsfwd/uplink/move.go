@@ -166,7 +166,7 @@ func (m *mover) all() (Moved, error) {
 // carrierTries times carrierPause is the time in which a new interface must get a
 // carrier.
 const (
-	carrierTries = 20
+	carrierTries = 100
 	carrierPause = 10 * time.Millisecond
 )
 
