@@ -12,6 +12,10 @@ const (
 	DenyActionAnnotation = "felixlike.io/deny-action"
 )
 
+// PublicKeyAnnotation is the annotation of a Node with the public key of its WireGuard device. Peers encrypt to it, and
+// believe packets that its private key has encrypted.
+const PublicKeyAnnotation = "felixlike.io/wireguard-public-key"
+
 // PolicyAnnotations returns the names of all of them.
 func PolicyAnnotations() []string {
 	return []string{LogAnnotation, LogLabelAnnotation, DenyActionAnnotation}

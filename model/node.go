@@ -14,6 +14,8 @@ type Node struct {
 	// PodCIDRs are the masked prefixes of the node's pods, at most one a
 	// family, IPv4 first.
 	PodCIDRs []netip.Prefix `json:"podCIDRs,omitempty"`
+	// PublicKey is the key of the annotation PublicKeyAnnotation, or the zero PublicKey.
+	PublicKey PublicKey `json:"publicKey,omitzero"`
 }
 
 // Address returns the node's address of a family, or the zero Addr.
@@ -54,6 +56,9 @@ const (
 	GatewayPort = "flx-gw0"
 	TunnelPort  = "flx-tun0"
 )
+
+// WireGuardDevice is the host's interface for encrypted packets between nodes.
+const WireGuardDevice = "flx-wg0"
 
 // Attachment is the interface of a local pod, as the CNI attached it. It is
 // kept by the bridge itself (OVSDB external_ids), so it survives the agent.

@@ -16,9 +16,12 @@ const (
 	NoEncap
 	// Hybrid routes between nodes of one subnet, and tunnels the rest.
 	Hybrid
+	// WireGuard encrypts all of them, whatever the subnet. It is the value of the setting encryption, not of
+	// trafficMode.
+	WireGuard
 )
 
-// String returns the value of the setting trafficMode.
+// String returns the value of the setting trafficMode, or of encryption.
 func (m TrafficMode) String() string {
 	switch m {
 	case Encap:
@@ -27,6 +30,8 @@ func (m TrafficMode) String() string {
 		return "noEncap"
 	case Hybrid:
 		return "hybrid"
+	case WireGuard:
+		return "wireguard"
 	}
 	return fmt.Sprintf("mode(%d)", uint8(m))
 }
@@ -36,7 +41,7 @@ func (m TrafficMode) MarshalText() ([]byte, error) { return []byte(m.String()), 
 
 // UnmarshalText reads a mode's name.
 func (m *TrafficMode) UnmarshalText(b []byte) error {
-	return named(m, b, "traffic mode", Encap, NoEncap, Hybrid)
+	return named(m, b, "traffic mode", Encap, NoEncap, Hybrid, WireGuard)
 }
 
 // Way is the way of one family's packets between this node and a peer, in both directions.
@@ -49,8 +54,11 @@ const (
 	ByPeer
 	// ByNetwork is the way of this node's packets to the peer's address: routers know the pods' prefixes.
 	ByNetwork
-	// NoWay says that one of the two nodes has no address of the family, and there is no tunnel.
+	// NoWay says that one of the two nodes has no address of the family, and there is no tunnel; or, in the
+	// mode WireGuard, no public key or no IPv4 address.
 	NoWay
+	// ByWireGuard is the WireGuard device, encrypted to the peer's IPv4 address.
+	ByWireGuard
 )
 
 // Way decides how packets of a family travel between this node and a peer. Subnets are the addresses of this
@@ -58,8 +66,15 @@ const (
 // address contains the peer's. Both ends find the same if their prefixes have the same length.
 func (m TrafficMode) Way(self, peer *Node, subnets []netip.Prefix, f Family) Way {
 	own, its := self.Address(f).Unmap(), peer.Address(f).Unmap()
-	if m == Encap {
+	switch m {
+	case Encap:
 		return ByTunnel
+	case WireGuard:
+		// The outer header is IPv4, as that of the tunnels.
+		if peer.PublicKey.IsZero() || self.PublicKey.IsZero() || !self.Address(IPv4).IsValid() || !peer.Address(IPv4).IsValid() {
+			return NoWay
+		}
+		return ByWireGuard
 	}
 	for _, s := range subnets {
 		if its.IsValid() && s.Addr() == own && s.Contains(its) {

@@ -85,7 +85,7 @@ func (e *Engine) SetNode(object *corev1.Node) []model.Problem {
 	r := compile.Report{Object: model.ObjectRef{Kind: "Node", Name: object.Name}}
 	e.nodePeers.set(object.Name, object)
 	e.dirty.egresses = true
-	e.nodes.set(object.Name, parseInternalIPs(object, &r), parsePodCIDRs(object, &r), &r)
+	e.nodes.set(object.Name, parseInternalIPs(object, &r), parsePodCIDRs(object, &r), parsePublicKey(object, &r), &r)
 	return r.Problems
 }
 

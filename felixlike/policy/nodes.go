@@ -24,6 +24,7 @@ type node struct {
 	addresses []netip.Addr
 	wanted    []netip.Prefix
 	held      []netip.Prefix
+	key       model.PublicKey
 }
 
 // nodeStore has the nodes and the owners of the pod CIDRs. If the CIDRs of two nodes overlap,
@@ -95,11 +96,24 @@ func parsePodCIDRs(object *corev1.Node, r *compile.Report) []netip.Prefix {
 	return prefixes
 }
 
+// parsePublicKey takes the key of the annotation. A node without a valid one has none, and nothing is encrypted to it.
+func parsePublicKey(object *corev1.Node, r *compile.Report) model.PublicKey {
+	text, ok := object.Annotations[model.PublicKeyAnnotation]
+	if !ok {
+		return model.PublicKey{}
+	}
+	key, err := model.ParsePublicKey(text)
+	if err != nil {
+		r.Add("metadata.annotations["+model.PublicKeyAnnotation+"]", "%v; it is ignored", err)
+	}
+	return key
+}
+
 func comparePrefixes(a, b netip.Prefix) int {
 	return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
 }
 
-func (n *nodeStore) set(name string, addresses []netip.Addr, cidrs []netip.Prefix, r *compile.Report) {
+func (n *nodeStore) set(name string, addresses []netip.Addr, cidrs []netip.Prefix, key model.PublicKey, r *compile.Report) {
 	o, ok := n.byName[name]
 	if !ok {
 		n.seq++
@@ -107,7 +121,7 @@ func (n *nodeStore) set(name string, addresses []netip.Addr, cidrs []netip.Prefi
 		n.byName[name] = o
 	}
 	n.dirty.Add(name)
-	o.addresses, o.wanted = addresses, cidrs
+	o.addresses, o.wanted, o.key = addresses, cidrs, key
 	freed := n.keep(o, cidrs)
 	if name == n.local && n.evict(o, r) {
 		freed = true
@@ -222,7 +236,7 @@ func (n *nodeStore) flush() (updates, removals []model.Update) {
 			}
 			continue
 		}
-		now := &model.Node{Name: name, Addresses: o.addresses, PodCIDRs: slices.Clone(o.held)}
+		now := &model.Node{Name: name, Addresses: o.addresses, PodCIDRs: slices.Clone(o.held), PublicKey: o.key}
 		if before == nil || !reflect.DeepEqual(before, now) {
 			n.emitted[name] = now
 			updates = append(updates, model.NodeUpdate{Node: now})

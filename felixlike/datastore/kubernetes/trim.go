@@ -36,13 +36,17 @@ func bareMeta(m *metav1.ObjectMeta) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Namespace: m.Namespace, Name: m.Name, UID: m.UID, Labels: m.Labels}
 }
 
-// trimNode keeps a node's labels, addresses and pod CIDRs.
+// trimNode keeps a node's labels, addresses, pod CIDRs and public key.
 func trimNode(n *corev1.Node) corev1.Node {
-	return corev1.Node{
+	t := corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: n.Name, UID: n.UID, Labels: n.Labels},
 		Spec:       corev1.NodeSpec{PodCIDR: n.Spec.PodCIDR, PodCIDRs: n.Spec.PodCIDRs},
 		Status:     corev1.NodeStatus{Addresses: n.Status.Addresses},
 	}
+	if key, ok := n.Annotations[model.PublicKeyAnnotation]; ok {
+		t.Annotations = map[string]string{model.PublicKeyAnnotation: key}
+	}
+	return t
 }
 
 func trimNamespace(n *corev1.Namespace) corev1.Namespace {

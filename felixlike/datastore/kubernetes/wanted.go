@@ -6,6 +6,8 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/felixlike/felixlike/model"
 )
 
 // message selects the fields of a protobuf message to decode. An ordinary pod has
@@ -41,7 +43,7 @@ func (m message) with(number protowire.Number, field message) message {
 func wanted() map[string]message {
 	// name, namespace, uid, resourceVersion, labels, annotations
 	meta := func() message {
-		return all(1, 3, 5, 6, 11).with(12, message{keys: []string{staticUID, metav1.InitialEventsAnnotationKey}})
+		return all(1, 3, 5, 6, 11).with(12, message{keys: []string{staticUID, model.PublicKeyAnnotation, metav1.InitialEventsAnnotationKey}})
 	}
 	container := all(6, 24) // ports, restartPolicy
 	kinds := map[string]message{
