@@ -31,10 +31,10 @@ type drift struct {
 	// gateway port.
 	wanted *objects
 	mtu    int
-	// link is the index of the gateway port that was programmed last; applied is set if
-	// there was one.
-	link    int
-	applied bool
+	// link is the index of the gateway port that was programmed last, device that of the WireGuard device; applied is
+	// set if there was a port.
+	link, device int
+	applied      bool
 
 	// noticed is the time of the first change that Watch noticed since the last read, zero
 	// without one, and names are the objects. scheduled is set while a call of changed is
@@ -94,13 +94,13 @@ func (d *drift) begin(must bool) (noticed time.Time, read bool) {
 }
 
 // end notes the end of an Apply that has read.
-func (d *drift) end(link int, noticed time.Time, repaired []tables.Repair, err error) {
+func (d *drift) end(last programmed, noticed time.Time, repaired []tables.Repair, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	now := time.Now()
 	d.outage.applied(noticed, now, repaired, err)
 	if err == nil {
-		d.link, d.applied = link, true
+		d.link, d.device, d.applied = last.link, last.device, true
 	}
 	if !d.asked {
 		return

@@ -50,6 +50,10 @@ func (d *drift) concernedLink(m socket.Message) string {
 	if index == d.link && (gone || !named) || named && !gone && (index != d.link || !up || d.mtu > 0 && mtu != d.mtu) {
 		return kindLink + " " + d.wanted.Gateway
 	}
+	// The routes by a device go with it, and when it is down.
+	if index == d.device && (gone || !up) {
+		return kindLink + " " + d.wanted.Device
+	}
 	return ""
 }
 
@@ -90,7 +94,9 @@ func (d *drift) concernedRoute(m socket.Message) string {
 		return ""
 	}
 	r := route{dst: to, via: addrOf(a[unix.RTA_GATEWAY]), src: addrOf(a[unix.RTA_PREFSRC]), table: int(number(a[unix.RTA_TABLE])), family: f}
-	r.direct = int(number(a[unix.RTA_OIF])) != d.link
+	out := int(number(a[unix.RTA_OIF]))
+	r.encrypted = d.device != 0 && out == d.device
+	r.direct = !r.encrypted && out != d.link
 	_, wanted := d.wanted.byID[r.identity()]
 	ours := m.Data[5] == Protocol
 	asDesired := ours && d.wanted.hasRoute(r)

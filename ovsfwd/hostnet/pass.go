@@ -13,6 +13,8 @@ type pass struct {
 	// before is the state that was programmed last.
 	before programmed
 	link   netlink.Link
+	// device is the index of the WireGuard device; zero without one.
+	device int
 	writes int
 	log    repairLog
 	errs   []error

@@ -35,8 +35,9 @@ type Reconciler struct {
 // and the desired state does not, the difference is a foreign change.
 type programmed struct {
 	*objects
-	// link is the index of the gateway port, and mtu its MTU.
-	link, mtu int
+	// link is the index of the gateway port, and mtu its MTU. device is the index of the WireGuard device; zero
+	// without one.
+	link, mtu, device int
 }
 
 // NewReconciler returns a reconciler without a desired state.
@@ -76,14 +77,15 @@ func (r *Reconciler) Apply(context.Context) (Result, error) {
 		p.fail("gateway port "+r.wanted.Gateway, err)
 	} else {
 		p.link = link
+		p.findDevice()
 		p.all()
 	}
 	err = errors.Join(p.errs...)
 	if r.clean = err == nil; r.clean {
-		r.last = programmed{r.wanted, link.Attrs().Index, r.mtu}
+		r.last = programmed{r.wanted, link.Attrs().Index, r.mtu, p.device}
 	}
 	did := Result{Writes: p.writes, Repaired: p.log.repairs(r.wanted.Gateway)}
-	r.drift.end(r.last.link, noticed, did.Repaired, err)
+	r.drift.end(r.last, noticed, did.Repaired, err)
 	return did, err
 }
 
@@ -118,14 +120,27 @@ func (p *pass) all() {
 		p.log.link = "replaced by another interface"
 	}
 	p.sysctls()
-	p.device()
+	p.port()
 	p.addresses()
 	p.neighbours()
 	p.routes()
 	p.rules()
 }
 
-func (p *pass) device() {
+// findDevice finds the WireGuard device. Without it, all other routes are programmed.
+func (p *pass) findDevice() {
+	if p.wanted.Device == "" {
+		return
+	}
+	device, err := netlink.LinkByName(p.wanted.Device)
+	if err != nil {
+		p.fail("WireGuard device "+p.wanted.Device, err)
+		return
+	}
+	p.device = device.Attrs().Index
+}
+
+func (p *pass) port() {
 	at := p.link.Attrs()
 	if mtu := p.mtu; mtu > 0 && at.MTU != mtu {
 		ok := p.write(fmt.Sprintf("set mtu %d of %s", mtu, p.wanted.Gateway), netlink.LinkSetMTU(p.link, mtu))

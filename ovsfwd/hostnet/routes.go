@@ -42,7 +42,7 @@ func (p *pass) ourRoutes(f model.Family) ([]netlink.Route, error) {
 func (p *pass) routes() {
 	lacks := map[route]bool{}
 	for _, r := range p.wanted.inOrder {
-		lacks[r] = true
+		lacks[r] = !r.encrypted || p.device != 0
 	}
 	for _, f := range model.Families() {
 		actual, err := p.ourRoutes(f)
@@ -52,7 +52,8 @@ func (p *pass) routes() {
 		}
 		for i := range actual {
 			r := routeOf(&actual[i], f)
-			r.direct = p.link == nil || actual[i].LinkIndex != p.link.Attrs().Index
+			r.encrypted = p.device != 0 && actual[i].LinkIndex == p.device
+			r.direct = !r.encrypted && (p.link == nil || actual[i].LinkIndex != p.link.Attrs().Index)
 			if lacks[r] {
 				delete(lacks, r)
 				continue
@@ -90,7 +91,7 @@ func (p *pass) routes() {
 // route to the gateway alone is there for the time of the replacement.
 func (p *pass) replace(old, now route) error {
 	message := p.routeMessage(now)
-	if now.family != model.IPv6 || now.direct || !old.direct {
+	if now.family != model.IPv6 || now.direct || now.encrypted || !old.direct {
 		return netlink.RouteReplace(message)
 	}
 	lead := &netlink.Route{LinkIndex: message.LinkIndex, Dst: netOf(netip.PrefixFrom(now.via, now.via.BitLen())), Protocol: Protocol}
@@ -105,7 +106,13 @@ func (p *pass) routeMessage(r route) *netlink.Route {
 		LinkIndex: p.link.Attrs().Index, Dst: netOf(r.dst), Gw: r.via.AsSlice(), Table: r.table,
 		Protocol: Protocol, Flags: int(netlink.FLAG_ONLINK),
 	}
-	if r.direct {
+	switch {
+	case r.encrypted:
+		n.LinkIndex, n.Flags = p.device, 0
+		if r.family == model.IPv4 {
+			n.Scope = netlink.SCOPE_LINK
+		}
+	case r.direct:
 		// The kernel finds the interface by the next hop, which is on a subnet of this node.
 		n.LinkIndex, n.Flags = 0, 0
 	}

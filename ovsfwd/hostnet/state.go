@@ -15,6 +15,8 @@ import (
 type State struct {
 	// Gateway is the interface name of the gateway port, which must exist.
 	Gateway string
+	// Device is the interface name of the WireGuard device, which must exist; empty without one.
+	Device string
 	// GatewayAddresses are the port's addresses with the length of the pod
 	// prefix.
 	GatewayAddresses []netip.Prefix
@@ -38,9 +40,9 @@ type Peer struct {
 	Gateways      []netip.Addr
 	NodeAddresses []netip.Addr
 	// Routed are the families in which the peer's own address is the next hop to its pods; the peer is on a
-	// subnet of this node. In the families of Left, the node network knows the way. In all others the tunnel
-	// behind the gateway port leads to the peer.
-	Routed, Left []model.Family
+	// subnet of this node. In the families of Left, the node network knows the way. In those of Encrypted, the
+	// WireGuard device leads to the peer. In all others the tunnel behind the gateway port does.
+	Routed, Left, Encrypted []model.Family
 }
 
 // Protocol is the route protocol number of our routes (rtm_protocol,
@@ -65,8 +67,9 @@ type route struct {
 	src    netip.Addr
 	table  int
 	family model.Family
-	// direct routes lead to the peer's own address, the others through the gateway port.
-	direct bool
+	// direct routes lead to the peer's own address, encrypted ones into the WireGuard device, the others through the
+	// gateway port.
+	direct, encrypted bool
 }
 
 // String names a route by the kernel's key.
@@ -104,6 +107,12 @@ func (s *State) routes() (routes []route, gateways []netip.Addr) {
 				}
 				continue
 			}
+			if slices.Contains(p.Encrypted, f) {
+				for _, r := range s.encrypted(&p, f) {
+					add(r)
+				}
+				continue
+			}
 			gw := first(p.Gateways, f)
 			if !gw.IsValid() || !first(s.gatewayAddrs(), f).IsValid() {
 				continue
@@ -120,6 +129,23 @@ func (s *State) routes() (routes []route, gateways []netip.Addr) {
 		}
 	}
 	return routes, gateways
+}
+
+// encrypted returns the routes by the WireGuard device to a peer: to its pods, and for packets of pods to its own
+// address. A node without pods of the family has none.
+func (s *State) encrypted(p *Peer, f model.Family) (all []route) {
+	if !first(s.gatewayAddrs(), f).IsValid() {
+		return nil
+	}
+	for _, c := range p.PodCIDRs {
+		if model.FamilyOf(c.Addr()) == f {
+			all = append(all, route{dst: c, src: first(s.NodeAddresses, f), table: mainTable, family: f, encrypted: true})
+		}
+	}
+	if a := first(p.NodeAddresses, f); a.IsValid() {
+		all = append(all, route{dst: netip.PrefixFrom(a, a.BitLen()), table: s.RouteTable, family: f, encrypted: true})
+	}
+	return all
 }
 
 // neighbours returns the desired permanent neighbours: the peers' gateways and

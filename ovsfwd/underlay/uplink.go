@@ -112,8 +112,11 @@ func defaultLink(family int) (netlink.Link, error) {
 
 // overheads are the bytes that the tunnels take over IPv4, without options: the
 // inner Ethernet header (14) and the outer one of IP (20), and then of UDP and
-// VXLAN or Geneve (8 and 8), or of GRE with the key that flows ask for (8).
-func overheads() map[string]int { return map[string]int{"geneve": 50, "vxlan": 50, "gre": 42} }
+// VXLAN or Geneve (8 and 8), or of GRE with the key that flows ask for (8). WireGuard takes the outer header of IP
+// (20) and UDP (8), its own (16) and the authentication tag (16), and no inner Ethernet header.
+func overheads() map[string]int {
+	return map[string]int{"geneve": 50, "vxlan": 50, "gre": 42, "wireguard": 60}
+}
 
 // PodMTU returns the MTU that a tunnel over an uplink leaves to pods.
 func PodMTU(uplink Uplink, tunnel string) (int, error) {
