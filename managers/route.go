@@ -44,7 +44,7 @@ func (m *RouteManager) Problems() []model.Problem {
 // NewRouteManager returns a manager for the node of that name. It keeps base's interfaces and tables;
 // addresses and peers follow the nodes. The mode decides which peers are routed to.
 func NewRouteManager(node string, mode model.TrafficMode, base hostnet.State, host HostNetwork) *RouteManager {
-	return &RouteManager{node: node, base: base, ways: ways{mode: mode}, host: host, nodes: map[string]*model.Node{}, owners: newOwners(), pods: map[netip.Addr]net.HardwareAddr{}}
+	return &RouteManager{node: node, base: base, ways: newWays(mode), host: host, nodes: map[string]*model.Node{}, owners: newOwners(), pods: map[netip.Addr]net.HardwareAddr{}}
 }
 
 // OnUpdate takes updates of nodes and attachments.
@@ -88,6 +88,7 @@ func (m *RouteManager) CompleteDeferredWork() {
 			state.Peers = append(state.Peers, hostnet.Peer{
 				PodCIDRs: n.PodCIDRs, Gateways: gateways(n), NodeAddresses: n.Addresses,
 				Routed: m.ways.of(self, n, model.ByPeer), Left: m.ways.of(self, n, model.ByNetwork, model.NoWay),
+				Encrypted: m.ways.of(self, n, model.ByWireGuard),
 			})
 		}
 	}

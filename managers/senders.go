@@ -24,7 +24,8 @@ type Hops interface {
 // SenderManager keeps the table by which this node believes the pod addresses of packets of peers without a
 // tunnel (rules.Senders), for every backend. A packet with the address of a peer's pod is believed if it has the MAC address of the
 // neighbour by which this node's own packets to the peer leave, and comes in by the same interface. In a subnet of this
-// node that neighbour must be the peer, and no other peer there may have its MAC address.
+// node that neighbour must be the peer, and no other peer there may have its MAC address. With WireGuard, a packet is
+// believed if it comes in by that device, and the table also drops what would leave in the clear (rules.Cleartext).
 type SenderManager struct {
 	node     string
 	renderer *rules.Renderer
@@ -34,7 +35,9 @@ type SenderManager struct {
 	ways     ways
 	nodes    map[string]*model.Node
 	networks podNetworks
-	known    map[netip.Addr]model.Hop
+	// addresses are those of all nodes; nil without WireGuard.
+	addresses *podNetworks
+	known     map[netip.Addr]model.Hop
 	// members are those of each set, by its name.
 	members map[string]map[model.Member]bool
 	// answered is set after the first HopsUpdate. Before, the table stays as an earlier agent left it.
@@ -60,10 +63,24 @@ func (m *SenderManager) Programmed() bool { return m.programmed }
 
 // NewSenderManager returns a manager for the node of that name.
 func NewSenderManager(node string, mode model.TrafficMode, renderer *rules.Renderer, chains Chains, sets ipsets.Sets, hops Hops) *SenderManager {
-	return &SenderManager{
-		node: node, renderer: renderer, chains: chains, sets: sets, hops: hops, ways: ways{mode: mode},
+	m := &SenderManager{
+		node: node, renderer: renderer, chains: chains, sets: sets, hops: hops, ways: newWays(mode),
 		nodes: map[string]*model.Node{}, networks: newPodNetworks(sets), known: map[netip.Addr]model.Hop{}, members: map[string]map[model.Member]bool{}, dirty: true,
 	}
+	if mode == model.WireGuard {
+		addresses := newNodeAddresses(sets)
+		m.addresses = &addresses
+	}
+	return m
+}
+
+// replace gives the sets the prefixes and addresses of a node, nil if it is gone.
+func (m *SenderManager) replace(name string, n *model.Node) {
+	m.networks.update(name, n)
+	if m.addresses != nil {
+		m.addresses.update(name, n)
+	}
+	m.dirty = true
 }
 
 // OnUpdate takes updates of nodes, of this node's addresses and of hops.
@@ -72,12 +89,10 @@ func (m *SenderManager) OnUpdate(u model.Update) {
 	switch u := u.(type) {
 	case model.NodeUpdate:
 		m.nodes[u.Node.Name] = u.Node
-		m.networks.update(u.Node.Name, u.Node)
-		m.dirty = true
+		m.replace(u.Node.Name, u.Node)
 	case model.NodeRemove:
 		delete(m.nodes, u.Name)
-		m.networks.update(u.Name, nil)
-		m.dirty = true
+		m.replace(u.Name, nil)
 	case model.HopsUpdate:
 		m.known, m.answered = map[netip.Addr]model.Hop{}, true
 		for _, h := range u.Hops {
@@ -212,6 +227,9 @@ func (m *SenderManager) program(interfaces []string, wanted map[string][]model.M
 		}
 	}
 	m.chains.UpdateChain(m.renderer.Node().Senders(interfaces))
+	if m.ways.mode == model.WireGuard {
+		m.chains.UpdateChain(m.renderer.Node().Cleartext())
+	}
 	for _, name := range slices.Sorted(maps.Keys(m.members)) {
 		if !named[name] {
 			m.sets.RemoveSet(name)

@@ -26,7 +26,7 @@ type TunnelManager struct {
 // NewTunnelManager returns a manager for the node of that name. bridge has the ports
 // of its bridge. Packets to and from peers without a tunnel pass the gateway port as those of the outside.
 func NewTunnelManager(node string, mode model.TrafficMode, bridge pipeline.Node, flows Flows) *TunnelManager {
-	return &TunnelManager{ways: ways{mode: mode}, bridge: bridge, node: node, flows: flows, peers: map[string]*model.Node{}, claims: map[netip.Addr][]string{}, dirty: dirty[string]{}}
+	return &TunnelManager{ways: newWays(mode), bridge: bridge, node: node, flows: flows, peers: map[string]*model.Node{}, claims: map[netip.Addr][]string{}, dirty: dirty[string]{}}
 }
 
 // SetMode chooses the pipeline, as ForwardingManager.SetMode.
@@ -123,7 +123,7 @@ func (m *TunnelManager) CompleteDeferredWork() {
 	node := withNode(m.bridge, m.self)
 	for _, name := range m.dirty.take(strings.Compare) {
 		if p := m.peers[name]; p != nil {
-			routed := m.ways.of(m.self, p, model.ByPeer, model.ByNetwork, model.NoWay)
+			routed := m.ways.of(m.self, p, model.ByPeer, model.ByNetwork, model.ByWireGuard, model.NoWay)
 			p = m.reached(p)
 			m.flows.SetFlows("peer "+name, func() []openflow.Flow { return pipeline.Peer(node, p, routed...) })
 		} else {

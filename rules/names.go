@@ -41,6 +41,8 @@ const (
 
 	// ChainSenders is in a table of its own (Senders).
 	ChainSenders = "senders"
+	// ChainCleartext is in the same table (Cleartext).
+	ChainCleartext = "cleartext"
 
 	// These chains are in a table of their own (Egress).
 	ChainEgressDrops   = "egress-drops"

@@ -12,6 +12,8 @@ type NodeChains struct {
 	iptables bool
 	// routed is true if packets between pods of different nodes may travel without a tunnel.
 	routed bool
+	// wireGuard is true if they travel encrypted.
+	wireGuard bool
 }
 
 // Routed reports whether packets between pods of different nodes may travel without a tunnel.

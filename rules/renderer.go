@@ -38,6 +38,13 @@ func (r *Renderer) Routed(routed bool) *Renderer {
 	return &other
 }
 
+// Between returns a renderer like r, for nodes whose packets between pods of different nodes travel in the mode.
+func (r *Renderer) Between(mode model.TrafficMode) *Renderer {
+	other := r.Routed(mode != model.Encap)
+	other.node.wireGuard = mode == model.WireGuard
+	return other
+}
+
 // Narrowed returns a renderer like r with fewer characters of label and hash in names.
 // Tests use it to make names collide.
 func (r *Renderer) Narrowed(label, hash int) *Renderer {

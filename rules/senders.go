@@ -41,9 +41,14 @@ func interfaceLabel(iface string) string {
 //
 //	senders (before conntrack, and before it puts fragments together)
 //	  in by gw, where the switch has checked, or by lo ............... return
+//	  in by the WireGuard device, where the kernel has checked ...... mark as believed
 //	  in by an interface to peers, and MAC address and source address
 //	    are those of a peer and its pods ............................ mark as believed
 //	  source in a pod prefix of the cluster ........................ drop
+//	  with WireGuard: source a node, destination a pod .............. drop
+//
+// WireGuard's allowed IPs let a packet in only if its source belongs to the peer whose key has encrypted it. With WireGuard no
+// packet between a node and pods of another one comes in the clear.
 //
 // The backends' forward drops pod addresses without the mark first (notBelieved). So nothing is believed if another
 // program flushed this table, and this node relays nothing that its peers would believe. The kernel's rp_filter is not needed: it looks at the interface only, and not at the neighbour.
@@ -57,6 +62,12 @@ func (n NodeChains) Senders(interfaces []string) tables.Chain {
 			{Matches: []tables.Match{tables.MatchInterface{Side: tables.Source, Name: loopback}}, Action: tables.Return{}, Comment: "this node itself"},
 		},
 	}
+	if n.wireGuard {
+		c.Rules = append(c.Rules, tables.Rule{
+			Matches: []tables.Match{n.encrypted(tables.Source)},
+			Action:  tables.SetMarkAndReturn{Value: MarkBelieved, Mask: MarkBelieved}, Comment: "the kernel has checked the source",
+		})
+	}
 	for _, iface := range interfaces {
 		for _, f := range model.Families() {
 			c.Rules = append(c.Rules, tables.Rule{
@@ -68,5 +79,57 @@ func (n NodeChains) Senders(interfaces []string) tables.Chain {
 		}
 	}
 	c.Rules = append(c.Rules, forgedPods()...)
+	if n.wireGuard {
+		for _, f := range model.Families() {
+			c.Rules = append(c.Rules, tables.Rule{
+				Matches: []tables.Match{
+					tables.MatchSet{Family: f, Side: tables.Source, Set: NodesSet(f)}, tables.MatchSet{Family: f, Side: tables.Destination, Set: PodNetworksSet(f)},
+				},
+				Action: tables.Drop{}, Comment: "from a node to a pod, not encrypted",
+			})
+		}
+	}
+	return c
+}
+
+// encrypted matches packets that come in or go out by the WireGuard device.
+func (n NodeChains) encrypted(side tables.Side) tables.Match {
+	return tables.MatchInterface{Side: side, Name: model.WireGuardDevice}
+}
+
+// priorityCleartext is before other programs and our backends change sources (99, 100).
+const priorityCleartext = -160
+
+// Cleartext renders the chain that keeps packets between nodes with WireGuard from leaving in the clear: while a
+// peer has no key, and while the device or its routes are missing. It is in the table of Senders:
+//
+//	cleartext (postrouting, before sources change)
+//	  out by gw, lo or the WireGuard device ......................... return
+//	  destination in a pod prefix of the cluster .................... drop
+//	  source in a pod prefix, destination a node .................... drop
+//
+// All pods of this node are behind gw, so the pods meant are those of peers.
+func (n NodeChains) Cleartext() tables.Chain {
+	c := tables.Chain{
+		Name: ChainCleartext, Origin: tables.OfEveryPod{},
+		Hook: &tables.Hook{Type: tables.HookFilter, Point: tables.HookPostrouting, Priority: priorityCleartext},
+		Rules: []tables.Rule{
+			{Matches: []tables.Match{n.out()}, Action: tables.Return{}, Comment: "to a pod of this node"},
+			{Matches: []tables.Match{tables.MatchInterface{Side: tables.Destination, Name: loopback}}, Action: tables.Return{}, Comment: "to this node itself"},
+			{Matches: []tables.Match{n.encrypted(tables.Destination)}, Action: tables.Return{}, Comment: "is encrypted"},
+		},
+	}
+	for _, f := range model.Families() {
+		pods := func(side tables.Side) tables.Match {
+			return tables.MatchSet{Family: f, Side: side, Set: PodNetworksSet(f)}
+		}
+		c.Rules = append(c.Rules,
+			tables.Rule{Matches: []tables.Match{pods(tables.Destination)}, Action: tables.Drop{}, Comment: "to a pod of another node, not encrypted"},
+			tables.Rule{
+				Matches: []tables.Match{pods(tables.Source), tables.MatchSet{Family: f, Side: tables.Destination, Set: NodesSet(f)}},
+				Action:  tables.Drop{}, Comment: "from a pod to another node, not encrypted",
+			},
+		)
+	}
 	return c
 }

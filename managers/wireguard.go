@@ -1,0 +1,125 @@
+package managers
+
+import (
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"sync/atomic"
+
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/ovsfwd/wireguard"
+)
+
+// EncryptedDevice takes the desired state of the WireGuard device.
+type EncryptedDevice interface {
+	SetState(wireguard.State)
+}
+
+// WireGuardManager keeps the peers of the WireGuard device, with the sources that each may use, for every backend.
+type WireGuardManager struct {
+	node   string
+	key    model.PublicKey
+	port   uint16
+	device EncryptedDevice
+	ways   ways
+	nodes  map[string]*model.Node
+	dirty  bool
+	// own is the key that this node's object has.
+	own atomic.Pointer[model.PublicKey]
+}
+
+// NewWireGuardManager returns a manager for the node of that name, whose device has the key. All nodes have one UDP port.
+func NewWireGuardManager(node string, key model.PublicKey, port uint16, device EncryptedDevice) *WireGuardManager {
+	return &WireGuardManager{node: node, key: key, port: port, device: device, ways: newWays(model.WireGuard), nodes: map[string]*model.Node{}}
+}
+
+// OnUpdate takes updates of nodes.
+func (m *WireGuardManager) OnUpdate(u model.Update) {
+	m.dirty = m.ways.update(u) || m.dirty
+	switch u := u.(type) {
+	case model.NodeUpdate:
+		m.nodes[u.Node.Name] = u.Node
+		m.dirty = true
+	case model.NodeRemove:
+		delete(m.nodes, u.Name)
+		m.dirty = true
+	}
+}
+
+// CompleteDeferredWork sets the state if a node changed.
+func (m *WireGuardManager) CompleteDeferredWork() {
+	self := m.nodes[m.node]
+	if !m.dirty || self == nil {
+		return
+	}
+	m.dirty = false
+	m.own.Store(&self.PublicKey)
+	var state wireguard.State
+	for _, g := range gateways(self) {
+		state.Addresses = append(state.Addresses, netip.PrefixFrom(g, g.BitLen()))
+	}
+	owned := m.sources(self)
+	for _, name := range slices.Sorted(maps.Keys(m.nodes)) {
+		n := m.nodes[name]
+		if name == m.node || len(m.ways.of(self, n, model.ByWireGuard)) == 0 {
+			continue
+		}
+		state.Peers = append(state.Peers, wireguard.Peer{
+			Key: n.PublicKey, Endpoint: netip.AddrPortFrom(n.Address(model.IPv4).Unmap(), m.port), Sources: owned[name],
+		})
+	}
+	m.device.SetState(state)
+}
+
+// sources returns the pod prefixes and addresses that each node may use as sources. The device takes a prefix for one peer
+// only. Of an address that two nodes claim (a renamed node, its old object still there), this node is the owner, else the
+// first by name. An address within a pod prefix is a pod's.
+func (m *WireGuardManager) sources(self *model.Node) map[string][]netip.Prefix {
+	var pods []netip.Prefix
+	for _, n := range m.nodes {
+		pods = append(pods, n.PodCIDRs...)
+	}
+	of, taken := map[string][]netip.Prefix{}, map[netip.Prefix]bool{}
+	for _, name := range append([]string{self.Name}, slices.Sorted(maps.Keys(m.nodes))...) {
+		if of[name] != nil {
+			continue
+		}
+		n := m.nodes[name]
+		all := slices.DeleteFunc(slices.Clone(n.PodCIDRs), func(p netip.Prefix) bool { return name != self.Name && slices.ContainsFunc(self.PodCIDRs, p.Overlaps) })
+		for _, a := range n.Addresses {
+			a = a.Unmap()
+			if !slices.ContainsFunc(pods, func(p netip.Prefix) bool { return p.Contains(a) }) {
+				all = append(all, netip.PrefixFrom(a, a.BitLen()))
+			}
+		}
+		of[name] = slices.DeleteFunc(all, func(p netip.Prefix) bool {
+			had := taken[p]
+			taken[p] = true
+			return had
+		})
+	}
+	return of
+}
+
+// Published returns the key that this node's object has, or the zero PublicKey; known is false before there is an object. It may be
+// called from any goroutine.
+func (m *WireGuardManager) Published() (key model.PublicKey, known bool) {
+	if k := m.own.Load(); k != nil {
+		return *k, true
+	}
+	return model.PublicKey{}, false
+}
+
+// Problems returns what is wrong with this node's own key. It may be called from any goroutine.
+func (m *WireGuardManager) Problems() []model.Problem {
+	key, known := m.Published()
+	if !known || key == m.key {
+		return nil
+	}
+	has := "no public key of WireGuard"
+	if !key.IsZero() {
+		has = "another public key"
+	}
+	return []model.Problem{keyProblem(m.node, fmt.Sprintf("this node's object has %s, so other nodes do not reach its pods: the annotation must be %s", has, m.key))}
+}
