@@ -72,6 +72,13 @@ func RunAgent(ctx context.Context, cfg *config.Effective, log *slog.Logger) erro
 	if err != nil {
 		return err
 	}
+	encryption, err := newEncryption(cfg)
+	if err != nil {
+		return err
+	}
+	if encryption != nil {
+		network.encrypts(encryption.key, wanted.TunnelPort)
+	}
 	chosen, err := newBackend(ctx, wanted, cfg.Datastore, log)
 	if err != nil {
 		return fmt.Errorf("backend %s: %w", cfg.Backend, err)
@@ -80,7 +87,7 @@ func RunAgent(ctx context.Context, cfg *config.Effective, log *slog.Logger) erro
 		log.Info("backend detected on this node", "backend", chosen.Name(), "why", chosen.Why())
 	}
 	server := health.New(cfg.HealthAddress, log.With("component", "health"))
-	a := &agent{cfg: cfg, backendConfig: wanted, backend: chosen, source: source, socket: socket, attachments: attachments, network: network, server: server, offloading: offloading, log: log}
+	a := &agent{cfg: cfg, backendConfig: wanted, backend: chosen, source: source, socket: socket, attachments: attachments, network: network, encryption: encryption, server: server, offloading: offloading, log: log}
 	a.configs, a.daemon = a.watchConfigs(), vswitchd.NewWatcher(cfg.OVSRunDir)
 	a.lost = newLostPorts(attachments.Attachments, log.With("component", "ovsdb"))
 	d, bridge := a.driver(ctx)
@@ -98,6 +105,9 @@ func (a *agent) run(ctx context.Context, d *Driver) error {
 	g.Go(func() error { return d.Run(ctx) })
 	if t, ok := a.source.(recorder); ok {
 		g.Go(func() error { return t.RecordEvents(ctx, d.Notices) })
+	}
+	if to, ok := a.source.(publisher); ok && a.encryption != nil {
+		g.Go(func() error { return a.encryption.publish(ctx, to, a.log.With("component", "wireguard")) })
 	}
 	g.Go(func() error { return writePolicyStatus(ctx, a.source, a.cfg.NodeName, a.log) })
 	g.Go(func() error {
@@ -143,6 +153,9 @@ func newSource(cfg *config.Effective, log *slog.Logger) (datastore.Source, error
 // newBackend returns the configured backend. It logs the effect of a missing serviceCIDRs if
 // the datastore cannot supply the ranges.
 func newBackend(ctx context.Context, c backend.Config, datastore string, log *slog.Logger) (backend.Backend, error) {
+	if err := config.CheckEncryption(c.TrafficMode.String(), config.Encap, c.Name); err != nil {
+		return nil, err
+	}
 	b, err := backend.New(ctx, c)
 	if err == nil && b.Place() == backend.InSwitch && len(c.Switch.Node.ServiceCIDRs) == 0 && datastore == config.Manifests {
 		log.Warn("without serviceCIDRs the address of a Service is judged as any other address: set it if pods use Services", "backend", b.Name())
@@ -159,7 +172,9 @@ type agent struct {
 	socket        string
 	attachments   *ovsdb.Client
 	network       *nodeNetwork
-	server        *health.Server
+	// encryption is nil without the setting.
+	encryption *encryption
+	server     *health.Server
 	// configs watches the runtime's network configurations; it may be nil.
 	configs *confdir.Watcher
 	// daemon watches whether ovs-vswitchd answers.
@@ -214,7 +229,7 @@ func (a *agent) driver(ctx context.Context) (*Driver, *bridge) {
 		HealthAddress: a.server.Status, Settings: a.settings,
 		Offload: a.offload, Offloading: a.offloading.run,
 		Underlay: a.network.status, NodeProblems: func() []model.Problem {
-			return slices.Concat(br.restore.problem(cfg.NodeName), routes.Problems(), distrusted(), open(), dropping())
+			return slices.Concat(br.restore.problem(cfg.NodeName), routes.Problems(), a.encryption.problems(), distrusted(), open(), dropping())
 		},
 		Outages: outages{cfg.NodeName, host, a.daemon, a.configs}.now, LostInterfaces: a.lost.attachments,
 		Trace: func(ctx context.Context, p vswitchd.TracedPacket) (vswitchd.Traced, error) {
@@ -225,7 +240,7 @@ func (a *agent) driver(ctx context.Context) (*Driver, *bridge) {
 			return dropped.read(ctx, a.backendConfig.Switch.ManagementSocket())
 		},
 		Tables:   func(ctx context.Context) []metrics.Table { return limitedTables(ctx, daemon) },
-		Managers: []managers.Manager{br, carrier, routes, managers.NewConntrackManager(conntrack), forwarding, tunnel},
+		Managers: a.encryption.with(br, carrier, routes, managers.NewConntrackManager(conntrack), forwarding, tunnel),
 		Stages:   a.stages(a.startupHandover(migration), back, conntrack, br, host, senders, tunnelPort, firewalls, egress, egressAddresses),
 		Lost:     br.lost, Answers: a.daemon.Answers(), Log: log, PolicyLog: os.Stdout, Timing: timing,
 	})
@@ -244,7 +259,7 @@ func (a *agent) watchAttachments(ctx context.Context, update func(model.Update),
 // nodes are routed.
 func (a *agent) watchHostAddresses(ctx context.Context, update func(model.HostAddressesUpdate)) error {
 	return hostnet.WatchAddresses(ctx, func(all []netip.Addr, subnets []netip.Prefix) {
-		if a.backendConfig.TrafficMode == model.Encap {
+		if m := a.backendConfig.TrafficMode; m == model.Encap || m == model.WireGuard {
 			subnets = nil
 		}
 		update(model.HostAddressesUpdate{Addresses: all, Subnets: subnets})
@@ -264,10 +279,14 @@ func (a *agent) watchHops(hops *hostnet.Hops) func(context.Context, func(model.H
 
 // routes returns the manager of this node's routes to pods.
 func (a *agent) routes(host *hostnet.Reconciler) *managers.RouteManager {
-	return managers.NewRouteManager(a.cfg.NodeName, a.backendConfig.TrafficMode, hostnet.State{
+	base := hostnet.State{
 		Gateway: model.GatewayPort, VirtualMAC: pipeline.VirtualMAC(),
 		RouteTable: hostnet.DefaultRouteTable, RulePriority: hostnet.DefaultRulePriority,
-	}, host)
+	}
+	if a.encryption != nil {
+		base.Device = model.WireGuardDevice
+	}
+	return managers.NewRouteManager(a.cfg.NodeName, a.backendConfig.TrafficMode, base, host)
 }
 
 // established returns the carrier if connections that policy denies are to end.
@@ -316,7 +335,7 @@ func (a *agent) stages(startup *startupHandover, back *ovsRestart, conntrack *ho
 		senders,
 		// Before the flows by which a new peer is believed.
 		tunnelPort, firewalls,
-		hostStage(host),
+		a.encryption.extend(hostStage(host)),
 		// Before a pod has its flows: its first packet must leave with the address of its Egress.
 		egress, egressAddresses,
 		startup.between(),
@@ -366,7 +385,7 @@ func (a *agent) startupHandover(migration Migration) *startupHandover {
 func (a *agent) bridgeOptions(flows *openflow.FlowTable, host *hostnet.Reconciler, back *ovsRestart) bridgeOptions {
 	options := bridgeOptions{
 		db: a.bridgeConfig(), runDir: a.cfg.OVSRunDir, flows: flows, network: a.network,
-		gatewayMTU: host.SetMTU, connected: back.found, log: a.log,
+		gatewayMTU: a.encryption.mtu(host.SetMTU), connected: back.found, log: a.log,
 	}
 	if r, ok := a.source.(interface{ Reconnect() }); ok {
 		options.readdressed = r.Reconnect

@@ -12,6 +12,7 @@ import (
 	"github.com/felixlike/felixlike/felixlike/metrics"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/hostnet"
+	"github.com/felixlike/felixlike/ovsfwd/wireguard"
 )
 
 // Driver is the one loop that owns the dataplane. Its methods but Run may be called from
@@ -44,7 +45,7 @@ func New(cfg Config) *Driver {
 	for _, s := range cfg.Stages {
 		names = append(names, s.Name)
 	}
-	d.metrics = metrics.New(names, append([]string{"table", "chain", "set", "map", "flow"}, hostnet.Kinds()...), d.scrape)
+	d.metrics = metrics.New(names, append([]string{"table", "chain", "set", "map", "flow", wireguard.Kind}, hostnet.Kinds()...), d.scrape)
 	if cfg.Dropped != nil {
 		d.metrics.CountDropped(func() (map[string]uint64, error) {
 			ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)

@@ -83,6 +83,13 @@ type nodeNetwork struct {
 	found control.Underlay
 }
 
+// encrypts notes the key and the UDP port of this node's WireGuard device.
+func (n *nodeNetwork) encrypts(key model.PublicKey, port uint16) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.found.PublicKey, n.found.WireGuardPort = key, port
+}
+
 // newNodeNetwork chooses the datapath; all else waits for this node's object.
 func newNodeNetwork(ctx context.Context, cfg *config.Effective, db *ovsdb.Client, log *slog.Logger) (*nodeNetwork, error) {
 	log = log.With("component", "underlay")
@@ -96,7 +103,7 @@ func newNodeNetwork(ctx context.Context, cfg *config.Effective, db *ovsdb.Client
 		log.Info("datapath", "datapath", datapath, "why", why)
 	}
 	var mode model.TrafficMode
-	if err := mode.UnmarshalText([]byte(cfg.TrafficMode)); err != nil {
+	if err := mode.UnmarshalText([]byte(cfg.Traffic())); err != nil {
 		return nil, err
 	}
 	return &nodeNetwork{
@@ -147,12 +154,17 @@ func (n *nodeNetwork) look(ctx context.Context, node netip.Addr) (control.Underl
 	}
 	now.Uplink, now.UplinkWhy = uplink.Name, uplink.Why
 	now.MTU, now.MTUWhy = n.mtu, "set in the configuration"
-	if n.mtu == 0 {
-		if n.mode == model.NoEncap {
-			now.MTU, err = underlay.RoutedMTU(uplink)
-			now.MTUWhy = "the uplink's: there is no tunnel"
-			return now, err
-		}
+	if n.mtu != 0 {
+		return now, nil
+	}
+	switch n.mode {
+	case model.NoEncap:
+		now.MTU, err = underlay.RoutedMTU(uplink)
+		now.MTUWhy = "the uplink's: there is no tunnel"
+	case model.WireGuard:
+		now.MTU, err = underlay.PodMTU(uplink, config.WireGuard)
+		now.MTUWhy = fmt.Sprintf("the uplink's %d minus WireGuard's header", uplink.MTU)
+	default:
 		now.MTU, err = underlay.PodMTU(uplink, n.tunnel)
 		now.MTUWhy = fmt.Sprintf("the uplink's %d minus the tunnel's header", uplink.MTU)
 	}

@@ -28,6 +28,9 @@ func (o Options) modules() []string {
 	if o.Datapath != ovsdb.DatapathSystem {
 		all = append(all, "tun")
 	}
+	if o.WireGuardPort != 0 {
+		all = append(all, "wireguard")
+	}
 	if strings.HasPrefix(o.Backend, "iptables") {
 		all = append(all, "ip_tables", "ip6_tables", "ip_set", "xt_set")
 	}
@@ -70,6 +73,7 @@ func (o Options) check(ctx context.Context, report func(Finding)) error {
 		{"Service proxy", o.serviceProxy, !blocks},
 		{"other Open vSwitch", o.otherSwitch, !blocks},
 		{"tunnel", o.tunnelPort, !blocks},
+		{"encryption", o.encryption, !blocks},
 		{"network configurations", o.others, blocks},
 	} {
 		level, detail := c.check(ctx)

@@ -29,6 +29,8 @@ type Options struct {
 	OVSRunDir string
 	// Tunnel is the type of the tunnels between nodes, "" if none are used.
 	Tunnel string
+	// WireGuardPort is the UDP port of encrypted packets between nodes, zero without encryption.
+	WireGuardPort int
 	// OtherSwitch is the socket of the database of a distribution's Open vSwitch, if it is not the usual one.
 	OtherSwitch string
 	// Kernel returns why the kernel has no datapath, or nil. It is underlay.KernelDatapath if

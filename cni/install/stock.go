@@ -16,6 +16,7 @@ import (
 	"github.com/felixlike/felixlike/internal/sysctl"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/ovsdb"
+	"github.com/felixlike/felixlike/ovsfwd/wireguard"
 )
 
 // The checks of this file look for parts of a distribution or a cluster that keep felixlike from
@@ -112,4 +113,22 @@ func (o Options) timeouts(context.Context) (Level, string) {
 			strings.ReplaceAll(name, "/", "."), seconds, int(keepalive/time.Second))
 	}
 	return Good, "idle TCP connections are remembered"
+}
+
+// encryption checks that the kernel has WireGuard, and that its UDP port is free.
+func (o Options) encryption(context.Context) (Level, string) {
+	if o.WireGuardPort == 0 {
+		return Good, "none"
+	}
+	if err := wireguard.Supported(); err != nil {
+		return Missing, err.Error()
+	}
+	if o.InUse == "" {
+		conn, err := net.ListenPacket("udp", ":"+strconv.Itoa(o.WireGuardPort))
+		if err != nil {
+			return Missing, fmt.Sprintf("UDP port of WireGuard: %v: end the program that has it, or set wireguard.port on all nodes", err)
+		}
+		_ = conn.Close()
+	}
+	return Good, fmt.Sprintf("the kernel has WireGuard; UDP port %d", o.WireGuardPort)
 }

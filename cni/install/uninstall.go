@@ -13,7 +13,9 @@ import (
 
 	"github.com/felixlike/felixlike/cni/confdir"
 	"github.com/felixlike/felixlike/internal/sysctl"
+	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/hostnet"
+	"github.com/felixlike/felixlike/ovsfwd/wireguard"
 )
 
 // Directories on the node. RunDir and StateDir are ours alone. IPAMDir has the IPAM
@@ -127,7 +129,8 @@ func removeAll(files map[string]string, dir string) ([]string, error) {
 }
 
 func (l Leftovers) routes(context.Context, Record) ([]string, error) {
-	return nil, hostnet.Remove(l.Gateway, hostnet.DefaultRouteTable, hostnet.DefaultRulePriority)
+	_, err := wireguard.Remove(model.WireGuardDevice)
+	return nil, errors.Join(err, hostnet.Remove(l.Gateway, hostnet.DefaultRouteTable, hostnet.DefaultRulePriority))
 }
 
 // settings restores the node's settings from before the first installation.

@@ -21,7 +21,7 @@ type Config struct {
 	Masquerade bool
 	// TrafficMode is the way of packets between nodes.
 	TrafficMode model.TrafficMode
-	// TunnelPort is the UDP port of the tunnel; zero if it has none.
+	// TunnelPort is the UDP port of the tunnel, or of WireGuard; zero if it has none.
 	TunnelPort uint16
 	// NetNS is the descriptor of the network namespace to program; the
 	// caller's if zero.
@@ -39,16 +39,24 @@ func ConfigOf(cfg *config.Effective, datapath string) (Config, error) {
 		return Config{}, err
 	}
 	var mode model.TrafficMode
-	if err := mode.UnmarshalText([]byte(cfg.TrafficMode)); err != nil {
+	if err := mode.UnmarshalText([]byte(cfg.Traffic())); err != nil {
 		return Config{}, err
 	}
 	return Config{
-		Name: cfg.Backend, TrafficMode: mode, TunnelPort: model.TunnelPortOf(cfg.Tunnel), Variant: variant, Node: cfg.NodeName, Masquerade: cfg.Masquerade,
+		Name: cfg.Backend, TrafficMode: mode, TunnelPort: TunnelPortOf(&cfg.Config), Variant: variant, Node: cfg.NodeName, Masquerade: cfg.Masquerade,
 		Switch: Switch{RunDir: cfg.OVSRunDir, Bridge: cfg.Bridge, Node: pipeline.Node{
 			GatewayPort: ovsdb.GatewayOFPort, TunnelPort: ovsdb.TunnelOFPort, GatewayMAC: ovsdb.GatewayMAC(cfg.NodeName),
 			Userspace: datapath == ovsdb.DatapathNetdev, ServiceCIDRs: cfg.ServiceCIDRs,
 		}},
 	}, nil
+}
+
+// TunnelPortOf returns the UDP port that is closed to strangers: that of WireGuard, or of the tunnel; zero if it has none.
+func TunnelPortOf(cfg *config.Config) uint16 {
+	if cfg.Encryption == config.WireGuard {
+		return uint16(cfg.WireGuardPort)
+	}
+	return model.TunnelPortOf(cfg.Tunnel)
 }
 
 // Switch locates a bridge, and has the values that the node's pipeline needs.

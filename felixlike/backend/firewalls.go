@@ -59,8 +59,8 @@ func (w *firewallRule) apply(ctx context.Context) (Applied, error) {
 		reason := fmt.Sprintf("the agent cannot keep its rule for tunnel packets of nodes, which may be dropped: %v", err)
 		w.failed.Store(&reason)
 	}
-	// Without a tunnel device of the kernel, the tunnel's packets do not pass INPUT.
-	if !w.config.Switch.Node.Userspace && time.Since(w.looked) > firewallsEvery {
+	// Without a tunnel device of the kernel, the tunnel's packets do not pass INPUT. WireGuard's always do.
+	if (!w.config.Switch.Node.Userspace || w.config.TrafficMode == model.WireGuard) && time.Since(w.looked) > firewallsEvery {
 		w.looked = time.Now()
 		found := w.look()
 		w.dropping.Store(&found)

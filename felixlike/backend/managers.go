@@ -26,7 +26,7 @@ type NFTDriver interface {
 
 // NFTablesManagers returns the managers of the backend in nftables.
 func NFTablesManagers(c Config, table NFTDriver) (*rules.Renderer, []managers.Manager) {
-	r := rules.NewRenderer(model.GatewayPort, rules.NFTablesNameLength).Routed(c.TrafficMode != model.Encap)
+	r := rules.NewRenderer(model.GatewayPort, rules.NFTablesNameLength).Between(c.TrafficMode)
 	return r, []managers.Manager{
 		managers.NewDeniedManager(table, r),
 		managers.NewStaticManager(c.Node, r, table, table, c.Switch.Node.ServiceCIDRs...),
@@ -40,7 +40,7 @@ func NFTablesManagers(c Config, table NFTDriver) (*rules.Renderer, []managers.Ma
 
 // IPTablesManagers returns the managers of the backends in iptables.
 func IPTablesManagers(c Config, table managers.Chains, sets ipsets.Sets) (*rules.Renderer, []managers.Manager) {
-	r := rules.NewRenderer(model.GatewayPort, rules.IPTablesNameLength).Routed(c.TrafficMode != model.Encap)
+	r := rules.NewRenderer(model.GatewayPort, rules.IPTablesNameLength).Between(c.TrafficMode)
 	chains := managers.NewTreeDispatcher(r, table)
 	chains.UpdateChain(r.Node().Passed())
 	from := managers.CommonFrom

@@ -39,6 +39,6 @@ func Senders(c Config, hops managers.Hops) (Stage, func() []model.Problem) {
 
 // SenderManager returns the manager of that table, which renders into chains and sets.
 func SenderManager(c Config, chains managers.Chains, sets ipsets.Sets, hops managers.Hops) *managers.SenderManager {
-	r := rules.NewRenderer(model.GatewayPort, rules.NFTablesNameLength).Routed(true)
+	r := rules.NewRenderer(model.GatewayPort, rules.NFTablesNameLength).Between(c.TrafficMode)
 	return managers.NewSenderManager(c.Node, c.TrafficMode, r, chains, sets, hops)
 }

@@ -60,6 +60,12 @@ const (
 	Hybrid  = "hybrid"
 )
 
+// Values of the setting encryption.
+const (
+	NoEncryption = "none"
+	WireGuard    = "wireguard"
+)
+
 // Config are the agent's settings. The keys of the file are the names in the
 // json tags, explained by the help tags; the flags are the same in kebab case, and the environment
 // variables FELIXLIKE_ and the same in upper case with underscores.
@@ -88,6 +94,10 @@ type Config struct {
 	// TrafficMode says how packets between pods of different nodes travel. Set it where the network between the
 	// nodes carries pod addresses, to save the tunnel's header and work.
 	TrafficMode string `json:"trafficMode" help:"packets between pods of different nodes: encap (tunnelled), noEncap (routed) or hybrid (routed within a subnet, else tunnelled); the same on all nodes"`
+	// Encryption is "wireguard" where the network between the nodes is not trusted. It takes the place of tunnel and
+	// trafficMode. WireGuardPort is changed where another program has the port.
+	Encryption    string `json:"encryption" help:"packets between pods of different nodes: none, or wireguard, which encrypts them (netfilter backends and trafficMode encap only); the same on all nodes"`
+	WireGuardPort int    `json:"wireguard.port" help:"UDP port of WireGuard with encryption wireguard; the same on all nodes"`
 	// Uplink is the interface by which the node reaches its peers; on netdev it
 	// goes to a separate userspace bridge. Nodes with several uplinks set it.
 	Uplink string `json:"uplink" help:"interface to the other nodes, which datapath netdev moves to a userspace bridge; empty: the one with the node's address"`
@@ -143,7 +153,9 @@ func Defaults() Config {
 		Datapath:  "auto",
 		Tunnel:    "geneve",
 
-		TrafficMode: Encap,
+		TrafficMode:   Encap,
+		Encryption:    NoEncryption,
+		WireGuardPort: 51820, // that of wg-quick(8)'s examples, and of other CNIs
 
 		Masquerade: true,
 
@@ -184,6 +196,7 @@ func Choices(key string) []string {
 		"tunnel":    {"geneve", "vxlan", "gre"},
 
 		"trafficMode": {Encap, NoEncap, Hybrid},
+		"encryption":  {NoEncryption, WireGuard},
 
 		"existingConnections": {Keep, Revalidate},
 		"offload":             {OffloadAuto, OffloadOn, OffloadOff},
@@ -201,9 +214,38 @@ func CheckChoice(key, value string) error {
 	return nil
 }
 
+// CheckEncryption returns an error if WireGuard does not work with a traffic mode or a backend.
+func CheckEncryption(encryption, mode, backend string) error {
+	switch {
+	case encryption != WireGuard:
+		return nil
+	case mode != Encap:
+		return fmt.Errorf("encryption: %s carries all packets between nodes, so it does not work with trafficMode %s: set trafficMode to %s", WireGuard, mode, Encap)
+	case backend == OpenFlow:
+		return fmt.Errorf("encryption: %s does not work with backend %s: choose nftables or iptables", WireGuard, OpenFlow)
+	}
+	return nil
+}
+
+// Traffic returns the name of the model's traffic mode: with encryption, that of the encryption.
+func (c *Config) Traffic() string {
+	if c.Encryption == WireGuard {
+		return WireGuard
+	}
+	return c.TrafficMode
+}
+
+// WireGuardInUse returns the UDP port of WireGuard, or zero without encryption.
+func (c *Config) WireGuardInUse() int {
+	if c.Encryption == WireGuard {
+		return c.WireGuardPort
+	}
+	return 0
+}
+
 // TunnelInUse returns the type of the tunnels between nodes, or "" if the traffic mode uses none.
 func (c *Config) TunnelInUse() string {
-	if c.TrafficMode == NoEncap {
+	if c.TrafficMode == NoEncap || c.Encryption == WireGuard {
 		return ""
 	}
 	return c.Tunnel
@@ -219,6 +261,7 @@ func (c *Config) validate() error {
 		{"datapath", c.Datapath},
 		{"tunnel", c.Tunnel},
 		{"trafficMode", c.TrafficMode},
+		{"encryption", c.Encryption},
 		{"existingConnections", c.ExistingConnections},
 		{"offload", c.Offload},
 		{"logLevel", c.LogLevel},
@@ -236,6 +279,10 @@ func (c *Config) validate() error {
 		if s.value == "" {
 			all = append(all, fmt.Errorf("%s: must not be empty", s.key))
 		}
+	}
+	all = append(all, CheckEncryption(c.Encryption, c.TrafficMode, c.Backend))
+	if c.WireGuardPort < 1 || c.WireGuardPort > 65535 {
+		all = append(all, fmt.Errorf("wireguard.port: %d is not between 1 and 65535", c.WireGuardPort))
 	}
 	if err := checkServiceCIDRs(c.ServiceCIDRs); err != nil {
 		all = append(all, fmt.Errorf("serviceCIDRs: %w", err))

@@ -87,6 +87,10 @@ func TestBadSettingsAreNamed(t *testing.T) {
 		{"number as service prefix", header + "serviceCIDRs: [10]\n", nil, nil, "serviceCIDRs: [10]: must be a list of prefixes"},
 		{"empty", "", nil, []string{"--bridge", ""}, "bridge: must not be empty"},
 		{"mode of another network", "", nil, []string{"--traffic-mode", "networkPolicyOnly"}, `trafficMode: "networkPolicyOnly" is not one of encap, noEncap, hybrid`},
+		{"encryption by another protocol", "", nil, []string{"--encryption", "ipsec"}, `encryption: "ipsec" is not one of none, wireguard`},
+		{"encryption under openflow", "", nil, []string{"--encryption", "wireguard", "--backend", "openflow"}, "encryption: wireguard does not work with backend openflow"},
+		{"encryption without a tunnel", "", nil, []string{"--encryption", "wireguard", "--traffic-mode", "hybrid"}, "does not work with trafficMode hybrid: set trafficMode to encap"},
+		{"port of encryption", header + "wireguard: {port: 70000}\n", nil, nil, "wireguard.port: 70000 is not between 1 and 65535"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if _, err := load(t, c.file, c.environ, c.args...); err == nil || !strings.Contains(err.Error(), c.want) {

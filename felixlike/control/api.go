@@ -116,6 +116,9 @@ type Underlay struct {
 	MTUWhy    string `json:"mtuWhy,omitempty"`
 	// TrafficMode is the way of packets between nodes.
 	TrafficMode model.TrafficMode `json:"trafficMode"`
+	// PublicKey and WireGuardPort are the key and the UDP port of the node's WireGuard device, with encryption.
+	PublicKey     model.PublicKey `json:"wireGuardPublicKey,omitzero"`
+	WireGuardPort uint16          `json:"wireGuardPort,omitempty"`
 }
 
 // Handover is a change of the backend on a live node.

@@ -155,7 +155,10 @@ func (t *text) underlay(u control.Underlay) {
 		datapath += " (USERSPACE)"
 	}
 	fmt.Fprintf(t, "%s: %s\n", datapath, u.DatapathWhy)
-	if u.TrafficMode != model.Encap {
+	switch {
+	case u.TrafficMode == model.WireGuard:
+		fmt.Fprintf(t, "encryption %s: UDP port %d   public key of this node %s\n", u.TrafficMode, u.WireGuardPort, u.PublicKey)
+	case u.TrafficMode != model.Encap:
 		fmt.Fprintf(t, "traffic mode %s\n", u.TrafficMode)
 	}
 	if u.MTU != 0 {

@@ -19,7 +19,6 @@ import (
 	"github.com/felixlike/felixlike/felixlike/report"
 	"github.com/felixlike/felixlike/internal/terminal"
 	"github.com/felixlike/felixlike/managers"
-	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/ovsdb"
 )
 
@@ -107,14 +106,14 @@ func lookAround(ctx context.Context, cfg *config.Effective, agent *control.Clien
 	if _, err := os.Stat(confDir); err != nil {
 		confDir = ""
 	}
-	o := install.Options{Backend: cfg.Backend, Datapath: cfg.Datapath, InUse: inUse, OVSRunDir: cfg.OVSRunDir, Tunnel: cfg.TunnelInUse(), ConfDir: confDir, Conflist: conflist}
+	o := install.Options{Backend: cfg.Backend, Datapath: cfg.Datapath, InUse: inUse, OVSRunDir: cfg.OVSRunDir, Tunnel: cfg.TunnelInUse(), WireGuardPort: cfg.WireGuardInUse(), ConfDir: confDir, Conflist: conflist}
 	o.Try = func(ctx context.Context) error { return backend.Try(ctx, cfg) }
 	o.Inspect(ctx, add)
-	if inUse != ovsdb.DatapathNetdev {
-		all = append(all, firewalls(ctx, agent, model.TunnelPortOf(cfg.Tunnel))...)
-		if cfg.Backend != config.OpenFlow && cfg.Datapath != ovsdb.DatapathNetdev {
-			all = append(all, offloadFindings(ctx, cfg.Offload, status.Offload)...)
-		}
+	if inUse != ovsdb.DatapathNetdev || cfg.WireGuardInUse() != 0 {
+		all = append(all, firewalls(ctx, agent, backend.TunnelPortOf(&cfg.Config))...)
+	}
+	if inUse != ovsdb.DatapathNetdev && cfg.Backend != config.OpenFlow && cfg.Datapath != ovsdb.DatapathNetdev {
+		all = append(all, offloadFindings(ctx, cfg.Offload, status.Offload)...)
 	}
 	return append(all, writers(ctx)...)
 }
