@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -16,6 +17,7 @@ import (
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/internal/namespace"
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/ovsfwd/ovsdb"
 	"github.com/felixlike/felixlike/test/lab"
 	"github.com/felixlike/felixlike/test/truthtable"
 )
@@ -283,7 +285,7 @@ func forgers(t *testing.T, l *lab.Lab, fabric *namespace.Namespace) {
 	out := openWire(t, fabric, "n-node1")
 	node, b := l.Node("node1"), l.Pod(pod("b"))
 	victim := openWire(t, b.Namespace(), "eth0")
-	to := linkMAC(t, node, "br-phy")
+	to := uplinkMAC(t, node)
 	for _, f := range model.Families() {
 		honest := func(text string) {
 			kind, packet := udpPacket(mapTo(f, "203.0.113.5"), b.Address(f), markerPort, text)
@@ -300,7 +302,7 @@ func forgers(t *testing.T, l *lab.Lab, fabric *namespace.Namespace) {
 			{"third host as gateway of the node", third, mapTo(f, "10.10.0.1")},
 			{"router as pod of the subnet", router, l.Pod(pod("c")).Address(f)},
 			{"router as pod of the node", router, l.Pod(pod("a")).Address(f)},
-			{"peer as pod behind the router", linkMAC(t, l.Node("node2"), "br-phy"), l.Pod(pod("d")).Address(f)},
+			{"peer as pod behind the router", uplinkMAC(t, l.Node("node2")), l.Pod(pod("d")).Address(f)},
 		} {
 			lie := fmt.Sprintf("lie of %s IPv%s", c.name, f)
 			kind, packet := udpPacket(c.source, b.Address(f), markerPort, lie)
@@ -310,6 +312,15 @@ func forgers(t *testing.T, l *lab.Lab, fabric *namespace.Namespace) {
 			}
 		}
 	}
+}
+
+// uplinkMAC returns the MAC address by which the other nodes know a node.
+func uplinkMAC(t *testing.T, n *lab.Node) net.HardwareAddr {
+	t.Helper()
+	if os.Getenv(datapathEnv) == ovsdb.DatapathSystem {
+		return linkMAC(t, n, "eth0")
+	}
+	return linkMAC(t, n, "br-phy")
 }
 
 // linkMAC returns the MAC address of an interface of a node.

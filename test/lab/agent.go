@@ -37,15 +37,15 @@ func FindAgent() (string, error) {
 
 // agentCommand is the command line of a lab's agents.
 type agentCommand struct {
-	binary, backend, datapath, tunnel, logLevel, existing, offload, traffic string
-	manifests                                                               manifestsDir
+	binary, backend, datapath, tunnel, logLevel, existing, offload, traffic, encryption string
+	manifests                                                                           manifestsDir
 	// source are the flags of another datastore than the manifests.
 	source   []string
 	serveCNI bool
 }
 
-// podMTU leaves room for the tunnel's headers on an uplink of 1500.
-const podMTU = 1450
+// podMTU leaves room for the headers of a tunnel, or of WireGuard, on an uplink of 1500.
+const podMTU = 1440
 
 // Services returns the prefix of the addresses of Services; MapPrefix gives that of
 // IPv6. The caller provides the proxy that translates them.
@@ -63,9 +63,9 @@ func (c agentCommand) args(n *Node) []string {
 	return append([]string{
 		c.binary, "--node-name", n.Name(), "--backend", c.backend,
 		"--ovs-run-dir", n.OVSDir(), "--bridge", Bridge, "--datapath", c.datapath,
-		"--tunnel", c.tunnel, "--run-dir", n.runDir(), "--state-dir", n.stateDir(), "--cni-plugin-dir", plugins,
+		"--tunnel", c.tunnel, "--run-dir", n.runDir(), "--state-dir", n.StateDir(), "--cni-plugin-dir", plugins,
 		"--mtu", strconv.Itoa(podMTU), "--log-level", c.logLevel, "--existing-connections", c.existing, "--offload", c.offload,
-		"--traffic-mode", c.traffic,
+		"--traffic-mode", c.traffic, "--encryption", c.encryption,
 		"--service-cidrs", Services().String() + "," + MapPrefix(Services()).String(),
 	}, source...)
 }

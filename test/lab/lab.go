@@ -142,6 +142,9 @@ func (l *Lab) SetState(ctx context.Context, s State) error {
 	if err := s.complete(&l.state); err != nil {
 		return err
 	}
+	if err := l.giveKeys(&s); err != nil {
+		return err
+	}
 	p, err := newPlan(&s)
 	if err != nil {
 		return err
@@ -225,7 +228,7 @@ func (l *Lab) removeLocked(ctx context.Context, p *plan) error {
 func (l *Lab) addNodesLocked(ctx context.Context, p *plan) error {
 	command := agentCommand{
 		binary: l.config.Agent, backend: l.config.Backend, datapath: l.config.Datapath,
-		tunnel: l.config.Tunnel, logLevel: l.config.LogLevel, existing: l.config.ExistingConnections, offload: l.config.Offload, traffic: l.config.TrafficMode, manifests: manifestsDir(l.Manifests()),
+		tunnel: l.config.Tunnel, logLevel: l.config.LogLevel, existing: l.config.ExistingConnections, offload: l.config.Offload, traffic: l.config.TrafficMode, encryption: l.config.Encryption, manifests: manifestsDir(l.Manifests()),
 		serveCNI: l.config.ServeCNI,
 	}
 	var mu sync.Mutex
@@ -247,6 +250,9 @@ func (l *Lab) addNodesLocked(ctx context.Context, p *plan) error {
 			mu.Lock()
 			l.nodes[name] = n
 			mu.Unlock()
+			if err := l.copyKey(n); err != nil {
+				return err
+			}
 			if err := n.StartAgent(); err != nil {
 				return err
 			}

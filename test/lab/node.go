@@ -112,9 +112,6 @@ func (n *Node) LogFile() string { return labs.AgentLog(n.dir) }
 
 func (n *Node) runDir() string { return labs.RunDir(n.dir) }
 
-// stateDir returns the directory that the agent keeps over restarts.
-func (n *Node) stateDir() string { return filepath.Join(n.dir, "state") }
-
 // SetBackend says which backend the node's next agent is started with, in the
 // place of the lab's.
 func (n *Node) SetBackend(name string) { n.command.backend = name }
@@ -127,6 +124,12 @@ func (n *Node) SetTrafficMode(mode string) { n.command.traffic = mode }
 
 // SetSource sets the flags that name the datastore of the agents that are started from now on; none for the lab's manifests.
 func (n *Node) SetSource(flags ...string) { n.command.source = flags }
+
+// SetEncryption sets the setting encryption of the agents that are started from now on.
+func (n *Node) SetEncryption(setting string) { n.command.encryption = setting }
+
+// StateDir returns the directory that the agent keeps over restarts.
+func (n *Node) StateDir() string { return filepath.Join(n.dir, "state") }
 
 // StartAgent starts the node's agent; it does not wait until it serves.
 func (n *Node) StartAgent() error {
