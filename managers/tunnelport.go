@@ -11,7 +11,7 @@ import (
 	"github.com/felixlike/felixlike/rules"
 )
 
-// TunnelPortManager keeps the table that closes the tunnel port to strangers (rules.Tunnel), for every backend. Its
+// TunnelPortManager keeps the table that closes the tunnel port, or WireGuard's, to strangers (rules.Tunnel), for every backend. Its
 // sets have all addresses of all nodes.
 type TunnelPortManager struct {
 	node     string

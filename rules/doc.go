@@ -13,7 +13,7 @@
 //	prerouting (base chain, before conntrack)
 //	  in by a pod's own interface, around the switch . drop
 //	forward (base chain, hook forward)
-//	  only in the modes noEncap and hybrid: neither in by gw nor marked
+//	  in the modes noEncap and hybrid, and with encryption: neither in by gw nor marked
 //	    as believed (see Senders), source in a pod prefix: forged  drop
 //	  of a connection marked as allowed, no SYN ..... accept
 //	  neither in nor out by gw ...................... return
@@ -98,8 +98,8 @@
 //   - Pod to its own node: INPUT, under every backend, since only there the destination
 //     is known after DNAT. Only the ordered tiers judge it, see Input.
 //   - Pod to a peer node's own address, and back: the way of packets to its pods, in both
-//     directions: through the tunnel, or routed (docs/SEMANTICS.md). With the tunnel,
-//     "ip rule iif flx-gw0" selects a table with the peers' addresses, and routes to
+//     directions: through the tunnel, routed, or encrypted (docs/SEMANTICS.md). With the tunnel
+//     or encryption, "ip rule iif flx-gw0" selects a table with the peers' addresses, and routes to
 //     peers' pods carry the node's own address as source. So nobody masquerades, and
 //     policy sees the real address.
 //   - Pod to the outside: judged in FORWARD, then masqueraded to the node's address.

@@ -34,7 +34,7 @@ const (
 	MarkRejected uint32 = 0x80000000
 
 	// MarkBelieved means that a packet from the network between the nodes has a pod address that its sender's
-	// node owns (Senders). There only the modes without a tunnel use it. The table of Senders clears it on every packet first. No
+	// node owns (Senders). There only the modes without a tunnel, and encryption, use it. The table of Senders clears it on every packet first. No
 	// other program of the list above claims the bit. Calico's default mask (0xffff0000) contains it.
 	// In INPUT it means that a packet to the tunnel port is from a node (Tunnel). Rules of a firewall can accept
 	// packets by it. The table of Tunnel clears it at the end of INPUT: the packet inside gets the mark of the outer one.

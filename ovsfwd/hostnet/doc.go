@@ -1,7 +1,7 @@
 // Package hostnet programs the host's side of the gateway port: its link,
 // addresses and sysctls, the routes and neighbours that lead to the peers'
 // pods, and the policy rule that keeps traffic between pods and peer nodes
-// inside the tunnel.
+// inside the tunnel, or inside the WireGuard device (ovsfwd/wireguard).
 //
 // Watch notices foreign changes at once, so that the next Apply repairs them. Problem reports
 // changes that no Apply could repair for some time.

@@ -222,7 +222,7 @@ func configure(name string, c wgtypes.Config) error {
 	return client.ConfigureDevice(name, c)
 }
 
-// addresses returns the writes of addresses. Of IPv6, WireGuard devices have no link-local one.
+// addresses returns the writes of addresses.
 func (d *Device) addresses(link netlink.Link) (all []write, err error) {
 	have, err := listing.Whole(func() ([]netlink.Addr, error) { return netlink.AddrList(link, netlink.FAMILY_ALL) })
 	if err != nil {
@@ -234,6 +234,9 @@ func (d *Device) addresses(link netlink.Link) (all []write, err error) {
 		if at := slices.Index(lacks, a); at >= 0 {
 			lacks = slices.Delete(lacks, at, at+1)
 			continue
+		}
+		if a.Addr().IsLinkLocalUnicast() {
+			continue // the kernel's
 		}
 		all = append(all, write{name: "address " + a.String(), what: "foreign", write: func() error { return netlink.AddrDel(link, &have[i]) }})
 	}
