@@ -237,3 +237,31 @@ func TestPacketsThatAreNone(t *testing.T) {
 		}
 	}
 }
+
+// TestEncryptedPeersAreRefused: the tracer claims no way through WireGuard. Packets within a node are traced.
+func TestEncryptedPeersAreRefused(t *testing.T) {
+	step, c := first(t)
+	sites := sitesOf(t, c, config.NFTables)
+	for _, s := range sites {
+		s.TrafficMode = model.WireGuard
+	}
+	within, between := 0, 0
+	for _, probe := range step.Probes {
+		p := packetOf(t, step, probe, model.IPv4)
+		pods := slices.ContainsFunc(sites, func(s *Site) bool { return s.attachment(p.Source) != nil && s.attachment(p.Destination) != nil })
+		_, err := Follow(p, sites, nil)
+		if pods {
+			within++
+			if err != nil {
+				t.Errorf("%s to %s: %v", probe.From, probe.To, err)
+			}
+			continue
+		}
+		if between++; err == nil || !strings.Contains(err.Error(), "WireGuard") {
+			t.Errorf("%s to %s: %v", probe.From, probe.To, err)
+		}
+	}
+	if within == 0 || between == 0 {
+		t.Errorf("%d probes within a node, %d between nodes", within, between)
+	}
+}

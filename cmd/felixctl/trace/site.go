@@ -109,3 +109,8 @@ func (s *Site) hop(peer *model.Node, f model.Family) model.Hop {
 	}
 	return model.Hop{Interface: s.Uplink}
 }
+
+// encrypts reports whether a packet travels through WireGuard between this node's pods and another node.
+func (s *Site) encrypts(p Packet) bool {
+	return s.TrafficMode == model.WireGuard && (s.owns(p.Source) && s.peer(p.Destination) != nil || s.owns(p.Destination) && s.peer(p.Source) != nil)
+}

@@ -58,6 +58,9 @@ func (w *way) begin() error {
 			w.path.Ingress = true
 		}
 		w.path.Egress = w.path.Egress || s.owns(p.Source)
+		if s.encrypts(p) {
+			return fmt.Errorf("node %s encrypts packets to and from other nodes: a trace knows no way through WireGuard", s.Node)
+		}
 	}
 	for _, s := range w.sites {
 		at := s.attachment(p.Source)
