@@ -35,8 +35,10 @@ func TestEncryptedPeers(t *testing.T) {
 	for range 2 {
 		apply(t, r, encrypted)
 		for _, c := range []struct{ dst, in, src string }{
-			{"10.10.1.7", "", "192.168.50.11"}, {"fd00:10::a0a:107", "", "fd00:10::c0a8:320b"},
-			{"192.168.50.12", "flx-gw0", ""}, {"fd00:10::c0a8:320c", "flx-gw0", ""},
+			{"10.10.1.7", "", "192.168.50.11"},
+			{"fd00:10::a0a:107", "", "fd00:10::c0a8:320b"},
+			{"192.168.50.12", "flx-gw0", ""},
+			{"fd00:10::c0a8:320c", "flx-gw0", ""},
 		} {
 			if got := lookup(t, c.dst, c.in); got.LinkIndex != wg.Attrs().Index || got.Gw != nil || c.src != "" && got.Src.String() != c.src {
 				t.Errorf("to %s from %q: %v", c.dst, c.in, got)
