@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/felixlike/felixlike/felixlike/config"
+	"github.com/felixlike/felixlike/ovsfwd/wireguard"
 )
 
 // daemonSets returns the DaemonSets of a file, by name: the agent's, and that of Open vSwitch.
@@ -115,7 +116,8 @@ func TestContainers(t *testing.T) {
 	}
 }
 
-// The agent's root directory is read-only. It writes copies of manifests to the node's directory, and has no other part of the state there.
+// The agent's root directory is read-only. It writes copies of manifests and its key of WireGuard to the node's directory, and
+// has no other part of the state there.
 func TestAgentKeepsManifests(t *testing.T) {
 	objects := read(t, "felixlike.yaml")
 	pod := as[appsv1.DaemonSet](t, objects["DaemonSet felixlike"]).Spec.Template.Spec
@@ -130,7 +132,10 @@ func TestAgentKeepsManifests(t *testing.T) {
 			continue
 		}
 		mounts := slices.DeleteFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name != "state" })
-		want := []corev1.VolumeMount{{Name: "state", MountPath: filepath.Join(state, "manifests"), SubPath: "manifests"}}
+		var want []corev1.VolumeMount
+		for _, dir := range []string{"manifests", filepath.Dir(wireguard.KeyFile)} {
+			want = append(want, corev1.VolumeMount{Name: "state", MountPath: filepath.Join(state, dir), SubPath: dir})
+		}
 		if diff := cmp.Diff(want, mounts); diff != "" {
 			t.Errorf("mounts of the state directory (-want +got):\n%s", diff)
 		}
