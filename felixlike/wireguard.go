@@ -91,7 +91,7 @@ func (e *encryption) mtu(gateway func(int)) func(int) {
 	}
 }
 
-// problems returns what is wrong with this node's key.
+// problems returns the faults of this node's key.
 func (e *encryption) problems() []model.Problem {
 	if e == nil {
 		return nil

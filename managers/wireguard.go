@@ -111,7 +111,7 @@ func (m *WireGuardManager) Published() (key model.PublicKey, known bool) {
 	return model.PublicKey{}, false
 }
 
-// Problems returns what is wrong with this node's own key. It may be called from any goroutine.
+// Problems returns the faults of this node's own key. It may be called from any goroutine.
 func (m *WireGuardManager) Problems() []model.Problem {
 	key, known := m.Published()
 	if !known || key == m.key {

@@ -64,7 +64,7 @@ func (n NodeChains) Senders(interfaces []string) tables.Chain {
 	}
 	if n.wireGuard {
 		c.Rules = append(c.Rules, tables.Rule{
-			Matches: []tables.Match{n.encrypted(tables.Source)},
+			Matches: []tables.Match{encrypted(tables.Source)},
 			Action:  tables.SetMarkAndReturn{Value: MarkBelieved, Mask: MarkBelieved}, Comment: "the kernel has checked the source",
 		})
 	}
@@ -93,7 +93,7 @@ func (n NodeChains) Senders(interfaces []string) tables.Chain {
 }
 
 // encrypted matches packets that come in or go out by the WireGuard device.
-func (n NodeChains) encrypted(side tables.Side) tables.Match {
+func encrypted(side tables.Side) tables.Match {
 	return tables.MatchInterface{Side: side, Name: model.WireGuardDevice}
 }
 
@@ -116,7 +116,7 @@ func (n NodeChains) Cleartext() tables.Chain {
 		Rules: []tables.Rule{
 			{Matches: []tables.Match{n.out()}, Action: tables.Return{}, Comment: "to a pod of this node"},
 			{Matches: []tables.Match{tables.MatchInterface{Side: tables.Destination, Name: loopback}}, Action: tables.Return{}, Comment: "to this node itself"},
-			{Matches: []tables.Match{n.encrypted(tables.Destination)}, Action: tables.Return{}, Comment: "is encrypted"},
+			{Matches: []tables.Match{encrypted(tables.Destination)}, Action: tables.Return{}, Comment: "is encrypted"},
 		},
 	}
 	for _, f := range model.Families() {

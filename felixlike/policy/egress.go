@@ -114,7 +114,7 @@ func (x *egressStore) all() []model.EgressAddress {
 	return all
 }
 
-// place finds the node that holds the address of an Egress. It returns the reason if there is none.
+// place returns the node that holds the address of an Egress, or why no node does.
 func (x *egressStore) place(e *egress, out *model.EgressAddress, holders map[netip.Addr]*model.EgressAddress, held map[string]int) string {
 	a := out.Address
 	if !a.IsValid() {

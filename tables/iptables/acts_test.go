@@ -7,7 +7,7 @@ import (
 )
 
 // TestLegacyActs: rules that may do something with packets of established connections of pods are found, others are
-// not. A second call reads again only what has another size.
+// not. A second call reads a table again only if its size has changed.
 func TestLegacyActs(t *testing.T) {
 	h := newHost(t, Legacy)
 	l := NewLegacyActs(h.FD, "gw0")

@@ -25,7 +25,7 @@ func known(b []byte) []octet {
 
 func unknown(n int) []octet { return make([]octet, n) }
 
-// facts are what is known of a packet. Each function returns at least as many bytes as the field has.
+// facts are the known fields of a packet. Each function returns at least as many bytes as the field has.
 type facts interface {
 	// meta returns a field of the packet's metadata, connection one of its connection.
 	meta(key uint32) []octet
