@@ -2,19 +2,15 @@ package cni
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
-	"github.com/felixlike/felixlike/internal/files"
+	"github.com/felixlike/felixlike/cni/record"
 	"github.com/felixlike/felixlike/model"
 )
 
@@ -24,8 +20,6 @@ const (
 	restoreRetry = time.Second
 	// restoreTimeout bounds one attempt.
 	restoreTimeout = 10 * time.Second
-	// maxRecord bounds a record in bytes.
-	maxRecord = 64 << 10
 )
 
 // ports restores pods' ports that another program removed from the bridge (ovs-vsctl del-br,
@@ -33,8 +27,7 @@ const (
 // loses the record of the attachment. So ports keeps a copy of each record in a file.
 type ports struct {
 	server *Server
-	// dir has the files.
-	dir string
+	dir    record.Dir
 	// wake ends a wait of restore.
 	wake chan struct{}
 
@@ -47,7 +40,7 @@ type ports struct {
 
 func newPorts(s *Server) *ports {
 	return &ports{
-		server: s, dir: filepath.Join(filepath.Dir(s.opts.Socket), "attachments"), wake: make(chan struct{}, 1),
+		server: s, dir: recordsOf(s.opts.Socket), wake: make(chan struct{}, 1),
 		records: map[string]model.Attachment{}, lost: map[string]string{},
 	}
 }
@@ -91,7 +84,7 @@ func (p *ports) onUpdate(u model.Update) {
 			return // not attached by a Server
 		}
 		p.records[a.Interface] = a
-		if err := p.write(a); err != nil {
+		if err := p.dir.Write(a); err != nil {
 			p.server.opts.Log.Warn("cannot store the record of an attachment: after a restart, the agent cannot restore this pod's port", "pod", a.Pod.String(), "error", err)
 		}
 	case model.AttachmentRemove:
@@ -168,7 +161,7 @@ func (p *ports) done(a model.Attachment, back bool) {
 		return
 	}
 	delete(p.records, name)
-	if err := os.Remove(p.path(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := p.dir.Remove(name); err != nil {
 		p.server.opts.Log.Warn("cannot remove the record of an attachment", "interface", name, "error", err)
 	}
 }
@@ -205,56 +198,15 @@ func (p *ports) restore(ctx context.Context, a model.Attachment) (back bool, err
 	return true, nil
 }
 
-func (p *ports) path(name string) string { return filepath.Join(p.dir, name+".json") }
-
-// write replaces the record of an attachment.
-func (p *ports) write(a model.Attachment) error {
-	text, err := json.Marshal(a)
-	if err != nil {
-		return err
-	}
-	if err := os.MkdirAll(p.dir, 0o700); err != nil {
-		return err
-	}
-	next := filepath.Join(p.dir, ".next")
-	if err := os.WriteFile(next, text, 0o600); err != nil {
-		return err
-	}
-	return os.Rename(next, p.path(a.Interface))
-}
-
 // load reads the records of an earlier agent.
 func (p *ports) load() error {
-	entries, err := os.ReadDir(p.dir)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	var errs []error
-	for _, e := range entries {
-		name, record := strings.CutSuffix(e.Name(), ".json")
-		if !record {
-			continue
-		}
-		a, err := readRecord(filepath.Join(p.dir, e.Name()))
-		if err == nil && (a.Interface != name || !strings.HasPrefix(name, model.PodInterfacePrefix)) {
-			err = fmt.Errorf("%s is the record of interface %q", e.Name(), a.Interface)
-		}
-		if err != nil {
-			errs = append(errs, err)
+	all, err := p.dir.Load()
+	for name, a := range all {
+		if !strings.HasPrefix(name, model.PodInterfacePrefix) {
+			err = errors.Join(err, fmt.Errorf("%s is not the interface of a pod", name))
 			continue
 		}
 		p.records[name] = a
 	}
-	return errors.Join(errs...)
-}
-
-func readRecord(path string) (a model.Attachment, err error) {
-	text, err := files.Read(path, maxRecord)
-	if err != nil {
-		return a, err
-	}
-	if err := json.Unmarshal(text, &a); err != nil {
-		return a, fmt.Errorf("%s: %w", path, err)
-	}
-	return a, nil
+	return err
 }

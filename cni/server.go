@@ -62,29 +62,38 @@ type ServerOptions struct {
 // Server serves the CNI plugin. It reads the attachments from OVSDB and the kernel, and
 // keeps a copy of OVSDB's records in files, in case another program removes a port.
 type Server struct {
-	opts ServerOptions
+	requests
 	ipam *ipam
-	// pods are locked by pod.
-	pods keyedMutex
-	// sweeping is held for writing while leftovers are removed, for reading while a
-	// sandbox is added or deleted.
-	sweeping sync.RWMutex
-	// wait is programWait; tests shorten it.
-	wait time.Duration
 	// db and attacher are there once Run has connected.
 	db       *ovsdb.Client
 	attacher *Attacher
-	panics   panics.Log
 	// names makes interface names and MAC addresses; tests shorten its hashes.
 	names naming
 }
 
 // NewServer returns a server that does not run yet.
 func NewServer(opts ServerOptions) *Server {
+	return &Server{requests: newRequests(opts), ipam: newIPAM(opts.PluginDir, opts.IPAMDir)}
+}
+
+// requests is the part of a server of the CNI plugin that does not depend on who makes the pods' interfaces.
+type requests struct {
+	opts ServerOptions
+	// pods are locked by pod.
+	pods keyedMutex
+	// sweeping is held for writing while leftovers are removed, for reading while a
+	// sandbox is added or deleted.
+	sweeping sync.RWMutex
+	// wait is programWait; tests shorten it.
+	wait   time.Duration
+	panics panics.Log
+}
+
+func newRequests(opts ServerOptions) requests {
 	if opts.Waited == nil {
 		opts.Waited = func(time.Duration) {}
 	}
-	return &Server{opts: opts, wait: programWait, ipam: newIPAM(opts.PluginDir, opts.IPAMDir)}
+	return requests{opts: opts, wait: programWait}
 }
 
 // keyedMutex is a mutex a key.

@@ -15,10 +15,7 @@ import (
 // Add attaches a sandbox. It answers when the pod's policy is in force;
 // if that takes too long, it undoes its work, and the error names the missing condition.
 func (s *Server) Add(ctx context.Context, r *protocol.SandboxRequest) (*protocol.AddReply, error) {
-	spec, err := s.spec(r.Sandbox)
-	if err == nil && spec.NetNS == "" {
-		err = fmt.Errorf("%w: no network namespace", errSandbox)
-	}
+	spec, err := specToAdd(r.Sandbox)
 	if err != nil {
 		return nil, err
 	}
@@ -49,8 +46,17 @@ func (s *Server) Add(ctx context.Context, r *protocol.SandboxRequest) (*protocol
 	return answer(spec, attachment)
 }
 
-// spec returns the Spec of the sandbox, without addresses and MTU.
-func (s *Server) spec(sandbox protocol.Sandbox) (Spec, error) {
+// specToAdd returns the Spec of a sandbox with a network namespace.
+func specToAdd(sandbox protocol.Sandbox) (Spec, error) {
+	spec, err := specOf(sandbox)
+	if err == nil && spec.NetNS == "" {
+		err = fmt.Errorf("%w: no network namespace", errSandbox)
+	}
+	return spec, err
+}
+
+// specOf returns the Spec of the sandbox, without addresses and MTU.
+func specOf(sandbox protocol.Sandbox) (Spec, error) {
 	spec := Spec{Pod: podOf(sandbox), Owner: sandbox.ContainerID, NetNS: sandbox.NetNS, Interface: sandbox.Interface}
 	if err := spec.check(); err != nil {
 		return spec, fmt.Errorf("%w: %w", errSandbox, err)
@@ -122,7 +128,7 @@ func (s *Server) attach(ctx context.Context, spec Spec) (*model.Attachment, erro
 }
 
 // programmed waits until the pod's policy is in force.
-func (s *Server) programmed(ctx context.Context, attachment *model.Attachment, uid string) error {
+func (s *requests) programmed(ctx context.Context, attachment *model.Attachment, uid string) error {
 	began := time.Now()
 	ctx, cancel := context.WithTimeout(ctx, s.wait)
 	defer cancel()

@@ -22,7 +22,7 @@ var errNotAsAdded = errors.New("not as it was added")
 
 // Check fails unless the sandbox is attached as Add left it, and programmed.
 func (s *Server) Check(ctx context.Context, r *protocol.CheckRequest) (protocol.Empty, error) {
-	spec, err := s.spec(r.Sandbox)
+	spec, err := specOf(r.Sandbox)
 	if err != nil {
 		return protocol.Empty{}, err
 	}

@@ -234,6 +234,7 @@ func TestBuilt(t *testing.T) {
 	}
 
 	withoutSwitch(t, dir, want)
+	policyOnly(t, dir, want)
 
 	with := read(t, filepath.Join(dir, "antrea-crds.yaml"))
 	added := maps.Clone(want)
@@ -264,6 +265,25 @@ func TestBuilt(t *testing.T) {
 	accepted(t, dir)
 	if d := cmp.Diff(want, chart); d != "" {
 		t.Errorf("chart (-felixlike.yaml +chart):\n%s", d)
+	}
+}
+
+// policyOnly: with networkPolicyOnly there is no DaemonSet of Open vSwitch, and both containers of the agent know the mode.
+func policyOnly(t *testing.T, dir string, want map[string]object) {
+	t.Helper()
+	got := daemonSets(t, filepath.Join(dir, "network-policy-only.yaml"))
+	agent, there := got["felixlike"]
+	if !there || len(got) != 1 {
+		t.Fatalf("network-policy-only: %d DaemonSets", len(got))
+	}
+	pod := agent.Spec.Template.Spec
+	for _, c := range append(pod.InitContainers, pod.Containers...) {
+		if !slices.Contains(c.Env, corev1.EnvVar{Name: config.EnvName("trafficMode"), Value: config.PolicyOnly}) {
+			t.Errorf("network-policy-only: container %s does not know the mode", c.Name)
+		}
+	}
+	if left := read(t, filepath.Join(dir, "network-policy-only.yaml")); len(left) != len(want)-1 {
+		t.Errorf("component network-policy-only has %d objects, want %d", len(left), len(want)-1)
 	}
 }
 

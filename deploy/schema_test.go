@@ -35,7 +35,7 @@ func accepted(t *testing.T, dir string) {
 		switch {
 		case strings.Contains(line, "uninstall=true"):
 			want = []string{"felixlike-uninstall"}
-		case strings.Contains(line, "ovs.install=false"):
+		case strings.Contains(line, "ovs.install=false"), strings.Contains(line, config.PolicyOnly):
 			want = want[:1]
 		}
 		set := sets[want[0]]

@@ -49,6 +49,9 @@ func RunAgent(ctx context.Context, cfg *config.Effective, log *slog.Logger) erro
 		return err
 	}
 	defer release()
+	if cfg.TrafficMode == config.PolicyOnly {
+		return runPolicyOnly(ctx, cfg, log)
+	}
 	socket := filepath.Join(cfg.OVSRunDir, "db.sock")
 	attachments, err := openDatabase(ctx, ovsdb.Config{Socket: socket, Bridge: cfg.Bridge}, log)
 	if err != nil {
@@ -113,13 +116,15 @@ func (a *agent) run(ctx context.Context, d *Driver) error {
 	g.Go(func() error {
 		return control.Serve(ctx, filepath.Join(a.cfg.RunDir, control.SocketName), d, a.log.With("component", "control"))
 	})
-	g.Go(func() error { return a.daemon.Run(ctx) })
+	if a.daemon != nil {
+		g.Go(func() error { return a.daemon.Run(ctx) })
+	}
 	g.Go(func() error { return a.lost.Run(ctx) })
 	if a.configs != nil {
 		g.Go(func() error { return a.configs.Run(ctx) })
 	}
 	if a.cfg.CNIPluginDir != "" {
-		g.Go(func() error { return a.cniServer(d).Run(ctx) })
+		g.Go(func() error { return a.serveCNI(ctx, d) })
 	}
 	if a.cfg.HealthAddress != "" {
 		g.Go(func() error { return a.server.Run(ctx, d, d.Metrics()) })
@@ -127,14 +132,17 @@ func (a *agent) run(ctx context.Context, d *Driver) error {
 	return g.Wait()
 }
 
-// cniServer returns the server for this node's CNI plugin.
-func (a *agent) cniServer(d *Driver) *cni.Server {
-	return cni.NewServer(cni.ServerOptions{
-		Socket: filepath.Join(a.cfg.RunDir, cni.SocketName), Bridge: a.cfg.Bridge, OVSDB: a.socket,
-		MTU: a.network.MTU, PluginDir: a.cfg.CNIPluginDir,
-		Agent: d, Waited: d.Added, Log: a.log.With("component", "cni"),
-	})
+// serveCNI serves this node's CNI plugin until ctx ends.
+func (a *agent) serveCNI(ctx context.Context, d *Driver) error {
+	options := cni.ServerOptions{Socket: a.cniSocket(), Agent: d, Waited: d.Added, Log: a.log.With("component", "cni")}
+	if a.chained != nil {
+		return cni.NewChainedServer(options, a.chained).Run(ctx)
+	}
+	options.Bridge, options.OVSDB, options.MTU, options.PluginDir = a.cfg.Bridge, a.socket, a.network.MTU, a.cfg.CNIPluginDir
+	return cni.NewServer(options).Run(ctx)
 }
+
+func (a *agent) cniSocket() string { return filepath.Join(a.cfg.RunDir, cni.SocketName) }
 
 // newSource returns the configured datastore.
 func newSource(cfg *config.Effective, log *slog.Logger) (datastore.Source, error) {
@@ -153,7 +161,8 @@ func newSource(cfg *config.Effective, log *slog.Logger) (datastore.Source, error
 // newBackend returns the configured backend. It logs the effect of a missing serviceCIDRs if
 // the datastore cannot supply the ranges.
 func newBackend(ctx context.Context, c backend.Config, datastore string, log *slog.Logger) (backend.Backend, error) {
-	if err := config.CheckEncryption(c.TrafficMode.String(), config.Encap, c.Name); err != nil {
+	mode := c.TrafficMode.String()
+	if err := errors.Join(config.CheckEncryption(mode, config.Encap, c.Name), config.CheckPolicyOnly(mode, c.Name)); err != nil {
 		return nil, err
 	}
 	b, err := backend.New(ctx, c)
@@ -172,6 +181,9 @@ type agent struct {
 	socket        string
 	attachments   *ovsdb.Client
 	network       *nodeNetwork
+	// chained are the pods whose interfaces another CNI plugin has made; nil in other modes than networkPolicyOnly, which has no
+	// switch, attachments, network and daemon.
+	chained *cni.Chained
 	// encryption is nil without the setting.
 	encryption *encryption
 	server     *health.Server
@@ -241,7 +253,7 @@ func (a *agent) driver(ctx context.Context) (*Driver, *bridge) {
 		},
 		Tables:   func(ctx context.Context) []metrics.Table { return limitedTables(ctx, daemon) },
 		Managers: a.encryption.with(br, carrier, routes, managers.NewConntrackManager(conntrack), forwarding, tunnel),
-		Stages:   a.stages(a.startupHandover(migration), back, conntrack, br, host, senders, tunnelPort, firewalls, egress, egressAddresses),
+		Stages:   a.stages(a.startupHandover(migration), back, conntrack, br, host, senders, tunnelPort, firewalls, egress, egressAddresses, backend.RemovePodSources(a.backendConfig)),
 		Lost:     br.lost, Answers: a.daemon.Answers(), Log: log, PolicyLog: os.Stdout, Timing: timing,
 	})
 	migration.carried = d.existing.carried
@@ -324,7 +336,7 @@ func (a *agent) settings() control.Settings {
 }
 
 // stages returns all stages in their order.
-func (a *agent) stages(startup *startupHandover, back *ovsRestart, conntrack *hostnet.Conntrack, br *bridge, host *hostnet.Reconciler, senders, tunnelPort, firewalls, egress, egressAddresses backend.Stage) []backend.Stage {
+func (a *agent) stages(startup *startupHandover, back *ovsRestart, conntrack *hostnet.Conntrack, br *bridge, host *hostnet.Reconciler, senders, tunnelPort, firewalls, egress, egressAddresses, podSources backend.Stage) []backend.Stage {
 	all := []backend.Stage{
 		startup.before(),
 		// No stage needs an object that a later stage makes: this stage makes the bridge.
@@ -349,6 +361,7 @@ func (a *agent) stages(startup *startupHandover, back *ovsRestart, conntrack *ho
 			return applied, err
 		}},
 		br.restore.stage(),
+		podSources,
 		startup.after(),
 		back.after(),
 	}

@@ -13,7 +13,10 @@ import (
 // made from them, and whether the first listings are complete. It belongs to the loop.
 type cluster struct {
 	// node is this node's name.
-	node     string
+	node string
+	// policyOnly is Config.PolicyOnly.
+	policyOnly bool
+
 	engine   *policy.Engine
 	tracker  *tracker
 	problems *problems
@@ -89,7 +92,7 @@ func (c *cluster) unseen(want *model.Attachment, uid string) string {
 		return strings.Join(unknown, "; ")
 	case have == nil || have.Interface != want.Interface || have.Sandbox != want.Sandbox || have.OFPort != want.OFPort ||
 		!slices.Equal(have.Addresses, want.Addresses):
-		return "the database of Open vSwitch has not reported interface " + want.Interface
+		return "the records of attached pods do not have interface " + want.Interface + " yet"
 	case c.engine.AwaitsNamespace(want.Pod.Namespace):
 		return "the datastore has not reported namespace " + want.Pod.Namespace + ", which ClusterNetworkPolicies or Egresses may select"
 	case !c.uids.are(want.Pod, uid):
@@ -155,6 +158,9 @@ func (c *cluster) portProblems() []model.Problem {
 // peerProblems reports the peer nodes that no tunnel can reach.
 func (c *cluster) peerProblems() []model.Problem {
 	var found []model.Problem
+	if c.policyOnly {
+		return nil
+	}
 	for name, n := range c.tracker.nodes {
 		if name != c.node && !n.Address(model.IPv4).IsValid() {
 			found = append(found, model.Problem{

@@ -28,6 +28,8 @@ type AddressSource func(ctx context.Context, update func(model.HostAddressesUpda
 type Config struct {
 	// Node is this node's name. Status shows it and Datastore.
 	Node, Datastore string
+	// PolicyOnly says that another CNI plugin carries the pods' packets.
+	PolicyOnly bool
 	// Backend judges packets; its stage is among the Stages. NewBackend makes the new backend
 	// of a handover. Migration moves packets and connections if the two backends have
 	// different enforcement points.

@@ -38,6 +38,7 @@ type Driver struct {
 func New(cfg Config) *Driver {
 	d := &Driver{cfg: &cfg, queue: newQueue(), cluster: newCluster(cfg.Node)}
 	d.cluster.addressesKnown = cfg.HostAddresses == nil
+	d.cluster.policyOnly = cfg.PolicyOnly
 	d.stages = newStages(d.cfg, d.cluster.tracker)
 	turns := newTurns(d.cluster, d.stages)
 	d.cluster.tracker.waits = turns.waiting

@@ -20,8 +20,9 @@ const noticeIPVS = "IPVS"
 // outages has the reasons why this node is not ready although everything is programmed.
 type outages struct {
 	node string
+	// host may be nil.
 	host *hostnet.Reconciler
-	// daemon watches ovs-vswitchd.
+	// daemon watches ovs-vswitchd. It may be nil.
 	daemon *vswitchd.Watcher
 	// configs may be nil.
 	configs *confdir.Watcher
@@ -36,8 +37,12 @@ func (o outages) now() []datastore.Notice {
 		}
 	}
 	// No Event for these: their texts change with their duration.
-	add("", o.host.Problem())
-	add("", o.daemon.Problem())
+	if o.host != nil {
+		add("", o.host.Problem())
+	}
+	if o.daemon != nil {
+		add("", o.daemon.Problem())
+	}
 	add(noticeIPVS, ipvs.Problem())
 	if o.configs != nil {
 		add(noticeOtherCNI, o.configs.Problem())
@@ -52,7 +57,7 @@ func (a *agent) watchConfigs() *confdir.Watcher {
 		return nil
 	}
 	return confdir.NewWatcher(confdir.Options{
-		Dir: a.cfg.CNIConfDir, Own: confdir.Own, Exclusive: a.cfg.Exclusive, Log: a.log.With("component", "cni"),
+		Dir: a.cfg.CNIConfDir, Own: confdir.Own, Exclusive: a.cfg.Exclusive, Chained: a.chained != nil, Log: a.log.With("component", "cni"),
 	})
 }
 

@@ -75,7 +75,7 @@ func TestWaitPod(t *testing.T) {
 	first, second := sandboxOf("a", "first"), sandboxOf("a", "second")
 	waits(t, f, first, "", "the datastore's first listing is not complete; the attachments of the pods are not known")
 	f.begin(t)
-	waits(t, f, first, "", "has not reported interface veth-a")
+	waits(t, f, first, "", "do not have interface veth-a")
 	f.attachSandbox(first)
 	waits(t, f, first, "", "the datastore knows no such pod")
 	f.source.send(true, podWithUID("a", "uid-1", nil))
@@ -83,12 +83,12 @@ func TestWaitPod(t *testing.T) {
 	ready(t, f, first, "")
 	// The pod is made anew under its name: neither the old interface nor the old
 	// object is its own.
-	waits(t, f, second, "uid-2", "has not reported interface veth-a")
+	waits(t, f, second, "uid-2", "do not have interface veth-a")
 	f.attachSandbox(second)
 	waits(t, f, second, "uid-2", "another pod of this name: UID uid-1, not uid-2")
 	f.source.send(true, podWithUID("a", "uid-2", nil))
 	ready(t, f, second, "uid-2")
-	waits(t, f, first, "uid-2", "has not reported interface veth-a")
+	waits(t, f, first, "uid-2", "do not have interface veth-a")
 	f.source.send(true, datastore.PodDeleted{ID: second.Pod})
 	waits(t, f, second, "uid-2", "the datastore knows no such pod")
 }

@@ -75,6 +75,8 @@ type Attachment struct {
 	// OpenFlow port number.
 	Interface string
 	OFPort    uint32
+	// Bridge is the bridge of another CNI plugin that the interface is a port of, empty without one.
+	Bridge string
 	// MAC is that of the pod's own interface.
 	MAC net.HardwareAddr
 	// Addresses are the pod's addresses, sorted.

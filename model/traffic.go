@@ -19,6 +19,8 @@ const (
 	// WireGuard encrypts all of them, whatever the subnet. It is the value of the setting encryption, not of
 	// trafficMode.
 	WireGuard
+	// PolicyOnly leaves interfaces, addresses and routes of pods to another CNI plugin: there is no bridge.
+	PolicyOnly
 )
 
 // String returns the value of the setting trafficMode, or of encryption.
@@ -32,6 +34,8 @@ func (m TrafficMode) String() string {
 		return "hybrid"
 	case WireGuard:
 		return "wireguard"
+	case PolicyOnly:
+		return "networkPolicyOnly"
 	}
 	return fmt.Sprintf("mode(%d)", uint8(m))
 }
@@ -41,7 +45,7 @@ func (m TrafficMode) MarshalText() ([]byte, error) { return []byte(m.String()), 
 
 // UnmarshalText reads a mode's name.
 func (m *TrafficMode) UnmarshalText(b []byte) error {
-	return named(m, b, "traffic mode", Encap, NoEncap, Hybrid, WireGuard)
+	return named(m, b, "traffic mode", Encap, NoEncap, Hybrid, WireGuard, PolicyOnly)
 }
 
 // Way is the way of one family's packets between this node and a peer, in both directions.

@@ -122,6 +122,9 @@
 //
 // While that table is missing, the guard holds up new connections only.
 //
+// In the mode networkPolicyOnly there is no gateway port. There MarkBelieved, which a table of its own sets (policyonly.go), is the
+// sign of a packet from a pod, and the sets of OwnPodsSet tell packets to pods.
+//
 // # The mark of allowed connections
 //
 // Established connections pass without being judged, but only if policy allowed them

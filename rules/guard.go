@@ -30,7 +30,7 @@ func guard(gateway string, goesOn []tables.Rule) []tables.Chain {
 		{
 			Name: ChainGuardInput,
 			Hook: inputHook(),
-			Rules: append(unjudgedInput(gateway),
+			Rules: append(NodeChains{gateway: gateway}.unjudgedInput(),
 				closed(tables.Source, "policy is being loaded: from a pod to this node"),
 			),
 		},

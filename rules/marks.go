@@ -37,7 +37,8 @@ const (
 	// node owns (Senders). There only the modes without a tunnel, and encryption, use it. The table of Senders clears it on every packet first. No
 	// other program of the list above claims the bit. Calico's default mask (0xffff0000) contains it.
 	// In INPUT it means that a packet to the tunnel port is from a node (Tunnel). Rules of a firewall can accept
-	// packets by it. The table of Tunnel clears it at the end of INPUT: the packet inside gets the mark of the outer one.
+	// packets by it. In the mode networkPolicyOnly it means that a packet comes from a pod of this node (PodSources).
+	// The table of Tunnel clears it at the end of INPUT: the packet inside gets the mark of the outer one.
 	MarkBelieved uint32 = 0x08000000
 
 	// MarkAllowed, in the mark of a connection, means that policy allowed its packets.

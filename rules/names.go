@@ -44,6 +44,11 @@ const (
 	// ChainCleartext is in the same table (Cleartext).
 	ChainCleartext = "cleartext"
 
+	// These chains are in a table of their own (PodSources).
+	ChainPodSources = "pod-sources"
+	ChainNeighbours = "neighbours"
+	ChainUnjudged   = "unjudged"
+
 	// These chains are in a table of their own (Egress).
 	ChainEgressDrops   = "egress-drops"
 	ChainEgressSources = "egress-sources"

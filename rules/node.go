@@ -14,14 +14,28 @@ type NodeChains struct {
 	routed bool
 	// wireGuard is true if they travel encrypted.
 	wireGuard bool
+	// policyOnly is true if another CNI plugin owns the pods' interfaces (see PodSources).
+	policyOnly bool
 }
 
 // Routed reports whether packets between pods of different nodes may travel without a tunnel.
 func (n NodeChains) Routed() bool { return n.routed }
 
-// in matches packets from the gateway port, and out those to it.
+// in matches packets from the gateway port, and out those to it. If another CNI plugin owns the pods' interfaces, in
+// matches packets of this node's pods.
 func (n NodeChains) in() tables.Match {
+	if n.policyOnly {
+		return tables.MatchMark{Value: MarkBelieved, Mask: MarkBelieved}
+	}
 	return tables.MatchInterface{Side: tables.Source, Name: n.gateway}
+}
+
+// notIn is the opposite of in.
+func (n NodeChains) notIn() tables.Match {
+	if n.policyOnly {
+		return tables.MatchMark{Value: MarkBelieved, Mask: MarkBelieved, Negated: true}
+	}
+	return tables.MatchInterface{Side: tables.Source, Name: n.gateway, Negated: true}
 }
 
 func (n NodeChains) out() tables.Match {

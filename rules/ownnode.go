@@ -60,7 +60,7 @@ func (r *Renderer) Input(parts []Part) []tables.Chain {
 	}
 	return ofEveryPod(tables.Chain{
 		Name: ChainInput, Hook: inputHook(),
-		Rules: append(unjudgedInput(r.node.gateway), tables.Rule{Action: tables.Goto{Chain: ChainOwnNode}, Comment: "from a pod to its own node"}),
+		Rules: append(r.node.unjudgedInput(), tables.Rule{Action: tables.Goto{Chain: ChainOwnNode}, Comment: "from a pod to its own node"}),
 	}, judge)
 }
 
@@ -69,16 +69,21 @@ func inputHook() *tables.Hook {
 }
 
 // unjudgedInput returns the rules for packets to the node that policy does not judge.
-func unjudgedInput(gateway string) []tables.Rule {
+func (n NodeChains) unjudgedInput() []tables.Rule {
 	all := []tables.Rule{{
-		Matches: []tables.Match{tables.MatchInterface{Side: tables.Source, Name: gateway, Negated: true}},
+		Matches: []tables.Match{n.notIn()},
 		Action:  tables.Return{}, Comment: "not from a pod",
 	}}
 	all = append(all, goOn(tables.Return{}, "connections go on", known())...)
-	return append(all, tables.Rule{
+	return append(all, neighbourDiscovery())
+}
+
+// neighbourDiscovery returns from a base chain with messages of neighbour discovery, which have no connection.
+func neighbourDiscovery() tables.Rule {
+	return tables.Rule{
 		Matches: []tables.Match{tables.MatchProtocol{Protocol: model.ICMPv6}, tables.MatchConnState{States: tables.StateUntracked}},
 		Action:  tables.Return{}, Comment: "neighbour discovery",
-	})
+	}
 }
 
 // OwnNodePart returns the part of Input for the pods under a list of policies (see OwnNode).

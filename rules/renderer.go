@@ -40,8 +40,9 @@ func (r *Renderer) Routed(routed bool) *Renderer {
 
 // Between returns a renderer like r, for nodes whose packets between pods of different nodes travel in the mode.
 func (r *Renderer) Between(mode model.TrafficMode) *Renderer {
-	other := r.Routed(mode != model.Encap)
+	other := r.Routed(mode != model.Encap && mode != model.PolicyOnly)
 	other.node.wireGuard = mode == model.WireGuard
+	other.node.policyOnly = mode == model.PolicyOnly
 	return other
 }
 

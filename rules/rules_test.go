@@ -62,6 +62,22 @@ func TestStaticChains(t *testing.T) {
 	golden(t, "static.txt", text(chains...))
 }
 
+// TestPolicyOnlyChains: where another CNI plugin owns the interfaces, in the form of both drivers.
+func TestPolicyOnlyChains(t *testing.T) {
+	for name, length := range map[string]int{"policyonly.txt": NFTablesNameLength, "policyonly-iptables.txt": IPTablesNameLength} {
+		r := NewRenderer("flx-gw0", length).Between(model.PolicyOnly)
+		chains := append(r.Node().Static(testNode()), r.Node().Passed())
+		if name == "policyonly.txt" {
+			tree := r.InterfaceTree(model.Egress)
+			if err := tree.Set("cni0", PodInterfaceVerdict("cni0")); err != nil {
+				t.Fatal(err)
+			}
+			chains = append(chains[:len(chains)-1], append(r.Node().PodSources(tree.Root()), PodInterfaceChain("cni0"))...)
+		}
+		golden(t, name, text(chains...))
+	}
+}
+
 func TestHostChains(t *testing.T) {
 	for name, routed := range map[string]bool{"host.txt": false, "host-routed.txt": true} {
 		golden(t, name, text(NewRenderer("flx-gw0", 64).Routed(routed).Node().Host(Host{

@@ -29,6 +29,9 @@ const (
 // the family: a pod may still have an address of it. The services
 // are the prefixes of the addresses of Services.
 func (n NodeChains) Static(node *model.Node, services ...netip.Prefix) []tables.Chain {
+	if n.policyOnly {
+		return n.policyOnlyStatic()
+	}
 	return ofEveryPod(prerouting(), n.forward(), egress(node), n.outside(), allowedOut(), toPods(node), n.allowed(node, services))
 }
 
@@ -190,6 +193,9 @@ func (n NodeChains) allowed(node *model.Node, services []netip.Prefix) tables.Ch
 // program's rule before it accepted them.
 func (n NodeChains) notAnswered(node *model.Node) []tables.Rule {
 	ends := []tables.Match{n.out()}
+	if n.policyOnly {
+		ends = []tables.Match{n.in(), toOwnPods(model.IPv4), toOwnPods(model.IPv6)}
+	}
 	for _, p := range node.PodCIDRs {
 		ends = append(ends, tables.MatchPrefix{Side: tables.Source, Prefix: p})
 	}
@@ -231,7 +237,9 @@ func (n NodeChains) Passed() tables.Chain {
 		Name: ChainPassed,
 		Hook: &tables.Hook{Type: tables.HookFilter, Point: tables.HookForward, Priority: priorityFilter},
 	}
-	c.Rules = []tables.Rule{n.neither()}
+	if c.Rules = []tables.Rule{n.neither()}; n.policyOnly { // the last rules match packets of pods only
+		c.Rules = []tables.Rule{neighbourDiscovery()}
+	}
 	c.Rules = append(c.Rules, goOn(tables.Accept{}, "connections that were allowed go on", known(), markedAllowed())...)
 	c.Rules = append(c.Rules,
 		tables.Rule{Matches: []tables.Match{isRejected()}, Action: tables.Goto{Chain: ChainAnswer}, Comment: "policy rejects it"},
@@ -241,10 +249,18 @@ func (n NodeChains) Passed() tables.Chain {
 			Matches: []tables.Match{tables.MatchProtocol{Protocol: model.TCP, Negated: true}, markedAllowed()},
 			Action:  tables.Accept{}, Comment: "other connections that were allowed go on, unanswered",
 		},
-		// Another program flushed forward, or overwrote the mark, that of a rejected packet too.
-		tables.Rule{Action: tables.Drop{}, Comment: "was not judged"},
 	)
+	// Another program flushed forward, or overwrote the mark, that of a rejected packet too.
+	c.Rules = append(c.Rules, n.notJudgedEnd()...)
 	return c
+}
+
+// notJudgedEnd drops the packets of pods that no rule before has judged, at the end of a chain of forwarded packets.
+func (n NodeChains) notJudgedEnd() []tables.Rule {
+	if n.policyOnly {
+		return toOrFromPods(n.in(), tables.Drop{}, "was not judged")
+	}
+	return []tables.Rule{{Action: tables.Drop{}, Comment: "was not judged"}}
 }
 
 // neither returns from a chain of forwarded packets with those that are not of pods.
@@ -299,16 +315,7 @@ func prerouting() tables.Chain {
 // egress judges packets of this node's pods. It allows packets of peer nodes, whose
 // agents have judged them. Allowed packets return with MarkJudged.
 func egress(node *model.Node) tables.Chain {
-	c := tables.Chain{Name: ChainEgress, Rules: []tables.Rule{
-		dropInvalid(),
-		// During a change of the backend, the other backend may have set the mark.
-		{Action: tables.SetMark{Value: 0, Mask: MarkJudged}, Comment: "is not judged yet"},
-		{Action: tables.Jump{Chain: ChainCommonOut}, Comment: "policies of many pods"},
-		{Matches: []tables.Match{isJudged()}, Action: tables.Return{}, Comment: "may leave"},
-	}}
-	for _, f := range model.Families() {
-		c.Rules = append(c.Rules, dispatch(model.Egress, f))
-	}
+	c := egressOfPods()
 	for _, p := range node.PodCIDRs {
 		c.Rules = append(c.Rules, tables.Rule{
 			Matches: []tables.Match{tables.MatchPrefix{Side: tables.Source, Prefix: p}},
@@ -319,9 +326,24 @@ func egress(node *model.Node) tables.Chain {
 	return c
 }
 
+// egressOfPods renders the chain that judges packets of pods, without an end for packets of others.
+func egressOfPods() tables.Chain {
+	c := tables.Chain{Name: ChainEgress, Rules: []tables.Rule{
+		dropInvalid(),
+		// During a change of the backend, the other backend may have set the mark.
+		{Action: tables.SetMark{Value: 0, Mask: MarkJudged}, Comment: "is not judged yet"},
+		{Action: tables.Jump{Chain: ChainCommonOut}, Comment: "policies of many pods"},
+		{Matches: []tables.Match{isJudged()}, Action: tables.Return{}, Comment: "may leave"},
+	}}
+	for _, f := range model.Families() {
+		c.Rules = append(c.Rules, dispatch(model.Egress, f))
+	}
+	return c
+}
+
 func (n NodeChains) outside() tables.Chain {
 	c := tables.Chain{Name: ChainOutside, Rules: []tables.Rule{dropInvalid()}}
-	if !n.routed { // else forward drops them, see notBelieved
+	if !n.routed && !n.policyOnly { // else forward drops them, see notBelieved
 		c.Rules = append(c.Rules, forgedPods()...)
 	}
 	c.Rules = append(c.Rules, judged("from outside"))

@@ -48,21 +48,18 @@ func (t *AddressTree) Remove(a netip.Addr) { t.remove(addressDigits(a)) }
 
 // InterfaceTree dispatches by the name of the interface that a packet came in by or
 // goes out by. Its digits are the name's bytes, so its chains are wider than those of
-// an AddressTree. It is for nodes where the pods are not on our bridge. Only packets of
-// pods' interfaces may be sent to it; it drops those of an unknown interface.
-type InterfaceTree struct {
-	prefixTree
-	direction model.Direction
-}
+// an AddressTree. It is for nodes where the pods are not on our bridge. A packet of an unknown
+// interface continues with the rule behind its root.
+type InterfaceTree struct{ prefixTree }
 
 // InterfaceTree returns an empty tree: over the interfaces that packets come
 // in by for Egress, over those that they go out by for Ingress.
 func (r *Renderer) InterfaceTree(d model.Direction) *InterfaceTree {
-	return &InterfaceTree{newPrefixTree(interfaceSpace{names: r.Names, direction: d}), d}
+	return &InterfaceTree{newPrefixTree(interfaceSpace{names: r.Names, direction: d})}
 }
 
 // Set sets the verdict for an interface. It returns an error for a name that no rule can
-// match exactly, and its packets stay denied.
+// match exactly.
 func (t *InterfaceTree) Set(name string, verdict tables.Action) error {
 	if name == "" || len(name) > maxInterfaceName || strings.ContainsAny(name, "/\x00") || strings.HasSuffix(name, wildcard) || strings.HasSuffix(name, "+") {
 		return fmt.Errorf("interface %q: not a name that a rule can match", name)
@@ -73,12 +70,6 @@ func (t *InterfaceTree) Set(name string, verdict tables.Action) error {
 
 // Remove removes the interface.
 func (t *InterfaceTree) Remove(name string) { t.remove(name + endOfName) }
-
-// Root returns the rules for the chain that dispatches. The last one drops packets
-// of unknown interfaces.
-func (t *InterfaceTree) Root() []tables.Rule {
-	return append(returnJudged(t.prefixTree.Root(), t.direction), tables.Rule{Action: tables.Drop{}, Comment: "no endpoint has this interface"})
-}
 
 const (
 	// wildcard ends the name in a tables.MatchInterface for all interfaces
@@ -157,4 +148,4 @@ func (s interfaceSpace) chain(digits string) string {
 
 func (s interfaceSpace) origin(string) tables.Origin { return tables.OfEveryPod{} }
 
-func (s interfaceSpace) comment() string { return dispatchComment(s.direction) }
+func (s interfaceSpace) comment() string { return "pods at the interface" }

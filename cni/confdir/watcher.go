@@ -1,15 +1,19 @@
 package confdir
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"path/filepath"
 	"sync"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
+
+	"github.com/felixlike/felixlike/internal/files"
 )
 
 // lookEvery is the time between two reads of the directory without a notification. They find
@@ -28,7 +32,9 @@ type Options struct {
 	Own string
 	// Exclusive makes the watcher rename other CNIs' configurations that come before ours.
 	Exclusive bool
-	Log       *slog.Logger
+	// Chained says that our configuration is a copy of another CNI's (Chained).
+	Chained bool
+	Log     *slog.Logger
 }
 
 // Watcher watches for configurations of other CNIs that runtimes use instead of ours.
@@ -113,6 +119,8 @@ func (w *Watcher) look() {
 		}
 	case err != nil:
 		problem = err.Error()
+	case w.o.Chained && files.Own:
+		problem = w.outdated()
 	}
 	w.mu.Lock()
 	before := w.problem
@@ -125,6 +133,22 @@ func (w *Watcher) look() {
 	default:
 		w.o.Log.Error("new pods may be without policy", "problem", problem)
 	}
+}
+
+// outdated returns why our configuration is not the copy that it should be, or "".
+func (w *Watcher) outdated() string {
+	wanted, err := Chained(w.o.Dir, w.o.Own)
+	if err != nil {
+		return err.Error()
+	}
+	have, err := files.Read(filepath.Join(w.o.Dir, w.o.Own), maxConfig)
+	if err != nil {
+		return err.Error()
+	}
+	if !bytes.Equal(have, wanted) {
+		return fmt.Sprintf("another CNI's network configuration has changed since %s was made of it: delete this agent's pod, so that it is made anew", w.o.Own)
+	}
+	return ""
 }
 
 // disable renames the configurations.

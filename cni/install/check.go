@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -22,6 +23,12 @@ import (
 // use from a container.
 func (o Options) modules() []string {
 	all := []string{"nf_conntrack", "nf_tables"}
+	if strings.HasPrefix(o.Backend, "iptables") {
+		all = append(all, "ip_tables", "ip6_tables", "ip_set", "xt_set")
+	}
+	if o.PolicyOnly {
+		return append(all, "br_netfilter")
+	}
 	if o.Datapath != ovsdb.DatapathNetdev {
 		all = append(all, "openvswitch")
 	}
@@ -30,9 +37,6 @@ func (o Options) modules() []string {
 	}
 	if o.WireGuardPort != 0 {
 		all = append(all, "wireguard")
-	}
-	if strings.HasPrefix(o.Backend, "iptables") {
-		all = append(all, "ip_tables", "ip6_tables", "ip_set", "xt_set")
 	}
 	return all
 }
@@ -59,7 +63,7 @@ func (o Options) LoadModules(ctx context.Context, report func(Finding)) {
 func (o Options) check(ctx context.Context, report func(Finding)) error {
 	const blocks = true
 	var missing []string
-	for _, c := range []struct {
+	checks := []struct {
 		what   string
 		check  func(context.Context) (Level, string)
 		blocks bool
@@ -75,7 +79,12 @@ func (o Options) check(ctx context.Context, report func(Finding)) error {
 		{"tunnel", o.tunnelPort, !blocks},
 		{"encryption", o.encryption, !blocks},
 		{"network configurations", o.others, blocks},
-	} {
+	}
+	ofSwitch := []string{"datapath " + o.Datapath, "kernel settings", "other Open vSwitch", "tunnel", "encryption"}
+	for _, c := range checks {
+		if o.PolicyOnly && slices.Contains(ofSwitch, c.what) {
+			continue
+		}
 		level, detail := c.check(ctx)
 		report(Finding{level, c.what, detail})
 		if level == Missing && c.blocks {
@@ -237,6 +246,12 @@ func (o Options) others(context.Context) (Level, string) {
 	files, err := confdir.Read(o.ConfDir, own)
 	if err != nil {
 		return Missing, err.Error()
+	}
+	if o.PolicyOnly && len(files.Before) == 0 {
+		if len(files.After) == 0 {
+			return Missing, "there is none of another CNI, which trafficMode networkPolicyOnly needs: install that CNI first"
+		}
+		return Good, "felixlike-cni follows the plugins of " + files.After[0]
 	}
 	if len(files.Before) > 0 {
 		return Noted, fmt.Sprintf("%s comes before %s, so runtimes use it instead: remove the other CNI, or set exclusive", files.Before[0], own)

@@ -20,6 +20,9 @@ type Options struct {
 	BinDir, ConfDir string
 	// StateDir keeps the record.
 	StateDir string
+	// PolicyOnly says that another CNI owns the pods' interfaces: the configuration is made of that CNI's
+	// (confdir.Chained), and the node needs no Open vSwitch. Conflist is then the name of the file only.
+	PolicyOnly bool
 	// Backend and Datapath are the agent's settings of these names.
 	Backend, Datapath string
 	// InUse is the type of the datapath that a running agent uses, or "". Its requirements
@@ -46,7 +49,7 @@ type Options struct {
 // comes last: with it the node becomes ready for pods. If a check fails, Install changes
 // nothing, so an earlier version continues to work.
 func (o Options) Install(ctx context.Context, report func(Finding)) error {
-	config, plugins, err := conflist(o.Conflist)
+	config, plugins, err := o.conflist()
 	if err != nil {
 		return err
 	}
@@ -58,10 +61,8 @@ func (o Options) Install(ctx context.Context, report func(Finding)) error {
 	if err != nil {
 		return err
 	}
-	if len(r.Settings) == 0 {
-		if r.Settings, err = settingsNow(); err != nil {
-			return err
-		}
+	if err := o.noteSettings(r.Settings); err != nil {
+		return err
 	}
 	if err := o.plugins(r, plugins, report); err != nil {
 		return err
@@ -83,18 +84,24 @@ func (o Options) Install(ctx context.Context, report func(Finding)) error {
 	return r.write(o.StateDir)
 }
 
-// settingsNow returns the node-wide settings that the agent changes.
-func settingsNow() (map[string]string, error) {
-	all := map[string]string{}
-	for _, key := range hostnet.NodeSettings() {
+// noteSettings notes the node-wide settings that the agent changes, unless an earlier installation has.
+func (o Options) noteSettings(noted map[string]string) error {
+	keys := hostnet.NodeSettings()
+	if o.PolicyOnly {
+		keys = hostnet.BridgeSettings()
+	}
+	for _, key := range keys {
+		if _, known := noted[key]; known {
+			continue
+		}
 		value, err := sysctl.Read(key)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
 		if err != nil {
-			return nil, fmt.Errorf("settings before the installation: %w", err)
+			return fmt.Errorf("settings before the installation: %w", err)
 		}
-		all[key] = value
+		noted[key] = value
 	}
-	return all, nil
+	return nil
 }

@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"github.com/containernetworking/cni/libcni"
+
+	"github.com/felixlike/felixlike/cni/confdir"
 )
 
 // ownPlugin is the plugin that passes requests to the agent. The others are the
@@ -18,7 +20,13 @@ const ownPlugin = "felixlike-cni"
 
 // conflist reads the network configuration and returns it with the plugins that
 // it chains.
-func conflist(path string) (data []byte, plugins []string, err error) {
+func (o Options) conflist() (data []byte, plugins []string, err error) {
+	path := o.Conflist
+	if o.PolicyOnly {
+		// The other CNI has installed its plugins.
+		data, err = confdir.Chained(o.ConfDir, filepath.Base(path))
+		return data, []string{ownPlugin}, err
+	}
 	if data, err = os.ReadFile(path); err != nil {
 		return nil, nil, fmt.Errorf("network configuration: %w", err)
 	}

@@ -138,7 +138,7 @@ func (l Leftovers) routes(context.Context, Record) ([]string, error) {
 func (l Leftovers) settings(_ context.Context, r Record) ([]string, error) {
 	var changed []string
 	var errs []error
-	for _, key := range hostnet.NodeSettings() {
+	for _, key := range append(hostnet.NodeSettings(), hostnet.BridgeSettings()...) {
 		was, known := r.Settings[key]
 		now, err := sysctl.Read(key)
 		if !known || err != nil || now == was || strings.Contains(filepath.Base(key), "forward") {

@@ -9,6 +9,7 @@ package plugin
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -45,12 +46,12 @@ func add(args *skel.CmdArgs) error {
 	if err != nil {
 		return err
 	}
-	if conf.RawPrevResult != nil {
-		return types.NewError(types.ErrInvalidNetworkConfig, "felixlike-cni makes the pod's interface: it must be the first plugin of the list", "")
-	}
 	sandbox, err := sandboxOf(args)
 	if err != nil {
 		return err
+	}
+	if conf.RawPrevResult != nil {
+		return conf.follow(sandbox)
 	}
 	var reply protocol.AddReply
 	if err := conf.call(protocol.AddPath, protocol.SandboxRequest{Sandbox: sandbox}, &reply); err != nil {
@@ -61,6 +62,23 @@ func add(args *skel.CmdArgs) error {
 		return types.NewError(types.ErrDecodingFailure, "the agent's answer cannot be read", err.Error())
 	}
 	return types.PrintResult(result, conf.CNIVersion)
+}
+
+// follow has the agent take the interface that the plugins before have made, and hands their result on.
+func (c *config) follow(sandbox protocol.Sandbox) error {
+	addresses, err := c.previous(sandbox.Interface)
+	if err != nil {
+		return err
+	}
+	err = c.call(protocol.ChainPath, protocol.ChainRequest{Sandbox: sandbox, Addresses: addresses}, nil)
+	if e := (*types.Error)(nil); errors.As(err, &e) && e.Code == types.ErrInvalidEnvironmentVariables {
+		// The agent refuses the sandbox because of what the plugins before have made.
+		return types.NewError(types.ErrInvalidNetworkConfig, e.Msg, e.Details)
+	}
+	if err != nil {
+		return err
+	}
+	return types.PrintResult(c.PrevResult, c.CNIVersion)
 }
 
 func del(args *skel.CmdArgs) error {

@@ -17,6 +17,9 @@ const (
 	// AddPath attaches a sandbox, and answers when its policy is in force. A second
 	// call for an attached sandbox changes nothing and gets the same answer.
 	AddPath = "/" + Version + "/add"
+	// ChainPath takes a sandbox whose interface another plugin has made, and answers when its policy is in force. It needs an agent with
+	// trafficMode networkPolicyOnly; AddPath needs one with another mode.
+	ChainPath = "/" + Version + "/chain"
 	// DelPath detaches a sandbox. It succeeds if the sandbox is not attached.
 	DelPath = "/" + Version + "/del"
 	// CheckPath fails unless the sandbox is attached as AddPath left it, and programmed.
@@ -44,6 +47,13 @@ type Sandbox struct {
 // SandboxRequest is the body of AddPath and DelPath.
 type SandboxRequest struct {
 	Sandbox Sandbox `json:"sandbox"`
+}
+
+// ChainRequest is the body of ChainPath.
+type ChainRequest struct {
+	Sandbox Sandbox `json:"sandbox"`
+	// Addresses are those that the plugins before have given the interface, as prefixes.
+	Addresses []string `json:"addresses"`
 }
 
 // CheckRequest is the body of CheckPath.

@@ -2,6 +2,7 @@ package backend
 
 import (
 	"cmp"
+	"slices"
 
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/ipsets"
@@ -27,14 +28,23 @@ type NFTDriver interface {
 // NFTablesManagers returns the managers of the backend in nftables.
 func NFTablesManagers(c Config, table NFTDriver) (*rules.Renderer, []managers.Manager) {
 	r := rules.NewRenderer(model.GatewayPort, rules.NFTablesNameLength).Between(c.TrafficMode)
-	return r, []managers.Manager{
-		managers.NewDeniedManager(table, r),
-		managers.NewStaticManager(c.Node, r, table, table, c.Switch.Node.ServiceCIDRs...),
+	return r, slices.Concat([]managers.Manager{managers.NewDeniedManager(table, r)}, ofNode(c, r, table, table), []managers.Manager{
 		managers.NewIPSetManager(ipsets.WithRanges(table)),
 		managers.NewPolicyManager(c.Node, r, table),
 		endpointManager(c, managers.CommonFrom, managers.NewEndpointManager(r, table, table, managers.NewMapDispatcher(table))),
-		managers.NewSourceManager(c.Node, c.Masquerade, r, table),
 		managers.NewOwnNodeManager(r, table, table),
+	})
+}
+
+// ofNode returns the managers of the chains that depend on nodes and on the mode of traffic. In the mode networkPolicyOnly, another
+// CNI plugin decides about the sources of packets to the outside.
+func ofNode(c Config, r *rules.Renderer, chains managers.Chains, sets ipsets.Sets) []managers.Manager {
+	if c.TrafficMode == model.PolicyOnly {
+		return []managers.Manager{managers.NewOwnPodsManager(r, chains, sets)}
+	}
+	return []managers.Manager{
+		managers.NewStaticManager(c.Node, r, chains, sets, c.Switch.Node.ServiceCIDRs...),
+		managers.NewSourceManager(c.Node, c.Masquerade, r, chains),
 	}
 }
 
@@ -47,15 +57,12 @@ func IPTablesManagers(c Config, table managers.Chains, sets ipsets.Sets) (*rules
 	if c.Variant == iptables.Legacy {
 		from = managers.NoCommon
 	}
-	return r, []managers.Manager{
-		managers.NewDeniedManager(chains, r),
-		managers.NewStaticManager(c.Node, r, chains, sets, c.Switch.Node.ServiceCIDRs...),
+	return r, slices.Concat([]managers.Manager{managers.NewDeniedManager(chains, r)}, ofNode(c, r, chains, sets), []managers.Manager{
 		managers.NewIPSetManager(sets),
 		managers.NewPolicyManager(c.Node, r, chains),
 		endpointManager(c, from, managers.NewEndpointManager(r, chains, sets, chains)),
-		managers.NewSourceManager(c.Node, c.Masquerade, r, chains),
 		managers.NewOwnNodeManager(r, chains, sets),
-	}
+	})
 }
 
 func endpointManager(c Config, from int, m *managers.EndpointManager) *managers.EndpointManager {

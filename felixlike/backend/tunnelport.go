@@ -76,11 +76,11 @@ func TunnelPortManager(c Config, chains managers.Chains, sets ipsets.Sets) *mana
 	return managers.NewTunnelPortManager(c.Node, c.TunnelPort, rules.NewRenderer(model.GatewayPort, rules.NFTablesNameLength), chains, sets)
 }
 
-// RemoveBeside removes the objects that every backend shares: the rule of Firewalls, the tables of Senders, TunnelPort and
-// Egress, and the addresses of Egresses.
+// RemoveBeside removes the objects that every backend shares: the rule of Firewalls, the tables of Senders, TunnelPort,
+// Egress and PodSources, and the addresses of Egresses.
 func RemoveBeside(ctx context.Context, netns int) error {
 	errs := []error{iptables.RemoveInputRule(ctx, netns)}
-	for _, name := range []string{nftables.SendersTable, nftables.TunnelTable, nftables.EgressTable} {
+	for _, name := range []string{nftables.SendersTable, nftables.TunnelTable, nftables.EgressTable, nftables.PodSourcesTable} {
 		table := nftables.New(nftables.Options{Table: name, NetNS: netns})
 		errs = append(errs, table.Remove(ctx), table.Close())
 	}

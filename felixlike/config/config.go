@@ -58,6 +58,8 @@ const (
 	Encap   = "encap"
 	NoEncap = "noEncap"
 	Hybrid  = "hybrid"
+	// PolicyOnly leaves pods' interfaces, addresses and routes to another CNI plugin.
+	PolicyOnly = "networkPolicyOnly"
 )
 
 // Values of the setting encryption.
@@ -93,7 +95,7 @@ type Config struct {
 	Tunnel   string `json:"tunnel" help:"encapsulation between nodes: geneve, vxlan or gre"`
 	// TrafficMode says how packets between pods of different nodes travel. Set it where the network between the
 	// nodes carries pod addresses, to save the tunnel's header and work.
-	TrafficMode string `json:"trafficMode" help:"packets between pods of different nodes: encap (tunnelled), noEncap (routed) or hybrid (routed within a subnet, else tunnelled); the same on all nodes"`
+	TrafficMode string `json:"trafficMode" help:"packets between pods of different nodes: encap (tunnelled), noEncap (routed), hybrid (routed within a subnet, else tunnelled), or networkPolicyOnly (as another CNI plugin carries them; felixlike-cni follows it, and there is no Open vSwitch; netfilter backends only); the same on all nodes"`
 	// Encryption is "wireguard" where the network between the nodes is not trusted. It takes the place of tunnel and
 	// trafficMode. WireGuardPort is changed where another program has the port.
 	Encryption    string `json:"encryption" help:"packets between pods of different nodes: none, or wireguard, which encrypts them (netfilter backends and trafficMode encap only); the same on all nodes"`
@@ -195,7 +197,7 @@ func Choices(key string) []string {
 		"datapath":  {"auto", "system", "netdev"},
 		"tunnel":    {"geneve", "vxlan", "gre"},
 
-		"trafficMode": {Encap, NoEncap, Hybrid},
+		"trafficMode": {Encap, NoEncap, Hybrid, PolicyOnly},
 		"encryption":  {NoEncryption, WireGuard},
 
 		"existingConnections": {Keep, Revalidate},
@@ -227,6 +229,14 @@ func CheckEncryption(encryption, mode, backend string) error {
 	return nil
 }
 
+// CheckPolicyOnly returns an error if the traffic mode networkPolicyOnly does not work with a backend.
+func CheckPolicyOnly(mode, backend string) error {
+	if mode == PolicyOnly && backend == OpenFlow {
+		return fmt.Errorf("trafficMode: with %s there is no bridge for backend %s: choose nftables or iptables", PolicyOnly, OpenFlow)
+	}
+	return nil
+}
+
 // Traffic returns the name of the model's traffic mode: with encryption, that of the encryption.
 func (c *Config) Traffic() string {
 	if c.Encryption == WireGuard {
@@ -245,7 +255,7 @@ func (c *Config) WireGuardInUse() int {
 
 // TunnelInUse returns the type of the tunnels between nodes, or "" if the traffic mode uses none.
 func (c *Config) TunnelInUse() string {
-	if c.TrafficMode == NoEncap || c.Encryption == WireGuard {
+	if c.TrafficMode == NoEncap || c.TrafficMode == PolicyOnly || c.Encryption == WireGuard {
 		return ""
 	}
 	return c.Tunnel
@@ -280,7 +290,7 @@ func (c *Config) validate() error {
 			all = append(all, fmt.Errorf("%s: must not be empty", s.key))
 		}
 	}
-	all = append(all, CheckEncryption(c.Encryption, c.TrafficMode, c.Backend))
+	all = append(all, CheckEncryption(c.Encryption, c.TrafficMode, c.Backend), CheckPolicyOnly(c.TrafficMode, c.Backend))
 	if c.WireGuardPort < 1 || c.WireGuardPort > 65535 {
 		all = append(all, fmt.Errorf("wireguard.port: %d is not between 1 and 65535", c.WireGuardPort))
 	}

@@ -86,10 +86,12 @@ func TestBadSettingsAreNamed(t *testing.T) {
 		{"service prefixes overlap", header + "serviceCIDRs: [10.96.0.0/12, 10.96.0.0/16]\n", nil, nil, "10.96.0.0/12 and 10.96.0.0/16 overlap"},
 		{"number as service prefix", header + "serviceCIDRs: [10]\n", nil, nil, "serviceCIDRs: [10]: must be a list of prefixes"},
 		{"empty", "", nil, []string{"--bridge", ""}, "bridge: must not be empty"},
-		{"mode of another network", "", nil, []string{"--traffic-mode", "networkPolicyOnly"}, `trafficMode: "networkPolicyOnly" is not one of encap, noEncap, hybrid`},
+		{"mode of another network", "", nil, []string{"--traffic-mode", "policyOnly"}, `trafficMode: "policyOnly" is not one of encap, noEncap, hybrid`},
 		{"encryption by another protocol", "", nil, []string{"--encryption", "ipsec"}, `encryption: "ipsec" is not one of none, wireguard`},
 		{"encryption under openflow", "", nil, []string{"--encryption", "wireguard", "--backend", "openflow"}, "encryption: wireguard does not work with backend openflow"},
 		{"encryption without a tunnel", "", nil, []string{"--encryption", "wireguard", "--traffic-mode", "hybrid"}, "does not work with trafficMode hybrid: set trafficMode to encap"},
+		{"policy only under openflow", "", nil, []string{"--traffic-mode", "networkPolicyOnly", "--backend", "openflow"}, "with networkPolicyOnly there is no bridge for backend openflow: choose nftables or iptables"},
+		{"encryption with policy only", "", nil, []string{"--traffic-mode", "networkPolicyOnly", "--encryption", "wireguard"}, "does not work with trafficMode networkPolicyOnly"},
 		{"port of encryption", header + "wireguard: {port: 70000}\n", nil, nil, "wireguard.port: 70000 is not between 1 and 65535"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

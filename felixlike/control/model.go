@@ -75,6 +75,7 @@ type Attachment struct {
 	Pod       model.PodID  `json:"pod"`
 	Interface string       `json:"interface"`
 	OFPort    uint32       `json:"ofport"`
+	Bridge    string       `json:"bridge,omitempty"`
 	MAC       string       `json:"mac"`
 	Addresses []netip.Addr `json:"addresses"`
 }
@@ -89,7 +90,7 @@ type Pod struct {
 func NewAttachments(all []*model.Attachment) []Attachment {
 	out := make([]Attachment, len(all))
 	for i, a := range all {
-		out[i] = Attachment{Pod: a.Pod, Interface: a.Interface, OFPort: a.OFPort, MAC: a.MAC.String(), Addresses: a.Addresses}
+		out[i] = Attachment{Pod: a.Pod, Interface: a.Interface, OFPort: a.OFPort, Bridge: a.Bridge, MAC: a.MAC.String(), Addresses: a.Addresses}
 	}
 	return out
 }
@@ -121,7 +122,7 @@ func (m *Model) Updates() []model.Update {
 	for _, a := range m.Attachments {
 		mac, _ := net.ParseMAC(a.MAC) // without one, nothing is forwarded to the pod
 		all = append(all, model.AttachmentUpdate{Attachment: &model.Attachment{
-			Pod: a.Pod, Interface: a.Interface, OFPort: a.OFPort, MAC: mac, Addresses: a.Addresses,
+			Pod: a.Pod, Interface: a.Interface, OFPort: a.OFPort, Bridge: a.Bridge, MAC: mac, Addresses: a.Addresses,
 		}})
 	}
 	return all

@@ -150,6 +150,10 @@ func (t *text) offload(o control.Offload) {
 
 // underlay prints the node's network as the agent has found it.
 func (t *text) underlay(u control.Underlay) {
+	if u.TrafficMode == model.PolicyOnly {
+		fmt.Fprintf(t, "traffic mode %s: another CNI plugin owns the pods' interfaces\n", u.TrafficMode)
+		return
+	}
 	datapath := "datapath " + u.Datapath
 	if u.Datapath == "netdev" {
 		datapath += " (USERSPACE)"

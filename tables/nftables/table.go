@@ -33,6 +33,10 @@ const TunnelTable = DefaultTable + "-tunnel"
 // EgressTable is the name of the table that gives packets of pods to the outside the addresses of Egresses (rules.Egress).
 const EgressTable = DefaultTable + "-egress"
 
+// PodSourcesTable is the name of the table that knows the packets of pods whose interfaces another CNI plugin owns
+// (rules.PodSources).
+const PodSourcesTable = DefaultTable + "-pods"
+
 // Options configure a Table. The zero value is usable.
 type Options struct {
 	// Table is the name of the private table; DefaultTable if empty.

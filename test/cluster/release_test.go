@@ -170,7 +170,7 @@ func testDryRun(t *testing.T, s *site, r release) {
 	for _, overlay := range []string{"nftables", "iptables", "openflow"} {
 		dry("-k", filepath.Join(r.tools, "overlays", overlay))
 	}
-	for _, component := range []string{"antrea-crds", "monitoring", "without-crds", "without-ovs"} {
+	for _, component := range []string{"antrea-crds", "monitoring", "without-crds", "without-ovs", "network-policy-only"} {
 		dir := filepath.Join(r.tools, "with-"+component)
 		text := "resources: [../base]\ncomponents: [../components/" + component + "]\n"
 		if err := os.MkdirAll(dir, 0o755); err != nil {

@@ -30,18 +30,28 @@ import (
 const (
 	hostLocal = "github.com/containernetworking/plugins/plugins/ipam/host-local@v1.9.1"
 	bandwidth = "github.com/containernetworking/plugins/plugins/meta/bandwidth@v1.9.1"
+	bridge    = "github.com/containernetworking/plugins/plugins/main/bridge@v1.9.1"
+	ptp       = "github.com/containernetworking/plugins/plugins/main/ptp@v1.9.1"
 )
 
 // Build builds felixlike-cni, as it is in the tree, and the reference plugins
 // host-local and bandwidth into a directory.
 func Build(dir string) error {
 	plugin := exec.Command("go", "build", "-o", dir, "github.com/felixlike/felixlike/cmd/felixlike-cni")
-	reference := exec.Command("go", "install", hostLocal, bandwidth)
-	reference.Dir, reference.Env = "/", append(os.Environ(), "GOBIN="+dir)
-	for _, cmd := range []*exec.Cmd{plugin, reference} {
-		if out, err := cmd.CombinedOutput(); err != nil {
-			return fmt.Errorf("build CNI plugins: %v: %w: %s", cmd.Args, err, out)
-		}
+	if out, err := plugin.CombinedOutput(); err != nil {
+		return fmt.Errorf("build CNI plugin: %w: %s", err, out)
+	}
+	return install(dir, hostLocal, bandwidth)
+}
+
+// BuildMakers builds the reference plugins bridge and ptp, which make pods' interfaces, into a directory.
+func BuildMakers(dir string) error { return install(dir, bridge, ptp) }
+
+func install(dir string, plugins ...string) error {
+	cmd := exec.Command("go", append([]string{"install"}, plugins...)...)
+	cmd.Dir, cmd.Env = "/", append(os.Environ(), "GOBIN="+dir)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("build CNI plugins: %v: %w: %s", cmd.Args, err, out)
 	}
 	return nil
 }
@@ -103,7 +113,7 @@ func (r Runtime) Command(ctx context.Context, command, version string, s Sandbox
 		return nil, fmt.Errorf("network configuration: %w", err)
 	}
 	cmd := exec.CommandContext(ctx, filepath.Join(r.Plugins, plugin))
-	cmd.Env = []string{"CNI_COMMAND=" + command, "CNI_PATH=" + r.Plugins}
+	cmd.Env = []string{"CNI_COMMAND=" + command, "CNI_PATH=" + r.Plugins, "PATH=" + os.Getenv("PATH")}
 	if s.ID != "" {
 		args := "IgnoreUnknown=1;OTHER=1"
 		if s.Pod != "" {

@@ -33,9 +33,9 @@ type cniNode struct {
 	ovs            *ovsdaemon.Daemons
 	dir, manifests string
 	backend        string
-	// source are the flags that name the datastore.
-	source []string
-	agent  *exec.Cmd
+	// source are the flags that name the datastore, flags further ones.
+	source, flags []string
+	agent         *exec.Cmd
 }
 
 // cniCluster is a node with its pods. x/a takes packets from x/b alone.
@@ -67,6 +67,20 @@ func newCNINode(t *testing.T, backend string) *cniNode {
 // newBareNode returns a node with Open vSwitch, without an agent.
 func newBareNode(t *testing.T, backend string) *cniNode {
 	t.Helper()
+	n := newEmptyNode(t, backend)
+	ovsDir, err := ovsdaemon.TempDir()
+	n.must(err)
+	t.Cleanup(func() { os.RemoveAll(ovsDir) })
+	n.ovs, err = ovsdaemon.Start(t.Context(), ovsdaemon.Options{Dir: ovsDir, NetNS: n.ns.Path()})
+	n.must(err)
+	t.Cleanup(func() { n.must(n.ovs.Stop()) })
+	n.flags = []string{"--ovs-run-dir", n.ovs.Dir(), "--datapath", "netdev", "--cni-plugin-dir", n.Plugins}
+	return n
+}
+
+// newEmptyNode returns a node without Open vSwitch and agent.
+func newEmptyNode(t *testing.T, backend string) *cniNode {
+	t.Helper()
 	needLab(t)
 	n := &cniNode{T: t, dir: t.TempDir(), backend: backend}
 	n.manifests = filepath.Join(n.dir, "manifests")
@@ -76,12 +90,6 @@ func newBareNode(t *testing.T, backend string) *cniNode {
 	n.must(os.Mkdir(n.manifests, 0o755))
 	n.ns = n.space("node")
 	n.must(n.ns.Do(uplinkOfNode))
-	ovsDir, err := ovsdaemon.TempDir()
-	n.must(err)
-	t.Cleanup(func() { os.RemoveAll(ovsDir) })
-	n.ovs, err = ovsdaemon.Start(t.Context(), ovsdaemon.Options{Dir: ovsDir, NetNS: n.ns.Path()})
-	n.must(err)
-	t.Cleanup(func() { n.must(n.ovs.Stop()) })
 	return n
 }
 
@@ -145,9 +153,8 @@ func (n *cniNode) start() {
 		"--mount", "--propagation", "slave", "sh", "-c",
 		`mount -t tmpfs none /var/lib && mkdir /var/lib/cni && mount --bind "$0" /var/lib/cni && exec "$@"`, cni,
 		filepath.Join(buildDir, lab.AgentProgram), "--node-name", "n1", "--backend", n.backend,
-		"--ovs-run-dir", n.ovs.Dir(), "--datapath", "netdev", "--run-dir", filepath.Dir(n.Socket), "--cni-plugin-dir", n.Plugins,
-		"--health-address", "", "--log-level", "debug",
-	}, n.source)...)
+		"--run-dir", filepath.Dir(n.Socket), "--health-address", "", "--log-level", "debug",
+	}, n.flags, n.source)...)
 	n.agent.Stdout, n.agent.Stderr = log, log
 	n.must(n.ns.Do(n.agent.Start))
 	n.Cleanup(func() { n.stop(syscall.SIGKILL) })

@@ -19,6 +19,7 @@ import (
 	"github.com/felixlike/felixlike/felixlike/report"
 	"github.com/felixlike/felixlike/internal/terminal"
 	"github.com/felixlike/felixlike/managers"
+	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/ovsdb"
 )
 
@@ -100,15 +101,21 @@ func lookAround(ctx context.Context, cfg *config.Effective, agent *control.Clien
 		if status.Underlay != nil {
 			inUse = status.Underlay.Datapath
 		}
+		if status.Underlay != nil && status.Underlay.TrafficMode == model.PolicyOnly {
+			cfg.TrafficMode = config.PolicyOnly
+		}
 		add(agentFinding(status))
 		addWarnings(ctx, agent, add)
 	}
 	if _, err := os.Stat(confDir); err != nil {
 		confDir = ""
 	}
-	o := install.Options{Backend: cfg.Backend, Datapath: cfg.Datapath, InUse: inUse, OVSRunDir: cfg.OVSRunDir, Tunnel: cfg.TunnelInUse(), WireGuardPort: cfg.WireGuardInUse(), ConfDir: confDir, Conflist: conflist}
+	o := install.Options{Backend: cfg.Backend, Datapath: cfg.Datapath, InUse: inUse, OVSRunDir: cfg.OVSRunDir, Tunnel: cfg.TunnelInUse(), WireGuardPort: cfg.WireGuardInUse(), PolicyOnly: cfg.TrafficMode == config.PolicyOnly, ConfDir: confDir, Conflist: conflist}
 	o.Try = func(ctx context.Context) error { return backend.Try(ctx, cfg) }
 	o.Inspect(ctx, add)
+	if o.PolicyOnly {
+		return append(all, writers(ctx)...)
+	}
 	if inUse != ovsdb.DatapathNetdev || cfg.WireGuardInUse() != 0 {
 		all = append(all, firewalls(ctx, agent, backend.TunnelPortOf(&cfg.Config))...)
 	}

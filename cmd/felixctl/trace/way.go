@@ -1,6 +1,7 @@
 package trace
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -68,6 +69,8 @@ func (w *way) begin() error {
 		case at != nil && at == s.attachment(p.Destination):
 			w.end(Stayed, at.Pod.String())
 			return nil
+		case at != nil && s.TrafficMode == model.PolicyOnly:
+			return w.hostFrom(s, hostInterface(at), model.MAC(at.MAC))
 		case at != nil:
 			return w.bridge(s, at.OFPort, at.MAC, w.macTowards(s, p), netip.Addr{})
 		case s.own(p.Source):
@@ -82,7 +85,7 @@ func (w *way) begin() error {
 			continue
 		}
 		switch peer := s.peer(p.Source); {
-		case peer == nil:
+		case peer == nil || s.TrafficMode == model.PolicyOnly:
 			return w.host(s, s.Uplink)
 		case s.Way(peer, p.Family()) == model.ByTunnel:
 			return w.bridge(s, s.TunnelPort, ovsdb.GatewayMAC(peer.Name), pipeline.VirtualMAC(), peer.Address(model.IPv4))
@@ -279,10 +282,20 @@ func (w *way) hostFrom(s *Site, in string, mac model.MAC) error {
 	return w.bridge(s, s.GatewayPort, s.GatewayMAC, dst, netip.Addr{})
 }
 
-// outside takes the packet beyond the uplink: to another node, or out of the cluster.
+// hostInterface is the interface by which packets of a pod come in, and go out, where another CNI plugin owns it.
+func hostInterface(at *model.Attachment) string { return cmp.Or(at.Bridge, at.Interface) }
+
+// outside takes the packet beyond the uplink: to another node, or out of the cluster; or to a pod that is not on our bridge.
 func (w *way) outside(s *Site) error {
+	if at := s.attachment(w.packet.Destination); at != nil {
+		w.end(ToPod, at.Pod.String())
+		return nil
+	}
 	if peer := s.peer(w.packet.Destination); peer != nil {
 		for _, other := range w.sites {
+			if other.Node == peer.Name && other.TrafficMode == model.PolicyOnly {
+				return w.host(other, other.Uplink)
+			}
 			if other.Node == peer.Name {
 				return w.fromPeer(other, s.node())
 			}
@@ -306,6 +319,12 @@ func routed(in, out string) string {
 func (s *Site) route(p Packet, in string) (string, error) {
 	if s.own(p.Destination) {
 		return "", nil
+	}
+	if s.TrafficMode == model.PolicyOnly {
+		if at := s.attachment(p.Destination); at != nil {
+			return hostInterface(at), nil
+		}
+		return s.Uplink, nil
 	}
 	peer := s.peer(p.Destination)
 	if peer == nil {

@@ -104,6 +104,7 @@ func parts(n Node, o Options) []part {
 		nft("list", "table", "inet", nftables.SendersTable)
 		nft("list", "table", "inet", nftables.TunnelTable)
 		nft("list", "table", "inet", nftables.EgressTable)
+		nft("list", "table", "inet", nftables.PodSourcesTable)
 	}
 	if n.Bridge != "" {
 		socket := filepath.Join(n.OVSRunDir, n.Bridge+".mgmt")

@@ -55,6 +55,12 @@ func Of(m *control.Model, name string) (*dump.State, error) {
 	if err != nil {
 		return nil, err
 	}
+	if m.Settings.TrafficMode == model.PolicyOnly {
+		noted := newNoted()
+		run([]managers.Manager{backend.PodSourceManager(c, noted, noted)}, updates)
+		s.Tables = append(s.Tables, noted.table(nftables.PodSourcesTable))
+		return s, nil
+	}
 	if m.Settings.TrafficMode != model.Encap && m.HopsKnown {
 		noted := newNoted()
 		run([]managers.Manager{backend.SenderManager(c, noted, noted, knownHops{})}, updates)

@@ -76,7 +76,7 @@ func SiteOf(m *control.Model, s *dump.State) *trace.Site {
 	for _, a := range m.Attachments {
 		mac, _ := net.ParseMAC(a.MAC) // without one, spoofguard knows no packet of the pod
 		site.Attachments = append(site.Attachments, &model.Attachment{
-			Pod: a.Pod, Interface: a.Interface, OFPort: a.OFPort, MAC: mac, Addresses: a.Addresses,
+			Pod: a.Pod, Interface: a.Interface, OFPort: a.OFPort, Bridge: a.Bridge, MAC: mac, Addresses: a.Addresses,
 		})
 	}
 	return site

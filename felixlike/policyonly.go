@@ -1,0 +1,133 @@
+package felixlike
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/felixlike/felixlike/cni"
+	"github.com/felixlike/felixlike/felixlike/backend"
+	"github.com/felixlike/felixlike/felixlike/config"
+	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/felixlike/health"
+	"github.com/felixlike/felixlike/managers"
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/ovsfwd/hostnet"
+)
+
+// runPolicyOnly runs an agent with trafficMode networkPolicyOnly until ctx ends: another CNI plugin owns the pods'
+// interfaces, addresses and routes, and policy is all that the agent programs. There is no Open vSwitch.
+func runPolicyOnly(ctx context.Context, cfg *config.Effective, log *slog.Logger) error {
+	wanted, err := backend.ConfigOf(cfg, "")
+	if err != nil {
+		return err
+	}
+	source, err := newSource(cfg, log)
+	if err != nil {
+		return err
+	}
+	chosen, err := newBackend(ctx, wanted, cfg.Datastore, log)
+	if err != nil {
+		return fmt.Errorf("backend %s: %w", cfg.Backend, err)
+	}
+	if chosen.Why() != "" {
+		log.Info("backend detected on this node", "backend", chosen.Name(), "why", chosen.Why())
+	}
+	a := &agent{cfg: cfg, backendConfig: wanted, backend: chosen, source: source, server: health.New(cfg.HealthAddress, log.With("component", "health")), log: log}
+	if a.chained, err = cni.NewChained(a.cniSocket(), log.With("component", "cni")); err != nil {
+		return err
+	}
+	if err := a.chained.Adopt(""); err != nil {
+		return err
+	}
+	a.configs = a.watchConfigs()
+	a.lost = newLostPorts(a.chained.Attachments, log.With("component", "cni"))
+	if err := a.run(ctx, a.policyOnlyDriver(ctx)); err != nil && !errors.Is(err, context.Canceled) {
+		return err
+	}
+	log.Info("stopped; policy stays in force")
+	return nil
+}
+
+// policyOnlyDriver wires datastore, managers and stages of an agent that programs policy alone.
+func (a *agent) policyOnlyDriver(ctx context.Context) *Driver {
+	cfg, log := a.cfg, a.log
+	conntrack, egresses := hostnet.NewConntrack(), &ignoredEgresses{}
+	timing := DefaultTiming()
+	timing.Resync = time.Duration(cfg.ResyncInterval)
+	return New(Config{
+		Node: cfg.NodeName, PolicyOnly: true, Backend: a.backend, Datastore: cfg.Datastore, Migration: stays{},
+		NewBackend: func(name string) (backend.Backend, error) {
+			return newBackend(ctx, a.backendConfig.ForOther(name), cfg.Datastore, log)
+		},
+		Source: a.source, Attachments: a.chained.Watch, HostAddresses: func(ctx context.Context, update func(model.HostAddressesUpdate)) error {
+			return hostnet.WatchAddresses(ctx, func(all []netip.Addr, _ []netip.Prefix) { update(model.HostAddressesUpdate{Addresses: all}) }, func(err error) {
+				log.Warn("this node's addresses may be out of date", "component", "netlink", "error", err)
+			})
+		},
+		HealthAddress: a.server.Status,
+		Settings: func() control.Settings {
+			return control.Settings{TrafficMode: model.PolicyOnly}
+		},
+		Underlay:       func() control.Underlay { return control.Underlay{TrafficMode: model.PolicyOnly} },
+		Outages:        outages{node: cfg.NodeName, configs: a.configs}.now,
+		LostInterfaces: a.lost.attachments, NodeProblems: func() []model.Problem { return slices.Concat(a.chained.Problems(), egresses.problems()) },
+		Managers: []managers.Manager{managers.NewConntrackManager(conntrack), egresses},
+		Stages: []backend.Stage{
+			// Before a pod gets its policy, the old connections of its address are deleted.
+			{Name: "conntrack", Required: true, Timeout: 30 * time.Second, Apply: writes(conntrack.Apply)},
+			backend.PodSources(a.backendConfig, a.chained.Bridged),
+			a.backend.Stage(),
+			{Name: leftoversStage, Aside: true, Once: true, Timeout: 2 * migrationTimeout, Apply: writes(func(ctx context.Context) (int, error) {
+				_, err := backend.Remove(ctx, a.backendConfig.ForOther(a.backend.Name()))
+				return 0, err
+			})},
+		},
+		Log: log, PolicyLog: os.Stdout, Timing: timing,
+	})
+}
+
+// ignoredEgresses are the Egresses, which have no effect: another CNI plugin chooses the sources of packets to the outside.
+type ignoredEgresses struct {
+	all atomic.Pointer[[]model.EgressAddress]
+}
+
+// OnUpdate implements managers.Manager.
+func (i *ignoredEgresses) OnUpdate(u model.Update) {
+	if u, ok := u.(model.EgressesUpdate); ok {
+		i.all.Store(&u.Egresses)
+	}
+}
+
+// CompleteDeferredWork implements managers.Manager.
+func (i *ignoredEgresses) CompleteDeferredWork() {}
+
+func (i *ignoredEgresses) problems() []model.Problem {
+	all := i.all.Load()
+	if all == nil {
+		return nil
+	}
+	var found []model.Problem
+	for _, e := range *all {
+		found = append(found, model.Problem{Object: e.Object, Reason: "it has no effect with trafficMode networkPolicyOnly: another CNI plugin chooses the sources of packets to the outside"})
+	}
+	return found
+}
+
+// stays is the Migration where packets take one way only.
+type stays struct{}
+
+// Carry implements Migration.
+func (stays) Carry(context.Context, backend.Place) error { return nil }
+
+// Steer implements Migration.
+func (stays) Steer(backend.Place) {}
+
+// Settle implements Migration.
+func (stays) Settle(context.Context) error { return nil }

@@ -1,0 +1,154 @@
+package rules
+
+import (
+	"net/netip"
+
+	"github.com/felixlike/felixlike/ipsets"
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/tables"
+)
+
+// The chains of this file are for the mode networkPolicyOnly: another CNI plugin owns the interfaces of the pods, and
+// there is no bridge of ours. PodSources gives the packets of this node's pods a mark. In all chains of the backends the
+// mark replaces the gateway port as the sign of a pod's packet.
+
+// OwnPodsSet returns the set of the addresses of this node's pods in one family.
+func OwnPodsSet(f model.Family) ipsets.Set {
+	return ipsets.Set{Name: "own-pods-" + f.String(), Kind: model.Addresses, Family: f}
+}
+
+// priorityUnjudged is one behind priorityForward, where policy judges.
+const priorityUnjudged = priorityForward + 1
+
+// PodInterfaceChainName returns the name of the chain for packets that come in by an interface of pods.
+func PodInterfaceChainName(iface string) string { return "from-" + interfaceLabel(iface) }
+
+// PodSources renders the chains that know the packets of this node's pods. They are in a table of their own, for every
+// netfilter backend. The root has the rules of an InterfaceTree with PodInterfaceChain of each interface.
+//
+//	pod-sources (before conntrack, and before it puts fragments together)
+//	  all ...................................... clear the mark
+//	  in by an interface of pods -> from-<interface>:
+//	    MAC address and source address are those of a pod there ... mark as believed
+//	    neighbour discovery from a link-local address ............. return
+//	    else ...................................................... drop
+//	  source address of a pod of this node .......................... drop: forged
+//	unjudged (forward, one behind policy)
+//	  neighbour discovery, between two pods at a bridge ............... return
+//	  of a connection marked as allowed, no SYN, or marked as judged .. return
+//	  marked as believed, or to a pod of this node .................... drop
+//
+// The second chain drops what policy has not judged: while the table of a backend is built, and after another program
+// flushed it. So that table needs no guard (see Guard).
+func (n NodeChains) PodSources(root []tables.Rule) []tables.Chain {
+	sources := tables.Chain{
+		Name:  ChainPodSources,
+		Hook:  &tables.Hook{Type: tables.HookFilter, Point: tables.HookPrerouting, Priority: prioritySenders},
+		Rules: append([]tables.Rule{{Action: tables.SetMark{Value: 0, Mask: MarkBelieved}, Comment: "is not believed yet"}}, root...),
+	}
+	sources.Rules = append(sources.Rules, tables.Rule{Matches: []tables.Match{n.in()}, Action: tables.Return{}, Comment: "from a pod"})
+	for _, f := range model.Families() {
+		sources.Rules = append(sources.Rules, tables.Rule{
+			Matches: []tables.Match{tables.MatchSet{Family: f, Side: tables.Source, Set: OwnPodsSet(f).Name}},
+			Action:  tables.Drop{}, Comment: "address of a pod that is not there",
+		})
+	}
+	unjudged := tables.Chain{
+		Name:  ChainUnjudged,
+		Hook:  &tables.Hook{Type: tables.HookFilter, Point: tables.HookForward, Priority: priorityUnjudged},
+		Rules: append([]tables.Rule{neighbourDiscovery()}, goOn(tables.Return{}, "connections that were allowed go on", known(), markedAllowed())...),
+	}
+	unjudged.Rules = append(unjudged.Rules, tables.Rule{Matches: []tables.Match{isJudged()}, Action: tables.Return{}, Comment: "policy let it through"})
+	unjudged.Rules = append(unjudged.Rules, toOrFromPods(n.in(), tables.Drop{}, "policy has not judged it")...)
+	return ofEveryPod(sources, neighbours(), unjudged)
+}
+
+// PodInterfaceChain renders the chain for packets that come in by an interface of pods: the host side of a pod's own
+// pair, or a bridge of many pods. Its sets (SendersSet) have the MAC addresses and addresses of these pods.
+func PodInterfaceChain(iface string) tables.Chain {
+	c := tables.Chain{Name: PodInterfaceChainName(iface), Origin: tables.OfEveryPod{}}
+	for _, f := range model.Families() {
+		c.Rules = append(c.Rules, tables.Rule{
+			Matches: []tables.Match{tables.MatchSender{Family: f, Set: SendersSet(iface, f).Name}},
+			Action:  tables.SetMarkAndReturn{Value: MarkBelieved, Mask: MarkBelieved}, Comment: "from the pod that owns the address",
+		})
+	}
+	for _, p := range []string{"fe80::/10", "::/128"} {
+		c.Rules = append(c.Rules, tables.Rule{
+			Matches: []tables.Match{tables.MatchPrefix{Side: tables.Source, Prefix: netip.MustParsePrefix(p)}},
+			Action:  tables.Goto{Chain: ChainNeighbours}, Comment: "neighbour discovery",
+		})
+	}
+	c.Rules = append(c.Rules, tables.Rule{Action: tables.Drop{}, Comment: "no pod there has this address"})
+	return c
+}
+
+// PodInterfaceVerdict is the verdict of an InterfaceTree for packets that come in by an interface of pods.
+func PodInterfaceVerdict(iface string) tables.Action {
+	return tables.Goto{Chain: PodInterfaceChainName(iface)}
+}
+
+// neighbours passes what a pod sends from its link-local address, or without one, to find its neighbours and routers:
+// messages of RFC 4861, and reports of RFC 2710 and RFC 3810 by which bridges with multicast snooping know the listeners.
+func neighbours() tables.Chain {
+	c := tables.Chain{Name: ChainNeighbours}
+	for _, t := range []uint8{131, 132, 133, 135, 136, 143} {
+		c.Rules = append(c.Rules, tables.Rule{
+			Matches: []tables.Match{tables.MatchProtocol{Protocol: model.ICMPv6}, tables.MatchICMP{Type: t, AnyCode: true}},
+			Action:  tables.Return{}, Comment: "neighbour discovery",
+		})
+	}
+	c.Rules = append(c.Rules, tables.Rule{Action: tables.Drop{}, Comment: "no policy knows link-local addresses"})
+	return c
+}
+
+// policyOnlyStatic renders Static. Packets between addresses that belong to no pod of this node pass as if these chains
+// were not there, and other programs masquerade pods as they do without felixlike.
+func (n NodeChains) policyOnlyStatic() []tables.Chain {
+	out := egressOfPods()
+	out.Rules = append(out.Rules, tables.Rule{Action: tables.Drop{}, Comment: "no endpoint has this address"})
+	return ofEveryPod(n.policyOnlyForward(), out, n.outside(), allowedOut(), toPods(&model.Node{}), n.allowed(&model.Node{}, nil))
+}
+
+func (n NodeChains) policyOnlyForward() tables.Chain {
+	c := tables.Chain{
+		Name: ChainForward,
+		Hook: &tables.Hook{Type: tables.HookFilter, Point: tables.HookForward, Priority: priorityForward},
+	}
+	for _, f := range model.Families() {
+		c.Rules = append(c.Rules, tables.Rule{
+			Matches: []tables.Match{n.notIn(), tables.MatchSet{Family: f, Side: tables.Source, Set: OwnPodsSet(f).Name}},
+			Action:  tables.Drop{}, Comment: "address of a pod that is not there",
+		})
+	}
+	c.Rules = append(append(c.Rules, neighbourDiscovery()), allowedBefore()...)
+	if n.iptables {
+		c.Rules = append(c.Rules, toOrFromPods(n.in(), tables.SetMark{Value: 0, Mask: MarkRejected}, "is not rejected yet")...)
+	}
+	c.Rules = append(c.Rules, tables.Rule{Matches: []tables.Match{n.in()}, Action: tables.Jump{Chain: ChainEgress}, Comment: "from a pod"})
+	for _, f := range model.Families() {
+		c.Rules = append(c.Rules, tables.Rule{
+			Matches: []tables.Match{n.notIn(), toOwnPods(f)},
+			Action:  tables.Jump{Chain: ChainOutside}, Comment: "from outside to a pod",
+		})
+	}
+	c.Rules = append(c.Rules, tables.Rule{
+		Matches: []tables.Match{isJudged()},
+		Action:  tables.Jump{Chain: ChainToPods}, Comment: "may leave where it comes from",
+	})
+	c.Rules = append(c.Rules, n.notJudgedEnd()...)
+	return c
+}
+
+func toOwnPods(f model.Family) tables.Match {
+	return tables.MatchSet{Family: f, Side: tables.Destination, Set: OwnPodsSet(f).Name}
+}
+
+// toOrFromPods applies the action to packets from pods of this node, and to packets to them.
+func toOrFromPods(from tables.Match, a tables.Action, comment string) []tables.Rule {
+	all := []tables.Rule{{Matches: []tables.Match{from}, Action: a, Comment: comment}}
+	for _, f := range model.Families() {
+		all = append(all, tables.Rule{Matches: []tables.Match{toOwnPods(f)}, Action: a, Comment: comment})
+	}
+	return all
+}
