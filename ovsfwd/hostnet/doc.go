@@ -1,7 +1,8 @@
 // Package hostnet programs the host's side of the gateway port: its link,
 // addresses and sysctls, the routes and neighbours that lead to the peers'
 // pods, and the policy rule that keeps traffic between pods and peer nodes
-// inside the tunnel, or inside the WireGuard device (ovsfwd/wireguard).
+// inside the tunnel, or inside the WireGuard device (ovsfwd/wireguard). With State.Away a second rule
+// leads marked packets of pods back to the gateway port.
 //
 // Watch notices foreign changes at once, so that the next Apply repairs them. Problem reports
 // changes that no Apply could repair for some time.
@@ -13,7 +14,7 @@
 //
 // It is a reconciler: it reads the observed state, writes only differences, and
 // removes leftovers of an earlier run. Its routes have a protocol number that no other
-// program uses, and its policy rule has a separate priority and table, so it never changes
+// program uses, and its policy rules have separate priorities and tables, so it never changes
 // objects of other programs. It works in the network namespace of the calling process, over
 // netlink, and knows nothing of policy. It is tested in fresh network namespaces.
 package hostnet

@@ -131,13 +131,14 @@ func (d *drift) concernedRule(m socket.Message) string {
 		return ""
 	}
 	f, ok := familyOf(m.Data[0])
-	if !ok || int(number(a[unix.FRA_PRIORITY])) != d.wanted.RulePriority || int(number(a[unix.FRA_TABLE])) != d.wanted.RouteTable {
+	r := policyRule{int(number(a[unix.FRA_PRIORITY])), int(number(a[unix.FRA_TABLE])), number(a[unix.FRA_FWMARK])}
+	if !ok || !d.wanted.ownsRule(r.priority, r.table) {
 		return ""
 	}
 	gone := m.Header.Type == unix.RTM_DELRULE
-	ours := strings.TrimRight(string(a[unix.FRA_IIFNAME]), "\x00") == d.wanted.Gateway
-	if asDesired := ours && d.wanted.hasRule(f); gone == asDesired {
-		return kindRule + " " + ruleName(d.wanted.RulePriority, f)
+	ours := strings.TrimRight(string(a[unix.FRA_IIFNAME]), "\x00") == d.wanted.Gateway && number(a[unix.FRA_FWMASK]) == r.mark
+	if asDesired := ours && d.wanted.hasRule(f, r); gone == asDesired {
+		return kindRule + " " + ruleName(r.priority, f)
 	}
 	return ""
 }

@@ -45,13 +45,21 @@ func (o *objects) hasNeighbour(a netip.Addr, mac string) bool {
 	return ok && now == mac
 }
 
-// hasRule reports whether the desired state has the policy rule of this family.
-func (o *objects) hasRule(f model.Family) bool { return first(o.gatewayAddrs(), f).IsValid() }
+// hasRule reports whether the desired state has this policy rule in a family.
+func (o *objects) hasRule(f model.Family, r policyRule) bool {
+	return slices.Contains(o.policyRules(f), r)
+}
+
+// ownsRule reports whether no other program has rules with this priority and table.
+func (o *objects) ownsRule(priority, table int) bool {
+	i := priority - o.RulePriority
+	return (i == 0 || i == 1) && table == o.RouteTable+i
+}
 
 // claims reports whether a permanent neighbour of the gateway port can only be ours: it
 // is a pod's, or has the virtual MAC.
 func (o *objects) claims(a netip.Addr, mac net.HardwareAddr) bool {
-	return o.ownPrefix(a) || bytes.Equal(mac, o.VirtualMAC)
+	return o.ownPrefix(a) || bytes.Equal(mac, o.VirtualMAC) || bytes.Equal(mac, o.AwayMAC)
 }
 
 // isNode reports whether an address belongs to this node.

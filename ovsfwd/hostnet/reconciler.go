@@ -253,17 +253,17 @@ func (p *pass) rules() {
 			removed++
 		}
 		if removed == foreignRules {
-			p.fail("policy rules", fmt.Errorf("%d foreign rules of priority %d were removed, and there may be more", removed, p.wanted.RulePriority))
+			p.fail("policy rules", fmt.Errorf("%d foreign rules of priorities %d and %d were removed, and there may be more", removed, p.wanted.RulePriority, p.wanted.RulePriority+1))
 		}
 	}
 }
 
-// rule removes one foreign rule of our priority and table, or else adds ours if it is
-// missing. It reports whether it removed one.
+// rule removes one foreign rule of our priorities and tables, or else adds the missing ones of ours. It reports whether it removed
+// one.
 func (p *pass) rule(f model.Family) bool {
-	wanted := p.wanted.hasRule(f)
+	lacks := p.wanted.policyRules(f)
 	actual, err := listing.Whole(func() ([]netlink.Rule, error) { return netlink.RuleList(netlinkFamily(f)) })
-	if errors.Is(err, unix.EAFNOSUPPORT) && !wanted {
+	if errors.Is(err, unix.EAFNOSUPPORT) && len(lacks) == 0 {
 		return false // a kernel booted with ipv6.disable=1 has none
 	}
 	if err != nil {
@@ -272,29 +272,39 @@ func (p *pass) rule(f model.Family) bool {
 	}
 	for i := range actual {
 		r := actual[i]
-		if r.Priority != p.wanted.RulePriority || r.Table != p.wanted.RouteTable {
+		if !p.wanted.ownsRule(r.Priority, r.Table) {
 			continue
 		}
-		if wanted && r.IifName == p.wanted.Gateway {
-			wanted = false
+		found := policyRule{r.Priority, r.Table, r.Mark}
+		ours := r.IifName == p.wanted.Gateway && wholeMask(r.Mark, r.Mask)
+		if at := slices.Index(lacks, found); ours && at >= 0 {
+			lacks = slices.Delete(lacks, at, at+1)
 			continue
 		}
 		r.Family = netlinkFamily(f)
 		ok := p.write(fmt.Sprintf("remove policy rule %d", r.Priority), netlink.RuleDel(&r))
-		if ok && p.again() && r.IifName != p.wanted.Gateway {
+		if ok && p.again() && !(ours && p.before.hasRule(f, found)) {
 			p.log.add(kindRule, ruleName(r.Priority, f), "foreign")
 		}
 		return ok
 	}
-	if wanted {
+	for _, wanted := range lacks {
 		r := netlink.NewRule()
-		r.Family, r.Priority, r.Table, r.IifName = netlinkFamily(f), p.wanted.RulePriority, p.wanted.RouteTable, p.wanted.Gateway
+		r.Family, r.Priority, r.Table, r.IifName = netlinkFamily(f), wanted.priority, wanted.table, p.wanted.Gateway
+		if wanted.mark != 0 {
+			r.Mark, r.Mask = wanted.mark, &wanted.mark
+		}
 		ok := p.write(fmt.Sprintf("add policy rule %d", r.Priority), netlink.RuleAdd(r))
-		if ok && p.again() && p.before.hasRule(f) {
+		if ok && p.again() && p.before.hasRule(f, wanted) {
 			p.log.add(kindRule, ruleName(r.Priority, f), missing)
 		}
 	}
 	return false
+}
+
+// wholeMask reports whether a rule looks at the bits of its mark, and at no others.
+func wholeMask(mark uint32, mask *uint32) bool {
+	return mask == nil && mark == 0 || mask != nil && *mask == mark
 }
 
 // ruleName names the policy rule of a family.

@@ -31,6 +31,11 @@ type State struct {
 	// RouteTable and RulePriority belong to the policy rule for packets that come in by
 	// the gateway port for a peer's own address.
 	RouteTable, RulePriority int
+	// Away has packets from the gateway port with AwayMark led back there, to a next hop with AwayMAC, by a rule and a table of the
+	// next numbers.
+	Away     bool
+	AwayMark uint32
+	AwayMAC  net.HardwareAddr
 }
 
 // Peer is another node.
@@ -128,6 +133,13 @@ func (s *State) routes() (routes []route, gateways []netip.Addr) {
 			}
 		}
 	}
+	for _, f := range model.Families() {
+		if s.Away && first(s.gatewayAddrs(), f).IsValid() {
+			for _, r := range s.awayRoutes(f) {
+				add(r)
+			}
+		}
+	}
 	return routes, gateways
 }
 
@@ -148,6 +160,46 @@ func (s *State) encrypted(p *Peer, f model.Family) (all []route) {
 	return all
 }
 
+// awayHop is the next hop of packets with AwayMark. No node and no pod may have it.
+func awayHop(f model.Family) netip.Addr {
+	if f == model.IPv4 {
+		return netip.AddrFrom4([4]byte{169, 254, 20, 21})
+	}
+	return netip.AddrFrom16([16]byte{0xfd, 0x66, 0x65, 0x6c, 0x69, 0x78, 15: 0x21})
+}
+
+// awayRoutes leads all destinations of a family to the next hop. They are two halves: a default route has another form in
+// messages of the kernel.
+func (s *State) awayRoutes(f model.Family) []route {
+	hop := awayHop(f)
+	low, high := make([]byte, hop.BitLen()/8), make([]byte, hop.BitLen()/8)
+	high[0] = 0x80
+	var all []route
+	for _, half := range [][]byte{low, high} {
+		a, _ := netip.AddrFromSlice(half)
+		all = append(all, route{dst: netip.PrefixFrom(a, 1), via: hop, table: s.RouteTable + 1, family: f})
+	}
+	return all
+}
+
+// policyRule is a desired policy rule for packets that come in by the gateway port. A mark of zero is none.
+type policyRule struct {
+	priority, table int
+	mark            uint32
+}
+
+// policyRules returns the policy rules of a family.
+func (s *State) policyRules(f model.Family) (all []policyRule) {
+	if !first(s.gatewayAddrs(), f).IsValid() {
+		return nil
+	}
+	all = append(all, policyRule{priority: s.RulePriority, table: s.RouteTable})
+	if s.Away {
+		all = append(all, policyRule{s.RulePriority + 1, s.RouteTable + 1, s.AwayMark})
+	}
+	return all
+}
+
 // neighbours returns the desired permanent neighbours: the peers' gateways and
 // this node's pods.
 func (s *State) neighbours() map[netip.Addr]string {
@@ -160,6 +212,11 @@ func (s *State) neighbours() map[netip.Addr]string {
 	_, gateways := s.routes()
 	for _, g := range gateways {
 		wanted[g] = string(s.VirtualMAC)
+	}
+	for _, f := range model.Families() {
+		if s.Away && first(s.gatewayAddrs(), f).IsValid() {
+			wanted[awayHop(f)] = string(s.AwayMAC)
+		}
 	}
 	return wanted
 }
