@@ -19,7 +19,8 @@
 //	                                 +---------------------------+-> 110 output = gateway port
 //
 // Full, under the openflow backend: the switch judges, in the tables marked with *. This package does not
-// render their clauses, actions and drops. Table 71 is kept for SNAT.
+// render their clauses, actions and drops. Table 71 is not used: packets to the outside pass the host, which knows the
+// addresses of Egresses, and table 10 has the flows for those that another node gives their address (EgressPeer).
 //
 //	any port -> 0 classifier -> 10 spoofguard -> 30 conntrack -> 31 state of the connection
 //	                                                | invalid: dropped
