@@ -33,6 +33,7 @@ import (
 	"github.com/felixlike/felixlike/ovsfwd/ovsdb"
 	"github.com/felixlike/felixlike/ovsfwd/pipeline"
 	"github.com/felixlike/felixlike/ovsfwd/vswitchd"
+	"github.com/felixlike/felixlike/rules"
 )
 
 // switchTimeout bounds a stage that talks to Open vSwitch. A bundle of 20,000
@@ -294,6 +295,7 @@ func (a *agent) routes(host *hostnet.Reconciler) *managers.RouteManager {
 	base := hostnet.State{
 		Gateway: model.GatewayPort, VirtualMAC: pipeline.VirtualMAC(),
 		RouteTable: hostnet.DefaultRouteTable, RulePriority: hostnet.DefaultRulePriority,
+		AwayMark: rules.MarkAway, AwayMAC: pipeline.AwayMAC(),
 	}
 	if a.encryption != nil {
 		base.Device = model.WireGuardDevice

@@ -19,6 +19,8 @@ type EgressManager struct {
 	chains   Chains
 	sets     ipsets.Sets
 	networks podNetworks
+	// peers are the pod prefixes of all peers.
+	peers    podNetworks
 	egresses []model.EgressAddress
 	// members are those of each set, by its name.
 	members map[string]map[model.Member]bool
@@ -47,6 +49,7 @@ func NewEgressManager(node string, renderer *rules.Renderer, chains Chains, sets
 			}
 			return all
 		}),
+		peers: newNetworks(sets, func(f model.Family) string { return rules.PeerPodsSet(f).Name }, func(n *model.Node) []netip.Prefix { return n.PodCIDRs }),
 	}
 }
 
@@ -64,9 +67,14 @@ func (m *EgressManager) OnUpdate(u model.Update) {
 		m.networks.update(u.Node.Name, u.Node)
 		if u.Node.Name == m.node {
 			m.self, m.dirty = u.Node, true
+		} else {
+			m.peers.update(u.Node.Name, u.Node)
 		}
 	case model.NodeRemove:
 		m.networks.update(u.Name, nil)
+		if u.Name != m.node {
+			m.peers.update(u.Name, nil)
+		}
 	case model.EgressesUpdate:
 		m.egresses, m.dirty = u.Egresses, true
 	}
@@ -80,7 +88,7 @@ func (m *EgressManager) CompleteDeferredWork() {
 	m.dirty = false
 	wanted := map[ipsets.Set][]model.Member{}
 	for _, f := range model.Families() {
-		wanted[rules.EgressDroppedSet(f)] = nil
+		wanted[rules.EgressDroppedSet(f)], wanted[rules.EgressAwaySet(f)] = nil, nil
 	}
 	own, assigned := map[netip.Addr]bool{}, map[netip.Addr]bool{}
 	decided := map[netip.Addr]bool{}
@@ -103,10 +111,19 @@ func (m *EgressManager) CompleteDeferredWork() {
 				set = rules.EgressPodsSet(e.Address)
 			}
 			wanted[set] = append(wanted[set], model.AddressMember(pod))
+			if !here && e.Address.IsValid() && hasPod(m.self, pod) {
+				away := rules.EgressAwaySet(model.FamilyOf(pod))
+				wanted[away] = append(wanted[away], model.AddressMember(pod))
+			}
 		}
 	}
 	m.assigned.Store(&Assigned{Addresses: slices.SortedFunc(maps.Keys(assigned), netip.Addr.Compare), Node: m.self.Addresses})
 	m.program(slices.SortedFunc(maps.Keys(own), netip.Addr.Compare), wanted)
+}
+
+// hasPod reports whether an address is in the pod prefixes of a node.
+func hasPod(n *model.Node, a netip.Addr) bool {
+	return slices.ContainsFunc(n.PodCIDRs, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
 // program sets the chains and the sets that they look up.

@@ -29,6 +29,8 @@ type RouteManager struct {
 	owners *owners
 	pods   map[netip.Addr]net.HardwareAddr
 	dirty  bool
+	// egresses says that there are Egresses.
+	egresses bool
 	// unreached are the peers without a way in some family.
 	unreached atomic.Pointer[[]model.Problem]
 }
@@ -64,6 +66,10 @@ func (m *RouteManager) OnUpdate(u model.Update) {
 	case model.NodeRemove:
 		delete(m.nodes, u.Name)
 		m.dirty = true
+	case model.EgressesUpdate:
+		if now := len(u.Egresses) > 0; now != m.egresses {
+			m.egresses, m.dirty = now, true
+		}
 	}
 }
 
@@ -80,6 +86,7 @@ func (m *RouteManager) CompleteDeferredWork() {
 	for _, g := range gateways(self) {
 		state.GatewayAddresses = append(state.GatewayAddresses, netip.PrefixFrom(g, self.PodCIDR(model.FamilyOf(g)).Bits()))
 	}
+	state.Away = m.egresses
 	state.Peers = nil
 	var unreached []model.Problem
 	for _, name := range slices.Sorted(maps.Keys(m.nodes)) {

@@ -1,6 +1,7 @@
 package managers
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -21,6 +22,11 @@ type TunnelManager struct {
 	// claims lists the peers of an address, by name.
 	claims map[netip.Addr][]string
 	dirty  dirty[string]
+	// egresses are all Egresses. away has the pods of this node that leave by a peer, served the pods of a peer that leave by
+	// this node, by the peer's name.
+	egresses      []model.EgressAddress
+	away, served  map[string][]netip.Addr
+	egressesDirty bool
 }
 
 // NewTunnelManager returns a manager for the node of that name. bridge has the ports
@@ -56,7 +62,7 @@ func (m *TunnelManager) OnUpdate(u model.Update) {
 		}
 	case model.NodeUpdate:
 		if u.Node.Name == m.node {
-			m.self = u.Node
+			m.self, m.egressesDirty = u.Node, true
 			m.touchAll()
 			return
 		}
@@ -65,6 +71,8 @@ func (m *TunnelManager) OnUpdate(u model.Update) {
 		if u.Name != m.node {
 			m.replace(u.Name, nil)
 		}
+	case model.EgressesUpdate:
+		m.egresses, m.egressesDirty = u.Egresses, true
 	}
 }
 
@@ -79,6 +87,7 @@ func (m *TunnelManager) replace(name string, now *model.Node) {
 		m.claim(now, true)
 	}
 	m.dirty.add(name)
+	m.egressesDirty = true
 }
 
 // claim records whether a peer claims its addresses, and touches all that do. One
@@ -121,13 +130,76 @@ func (m *TunnelManager) CompleteDeferredWork() {
 		return
 	}
 	node := withNode(m.bridge, m.self)
+	m.setEgresses(node)
 	for _, name := range m.dirty.take(strings.Compare) {
 		if p := m.peers[name]; p != nil {
 			routed := m.ways.of(m.self, p, model.ByPeer, model.ByNetwork, model.ByWireGuard, model.NoWay)
 			p = m.reached(p)
-			m.flows.SetFlows("peer "+name, func() []openflow.Flow { return pipeline.Peer(node, p, routed...) })
+			away, served := notRouted(m.away[name], routed), notRouted(m.served[name], routed)
+			m.flows.SetFlows("peer "+name, func() []openflow.Flow {
+				return slices.Concat(pipeline.Peer(node, p, routed...), pipeline.EgressPeer(node, p, away, served))
+			})
 		} else {
 			m.flows.RemoveFlows("peer " + name)
 		}
 	}
+}
+
+// egressFlows is the group of the flows that all Egresses share.
+const egressFlows = "egress"
+
+// setEgresses decides which pods leave by which node, and touches the peers for which that has changed.
+func (m *TunnelManager) setEgresses(node pipeline.Node) {
+	if !m.egressesDirty {
+		return
+	}
+	m.egressesDirty = false
+	away, served, decided := map[string][]netip.Addr{}, map[string][]netip.Addr{}, map[netip.Addr]bool{}
+	for _, e := range m.egresses {
+		for _, pod := range e.Pods {
+			if decided[pod] {
+				continue // an Egress before this one has it
+			}
+			decided[pod] = true
+			switch {
+			case !e.Address.IsValid():
+			case e.Node == m.node:
+				if home := m.home(pod); home != "" {
+					served[home] = append(served[home], pod)
+				}
+			case hasPod(m.self, pod):
+				away[e.Node] = append(away[e.Node], pod)
+			}
+		}
+	}
+	for name := range m.peers {
+		if !slices.Equal(away[name], m.away[name]) || !slices.Equal(served[name], m.served[name]) {
+			m.dirty.add(name)
+		}
+	}
+	m.away, m.served = away, served
+	if len(m.egresses) == 0 {
+		m.flows.RemoveFlows(egressFlows)
+		return
+	}
+	nodes := []*model.Node{m.self}
+	for _, name := range slices.Sorted(maps.Keys(m.peers)) {
+		nodes = append(nodes, m.peers[name])
+	}
+	m.flows.SetFlows(egressFlows, func() []openflow.Flow { return pipeline.EgressBase(node, nodes) })
+}
+
+// home returns the peer whose pod has the address, or "".
+func (m *TunnelManager) home(pod netip.Addr) string {
+	for _, name := range slices.Sorted(maps.Keys(m.peers)) {
+		if hasPod(m.peers[name], pod) {
+			return name
+		}
+	}
+	return ""
+}
+
+// notRouted returns the addresses of the families that take the tunnel.
+func notRouted(all []netip.Addr, routed []model.Family) []netip.Addr {
+	return slices.DeleteFunc(slices.Clone(all), func(a netip.Addr) bool { return slices.Contains(routed, model.FamilyOf(a)) })
 }

@@ -14,6 +14,8 @@ const (
 	priorityEgress = prioritySources - 1
 	// priorityEgressDrops is one before that.
 	priorityEgressDrops = priorityEgress - 1
+	// priorityEgressWays is after proxies have rewritten the destination (-100), and before routing.
+	priorityEgressWays = -90
 )
 
 // ClusterSet returns the set of all pod prefixes and all addresses of nodes in one family.
@@ -32,20 +34,48 @@ func EgressDroppedSet(f model.Family) ipsets.Set {
 	return ipsets.Set{Name: "not-outside-" + f.String(), Kind: model.Addresses, Family: f}
 }
 
+// EgressAwaySet returns the set of the pods of this node in one family whose packets to the outside get their address at another node.
+func EgressAwaySet(f model.Family) ipsets.Set {
+	return ipsets.Set{Name: "away-" + f.String(), Kind: model.Addresses, Family: f}
+}
+
+// PeerPodsSet returns the set of the pod prefixes of all peers in one family.
+func PeerPodsSet(f model.Family) ipsets.Set {
+	return ipsets.Set{Name: "peer-pods-" + f.String(), Kind: model.Networks, Family: f}
+}
+
 // Egress renders the chains that give packets of pods to the outside the addresses of Egresses, all of which this node
 // holds. They are in a table of their own, for every backend, and see packets that policy allowed:
 //
+//	egress-ways (filter, prerouting, after proxies)
+//	  not in by gw .................................... return
+//	  from a pod whose Egress is at another node: goto egress-away
+//	  |   to the cluster .............................. return
+//	  |   a new connection, but for SCTP .............. mark the connection (MarkAway)
+//	  |   of a connection with that mark .............. mark the packet
+//	  to such a pod: goto egress-back
+//	      from the cluster ............................ return
+//	      of a connection with the mark ............... return
+//	      no answer ................................... drop
 //	egress-drops (filter, before the next one)
 //	  out by gw, or to the cluster .................... return
+//	  of a connection with MarkAway ................... drop
 //	  a new connection of a pod that an Egress selects,
 //	    and this node has not its address ............. drop
 //	egress-sources (nat, before Sources masquerades)
 //	  out by gw, or to the cluster .................... return
 //	  from a pod of an Egress ......................... its address
+//	  from another pod of a peer ...................... drop
 //
 // A connection keeps the source that it began with.
+//
+// A policy rule leads packets with MarkAway back to the switch (ovsfwd/hostnet), which sends them to the other node
+// (ovsfwd/pipeline, table 10). Policy has passed them on the way, as packets to the outside. The other node is a router between
+// this one and the outside: answers come from the tunnel with a source outside the cluster. Only the connection shows
+// that they are answers.
 func (n NodeChains) Egress(addresses []netip.Addr) []tables.Chain {
 	drops := n.towardsOutside(ChainEgressDrops, tables.HookFilter, priorityEgressDrops)
+	drops.Rules = append(drops.Rules, tables.Rule{Matches: []tables.Match{isAway()}, Action: tables.Drop{}, Comment: "another node has the address of its egress"})
 	for _, f := range model.Families() {
 		drops.Rules = append(drops.Rules, tables.Rule{
 			Matches: []tables.Match{
@@ -63,7 +93,80 @@ func (n NodeChains) Egress(addresses []netip.Addr) []tables.Chain {
 			Action:  tables.SourceNAT{To: a}, Comment: "the address of its egress",
 		})
 	}
-	return []tables.Chain{drops, sources}
+	for _, f := range model.Families() {
+		sources.Rules = append(sources.Rules, tables.Rule{
+			Matches: []tables.Match{tables.MatchSet{Family: f, Side: tables.Source, Set: PeerPodsSet(f).Name}},
+			Action:  tables.Drop{}, Comment: "a pod of another node, with no egress here",
+		})
+	}
+	return []tables.Chain{n.egressWays(), egressAway(), egressBack(), drops, sources}
+}
+
+func isAway() tables.Match { return tables.MatchConnMark{Value: MarkAway, Mask: MarkAway} }
+
+// egressWays decides about packets from the switch. It looks sets of single addresses up, which cost less than ClusterSet.
+func (n NodeChains) egressWays() tables.Chain {
+	c := tables.Chain{
+		Name: ChainEgressWays, Origin: tables.OfEveryPod{},
+		Hook: &tables.Hook{Type: tables.HookFilter, Point: tables.HookPrerouting, Priority: priorityEgressWays},
+		Rules: []tables.Rule{{
+			Matches: []tables.Match{n.notIn()},
+			Action:  tables.Return{}, Comment: "neither from a pod nor the tunnel",
+		}},
+	}
+	for _, f := range model.Families() {
+		set := EgressAwaySet(f).Name
+		c.Rules = append(c.Rules,
+			tables.Rule{
+				Matches: []tables.Match{tables.MatchSet{Family: f, Side: tables.Source, Set: set}},
+				Action:  tables.Goto{Chain: ChainEgressAway}, Comment: "from a pod whose egress is at another node",
+			},
+			tables.Rule{
+				Matches: []tables.Match{tables.MatchSet{Family: f, Side: tables.Destination, Set: set}},
+				Action:  tables.Goto{Chain: ChainEgressBack}, Comment: "to a pod whose egress is at another node",
+			},
+		)
+	}
+	return c
+}
+
+// egressAway marks packets that another node gives their source address.
+func egressAway() tables.Chain {
+	c := tables.Chain{Name: ChainEgressAway, Origin: tables.OfEveryPod{}, Rules: withinCluster(tables.Destination)}
+	c.Rules = append(c.Rules,
+		tables.Rule{
+			Matches: []tables.Match{
+				tables.MatchProtocol{Protocol: model.SCTP, Negated: true},
+				tables.MatchConnState{States: tables.StateNew},
+				tables.MatchConnOriginal{},
+			},
+			Action: tables.SetConnMark{Value: MarkAway, Mask: MarkAway}, Comment: "leaves by another node",
+		},
+		tables.Rule{
+			Matches: []tables.Match{tables.MatchConnOriginal{}, isAway()},
+			Action:  tables.SetMark{Value: MarkAway, Mask: MarkAway}, Comment: "to the node with its address",
+		},
+	)
+	return c
+}
+
+// egressBack drops packets with a source outside the cluster that are no answers by the tunnel.
+func egressBack() tables.Chain {
+	return tables.Chain{Name: ChainEgressBack, Origin: tables.OfEveryPod{}, Rules: append(withinCluster(tables.Source),
+		tables.Rule{Matches: []tables.Match{isAway()}, Action: tables.Return{}, Comment: "an answer by the tunnel"},
+		tables.Rule{Action: tables.Drop{}, Comment: "from outside by the tunnel, and no answer"},
+	)}
+}
+
+// withinCluster returns packets from or to pods and nodes.
+func withinCluster(side tables.Side) (all []tables.Rule) {
+	for _, f := range model.Families() {
+		all = append(all, tables.Rule{
+			Matches: []tables.Match{tables.MatchSet{Family: f, Side: side, Set: ClusterSet(f).Name}},
+			Action:  tables.Return{}, Comment: "within the cluster",
+		})
+	}
+	return all
 }
 
 // towardsOutside returns a chain that returns packets to pods and nodes. Those that leave by the gateway port are
@@ -73,11 +176,6 @@ func (n NodeChains) towardsOutside(name string, kind tables.HookType, priority i
 		Name: name, Origin: tables.OfEveryPod{}, Hook: &tables.Hook{Type: kind, Point: tables.HookPostrouting, Priority: priority},
 		Rules: []tables.Rule{{Matches: []tables.Match{n.out()}, Action: tables.Return{}, Comment: "to a pod or a peer"}},
 	}
-	for _, f := range model.Families() {
-		c.Rules = append(c.Rules, tables.Rule{
-			Matches: []tables.Match{tables.MatchSet{Family: f, Side: tables.Destination, Set: ClusterSet(f).Name}},
-			Action:  tables.Return{}, Comment: "within the cluster",
-		})
-	}
+	c.Rules = append(c.Rules, withinCluster(tables.Destination)...)
 	return c
 }

@@ -41,6 +41,11 @@ const (
 	// The table of Tunnel clears it at the end of INPUT: the packet inside gets the mark of the outer one.
 	MarkBelieved uint32 = 0x08000000
 
+	// MarkAway means, in the mark of a connection, that a pod began it while another node had the source address of its Egress:
+	// it leaves by the tunnel to that node, or not at all. In the mark of a packet it chooses the route there. No other program
+	// of the list above claims the bit. Calico's default mask (0xffff0000) contains it.
+	MarkAway uint32 = 0x04000000
+
 	// MarkAllowed, in the mark of a connection, means that policy allowed its packets.
 	// Only such a connection goes on without being judged. A connection that began
 	// while there was no policy (another program flushed the ruleset, or the agent did

@@ -52,6 +52,9 @@ const (
 	// These chains are in a table of their own (Egress).
 	ChainEgressDrops   = "egress-drops"
 	ChainEgressSources = "egress-sources"
+	ChainEgressWays    = "egress-ways"
+	ChainEgressAway    = "egress-away"
+	ChainEgressBack    = "egress-back"
 
 	// These chains are in a table of their own (Tunnel).
 	ChainTunnel         = "tunnel"

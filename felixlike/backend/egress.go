@@ -4,9 +4,11 @@ import (
 	"context"
 	"time"
 
+	"github.com/felixlike/felixlike/internal/namespace"
 	"github.com/felixlike/felixlike/ipsets"
 	"github.com/felixlike/felixlike/managers"
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/ovsfwd/conntrack"
 	"github.com/felixlike/felixlike/ovsfwd/hostnet"
 	"github.com/felixlike/felixlike/rules"
 	"github.com/felixlike/felixlike/tables/nftables"
@@ -26,17 +28,32 @@ const (
 func Egress(c Config, addresses *hostnet.Addresses) (table, assigned Stage) {
 	nft := nftables.New(nftables.Options{Table: nftables.EgressTable, NetNS: c.NetNS})
 	m := EgressManager(c, nft, nft)
-	remove := removal(nft)
+	remove, programmed := removal(nft), false
 	table = Stage{
 		Name: EgressStage, Required: true, Timeout: 30 * time.Second,
 		Managers:   []managers.Manager{m},
 		Invalidate: nft.Invalidate, Watch: nft.Watch,
 		Apply: func(ctx context.Context) (Applied, error) {
-			if !m.Needed() {
-				return remove(ctx)
+			if m.Needed() {
+				programmed = true
+				did, err := nft.Apply(ctx)
+				return applied(did), err
 			}
-			did, err := nft.Apply(ctx)
-			return applied(did), err
+			if programmed {
+				// The table without pods still leads packets of connections that leave by other nodes away.
+				if _, err := nft.Apply(ctx); err != nil {
+					return Applied{}, err
+				}
+				if err := endAway(c.NetNS); err != nil {
+					return Applied{}, err
+				}
+				programmed = false
+			}
+			did, err := remove(ctx)
+			if err == nil && did.Writes > 0 {
+				err = endAway(c.NetNS) // those of an agent before this one
+			}
+			return did, err
 		},
 	}
 	assigned = Stage{
@@ -56,4 +73,30 @@ func Egress(c Config, addresses *hostnet.Addresses) (table, assigned Stage) {
 // EgressManager returns the manager of that table, which renders into chains and sets.
 func EgressManager(c Config, chains managers.Chains, sets ipsets.Sets) *managers.EgressManager {
 	return managers.NewEgressManager(c.Node, rules.NewRenderer(model.GatewayPort, rules.NFTablesNameLength), chains, sets)
+}
+
+// endAway forgets the connections that leave by another node. Without the table, their packets would leave by this one, with the
+// pod's address as their source.
+func endAway(netns int) error {
+	end := func() error {
+		k, err := conntrack.OpenKernel()
+		if err != nil {
+			return err
+		}
+		defer k.Close()
+		var away []conntrack.Connection
+		if err := k.Dump(func(c conntrack.Connection) {
+			if c.Mark&rules.MarkAway != 0 {
+				away = append(away, c)
+			}
+		}); err != nil {
+			return err
+		}
+		_, err = k.Delete(away)
+		return err
+	}
+	if netns == 0 {
+		return end()
+	}
+	return namespace.In(netns, end)
 }

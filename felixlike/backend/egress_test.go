@@ -2,6 +2,7 @@ package backend
 
 import (
 	"net/netip"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -13,7 +14,7 @@ import (
 // TestEgressTable: the table is there while there is an Egress, a restarted agent writes nothing, and the first Egress of a
 // pod decides.
 func TestEgressTable(t *testing.T) {
-	ns := tablestest.NewNamespace(t, "nft")
+	ns := tablestest.NewNamespace(t, "nft", "conntrack")
 	node := func(name, address, pods string) model.Update {
 		return model.NodeUpdate{Node: &model.Node{
 			Name: name, Addresses: []netip.Addr{netip.MustParseAddr(address)}, PodCIDRs: []netip.Prefix{netip.MustParsePrefix(pods)},
@@ -53,7 +54,7 @@ func TestEgressTable(t *testing.T) {
 	for _, want := range []string{
 		"elements = { 10.10.0.2, 10.10.0.3 }", "elements = { 10.10.0.4, 10.10.0.5 }", "elements = { fd00::2 }", "elements = { fd00::5 }",
 		"ip saddr @pods-of-192.168.50.100 ", "snat ip to 192.168.50.100", "ip6 saddr @pods-of-fd00..100 ", "snat ip6 to fd00::100",
-		"ip saddr @not-outside-4 ", "type nat hook postrouting priority srcnat - 2",
+		"ip saddr @not-outside-4 ", "ip saddr @peer-pods-4 counter drop", "elements = { 10.10.1.0/24 }", "elements = { 10.10.0.4 }", "type nat hook postrouting priority srcnat - 2",
 	} {
 		if !strings.Contains(programmed, want) {
 			t.Errorf("no %q in\n%s", want, programmed)
@@ -65,8 +66,15 @@ func TestEgressTable(t *testing.T) {
 	if did := run(t, stage(), updates...); did.Writes != 0 || list() != programmed {
 		t.Errorf("a restart: %d writes\n%s", did.Writes, list())
 	}
+	connections := func() string { return ns.Run(t, "conntrack", "-L") }
+	for i, mark := range []string{"0x24000000", "0x20000000"} {
+		ns.Run(t, "conntrack", "-I", "-p", "udp", "-s", "10.10.0.4", "-d", "203.0.113.9", "--sport", "4000", "--dport", strconv.Itoa(7000+i), "-t", "100", "-m", mark)
+	}
 	if did := run(t, s, model.EgressesUpdate{}); did.Writes != 1 || list() != "" {
 		t.Errorf("without the Egresses: %d writes\n%s", did.Writes, list())
+	}
+	if all := connections(); strings.Contains(all, "dport=7000") || !strings.Contains(all, "dport=7001") {
+		t.Errorf("connections that leave by another node go with the table, others do not:\n%s", all)
 	}
 	if run(t, s, updates[2]); list() != programmed {
 		t.Errorf("once more:\n%s", list())

@@ -1,8 +1,10 @@
 package e2e
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"strings"
@@ -176,15 +178,10 @@ func egress(t *testing.T, l *lab.Lab, backend string) {
 	for _, f := range model.Families() {
 		talk(t, open[f], "after a restart")
 	}
-	// Another node has the addresses now, and none is in the way.
+	// Another node has the addresses now.
 	moved := base.Merge(state(t, strings.ReplaceAll(egresses, "node1", "node2")))
 	set(t, l, moved)
-	for _, f := range model.Families() {
-		expectSource(t, l, hosts[f], "a", nobody)
-	}
-	if out, errs, _ := felixctl(t, "trace", "--socket", l.Node("node1").ControlSocket(), "--from", "x/a", "--to", "203.0.113.9", "--port", "7000/tcp"); !strings.Contains(out, "an Egress selects the pod") {
-		t.Errorf("the trace does not say why the packet is dropped:\n%s%s", out, errs)
-	}
+	egressAway(t, l, backend, hosts, own)
 	addresses := func(node string) string {
 		return shell(t, l.Node(node), "ip -o address show | grep -F -e 192.168.50.100 -e fd00:10::c0a8:3264")
 	}
@@ -205,5 +202,100 @@ func egress(t *testing.T, l *lab.Lab, backend string) {
 	})
 	for _, f := range model.Families() {
 		expectSource(t, l, hosts[f], "a", l.Node("node1").Address(f).String())
+	}
+}
+
+// egressAway: pod a of node1 leaves by node2, which has its addresses, under each backend at either end, over changes of the
+// backends and a restart of both agents. Nothing else comes through the tunnel to the pod.
+func egressAway(t *testing.T, l *lab.Lab, backend string, hosts map[model.Family]*outsideHost, own map[model.Family]string) {
+	a, open := l.Pod(pod("a")), map[model.Family]net.Conn{}
+	for _, f := range model.Families() {
+		expectSource(t, l, hosts[f], "a", own[f])
+		expectSource(t, l, hosts[f], "b", nobody) // policy
+		expectSource(t, l, hosts[f], "c", l.Node("node2").Address(f).String())
+		expectSource(t, l, hosts[f], "d", l.Node("node3").Address(f).String())
+		conn, _, err := hosts[f].connect(t, a.Namespace(), patience)
+		if err != nil {
+			t.Fatal(err)
+		}
+		open[f] = conn
+	}
+	expect(t, l, true, "x/a", "x/c", model.TCP, 80)
+	expect(t, l, true, "x/c", "x/a", model.TCP, 80)
+	expect(t, l, true, "x/a", "node:node2", model.TCP, 80)
+	expect(t, l, true, "x/a", "node:node1", model.TCP, 80)
+	for _, node := range []string{"node1", "node2"} {
+		if out, errs, code := felixctl(t, "diff", "live", "wanted", "--lab", l.Name(), "--node", node); code != 0 {
+			t.Errorf("%s does not have what is desired: exit code %d\n%s%s", node, code, out, errs)
+		}
+	}
+	if out, errs, _ := felixctl(t, "trace", "--socket", l.Node("node1").ControlSocket(), "--from", "x/a", "--to", "203.0.113.9", "--port", "7000/tcp"); !strings.Contains(out, "to node2 (192.168.50.12)") {
+		t.Errorf("the trace does not follow the packet into the tunnel:\n%s%s", out, errs)
+	}
+	for _, f := range model.Families() {
+		// Segments of full size.
+		sent, got := bytes.Repeat([]byte("x"), 5000), make([]byte, 5000)
+		if _, err := open[f].Write(sent); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(open[f], got); err != nil {
+			t.Errorf("%d bytes through the tunnel: %v", len(sent), err)
+		}
+	}
+	forgedAnswers(t, l, hosts, open)
+	for i, other := range []string{config.OpenFlow, config.NFTables, config.IPTablesNFT, backend} {
+		change(t, l.Node([]string{"node1", "node2"}[i%2]), other)
+		for _, f := range model.Families() {
+			talk(t, open[f], "through the tunnel, under "+other)
+			expectSource(t, l, hosts[f], "a", own[f])
+		}
+	}
+	change(t, l.Node("node1"), backend)
+	for _, node := range []string{"node1", "node2"} {
+		if err := l.RestartAgent(t.Context(), node); err != nil {
+			t.Fatal(err)
+		}
+		noWrites(t, l.Node(node), "after a restart")
+	}
+	for _, f := range model.Families() {
+		talk(t, open[f], "through the tunnel, after restarts")
+	}
+}
+
+// forgedAnswers sends packets with an outside source through the tunnel to pod a: as the node with the address, of no connection;
+// and as a node without it, of an open connection.
+func forgedAnswers(t *testing.T, l *lab.Lab, hosts map[model.Family]*outsideHost, open map[model.Family]net.Conn) {
+	a, d := l.Pod(pod("a")), l.Pod(pod("d"))
+	victim := openWire(t, a.Namespace(), "eth0")
+	virtual := net.HardwareAddr{0xaa, 0xbb, 0xcc, 0xdd, 0xee, 0xff}
+	for _, f := range model.Families() {
+		outside, local := hosts[f].addr, netip.MustParseAddrPort(open[f].LocalAddr().String())
+		honest := func(text string) {
+			kind, packet := udpPacket(d.Address(f), a.Address(f), markerPort, text)
+			sendTunnel(t, l, "node:node3", a.Node(), geneve(ethernet(virtual, virtual, kind, packet)))
+		}
+		forged := map[string]func(text string) (uint16, []byte){
+			"node:node2": func(text string) (uint16, []byte) {
+				return udpDatagram(outside, netip.AddrPortFrom(a.Address(f), 80), text)
+			},
+			"node:node3":       func(text string) (uint16, []byte) { return tcpSegment(outside, local, 0x10, text) },
+			"ip:192.168.50.99": func(text string) (uint16, []byte) { return tcpSegment(outside, local, 0x10, text) },
+		}
+		for from, packet := range forged {
+			lie := fmt.Sprintf("no answer by %s, IPv%s", from, f)
+			kind, bytesOf := packet(lie)
+			frame := geneve(ethernet(virtual, virtual, kind, bytesOf))
+			if arrives(t, victim, func() { sendTunnel(t, l, from, a.Node(), frame) }, func(got []byte) bool { return bytes.Contains(got, []byte(lie)) }, honest) {
+				t.Errorf("%s: it arrived", lie)
+			}
+			// Nor does a packet of the other nodes' pods come by the node with the address.
+			lie = fmt.Sprintf("pod d of node3 by node2, IPv%s", f)
+			kind, bytesOf = udpPacket(d.Address(f), a.Address(f), 80, lie)
+			frame = geneve(ethernet(virtual, virtual, kind, bytesOf))
+			if arrives(t, victim, func() { sendTunnel(t, l, "node:node2", a.Node(), frame) }, func(got []byte) bool { return bytes.Contains(got, []byte(lie)) }, honest) {
+				t.Errorf("%s: it arrived", lie)
+			}
+		}
+		talk(t, open[f], "after forged answers")
 	}
 }
