@@ -252,6 +252,10 @@ func (w *way) hostFrom(s *Site, in string, mac model.MAC) error {
 			return err
 		}
 	}
+	away := in == s.Gateway && out != "" && p.mark&rules.MarkAway != 0
+	if away { // a policy rule leads it back to the bridge (ovsfwd/hostnet)
+		out, p.out = s.Gateway, s.Gateway
+	}
 	if out == "" {
 		if in != "" {
 			if passes, err := hook(tables.HookInput); err != nil || !passes {
@@ -278,6 +282,13 @@ func (w *way) hostFrom(s *Site, in string, mac model.MAC) error {
 	dst := pipeline.VirtualMAC()
 	if at := s.attachment(w.packet.Destination); at != nil {
 		dst = at.MAC
+	} else if away {
+		dst = pipeline.AwayMAC()
+		if s.Flows == nil {
+			w.step(Step{Node: s.Node, Place: "bridge " + s.Bridge, Effect: "its flows were not read: taken to send the packet to the node with the address of its egress"})
+			w.end(Outside, w.packet.Destination.String())
+			return nil
+		}
 	}
 	return w.bridge(s, s.GatewayPort, s.GatewayMAC, dst, netip.Addr{})
 }
