@@ -42,9 +42,11 @@ type (
 type CT struct {
 	Commit, Force bool
 	// NAT translates the packet as its connection is translated.
-	NAT   bool
-	Zone  uint16
-	Table uint8
+	NAT bool
+	// Source is the source that packets of a new connection get.
+	Source openflow.NATSource
+	Zone   uint16
+	Table  uint8
 	// Exec sets mark and label of the connection that is committed.
 	Exec []SetField
 }

@@ -3,6 +3,7 @@ package flowtext
 import (
 	"cmp"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -52,6 +53,8 @@ func parseAction(word string) (Action, error) {
 		return OutputNormal{}, nil
 	case "IN_PORT":
 		return OutputInPort{}, nil
+	case "LOCAL":
+		return Output{Port: openflow.LocalPort}, nil
 	case "ct_clear":
 		return CTClear{}, nil
 	case "dec_ttl":
@@ -201,6 +204,8 @@ func parseCT(inner string) (CT, error) {
 			a.Force = true
 		case word == "nat":
 			a.NAT = true
+		case strings.HasPrefix(word, "nat(src="):
+			a.Source, err = parseNATSource(strings.TrimSuffix(word[len("nat(src="):], ")"))
 		case name == "table":
 			a.Table, err = number8(value)
 		case name == "zone":
@@ -216,6 +221,27 @@ func parseCT(inner string) (CT, error) {
 		}
 	}
 	return a, nil
+}
+
+// parseNATSource reads "192.0.2.1:10000-20000", or the address alone.
+func parseNATSource(text string) (openflow.NATSource, error) {
+	var s openflow.NATSource
+	address, ports, found := strings.Cut(text, ":")
+	var err error
+	if s.Address, err = netip.ParseAddr(address); err != nil || !s.Address.Is4() {
+		return s, errForeign
+	}
+	if !found {
+		return s, nil
+	}
+	first, last, found := strings.Cut(ports, "-")
+	if !found {
+		last = first
+	}
+	if s.First, err = number16(first); err == nil {
+		s.Last, err = number16(last)
+	}
+	return s, err
 }
 
 func parseExec(inner string) ([]SetField, error) {

@@ -136,6 +136,10 @@ func parseTerm(f openflow.Field, text string) (Term, error) {
 			return Term{f, Word{Lo: fragmentedLater}, Word{Lo: fragmentedLater}}, nil
 		}
 		return Term{}, errForeign
+	case openflow.InPort:
+		if text == "LOCAL" {
+			return exact(f, uint64(openflow.LocalPort)), nil
+		}
 	}
 	text, maskText, masked := strings.Cut(text, "/")
 	value, err := parseWord(f, text)

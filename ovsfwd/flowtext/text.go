@@ -90,7 +90,7 @@ func (OutputInPort) String() string { return openflow.OutputInPort().String() }
 
 // String writes "ct(commit,table=61,zone=65520,exec(...))".
 func (a CT) String() string {
-	s := openflow.CTSpec{Commit: a.Commit, Force: a.Force, Zone: a.Zone, NAT: a.NAT, Table: a.Table}
+	s := openflow.CTSpec{Commit: a.Commit, Force: a.Force, Zone: a.Zone, NAT: a.NAT, Source: a.Source, Table: a.Table}
 	for _, set := range a.Exec {
 		s.Exec = append(s.Exec, set.sent())
 	}

@@ -97,6 +97,9 @@ type output uint32
 // Output sends the packet out of the port of that number.
 func Output(port uint32) Action { return output(port) }
 
+// LocalPort is the number of the bridge's own port.
+const LocalPort uint32 = openflow15.P_LOCAL
+
 // OutputNormal hands the packet to ordinary MAC learning.
 func OutputNormal() Action { return output(openflow15.P_NORMAL) }
 
@@ -110,6 +113,8 @@ func (a output) String() string {
 		return "NORMAL"
 	case openflow15.P_IN_PORT:
 		return "IN_PORT"
+	case openflow15.P_LOCAL:
+		return "LOCAL"
 	}
 	return fmt.Sprintf("output:%d", uint32(a))
 }

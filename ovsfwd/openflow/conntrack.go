@@ -3,6 +3,7 @@ package openflow
 import (
 	"encoding/binary"
 	"fmt"
+	"net/netip"
 	"strings"
 )
 
@@ -63,11 +64,32 @@ type CTSpec struct {
 	// NAT translates the packet as its connection is translated. Without it, the packet
 	// stays as it is, and is found all the same.
 	NAT bool
+	// Source, with Commit, is the source that a new connection's packets get. It implies
+	// NAT.
+	Source NATSource
 	// Table is where a copy of the packet continues, with its state known, or
 	// NoTable. The actions after CT see the packet as it was.
 	Table uint8
 	// Exec sets the connection's mark and label. It needs Commit.
 	Exec []Action
+}
+
+// NATSource is an IPv4 address, with the ports from the first to the last one; none if
+// Address is invalid. Without ports, the switch keeps the packet's own port if it can.
+type NATSource struct {
+	Address     netip.Addr
+	First, Last uint16
+}
+
+// String writes "nat(src=192.0.2.1:10000-20000)".
+func (s NATSource) String() string {
+	switch s.Last {
+	case 0:
+		return fmt.Sprintf("nat(src=%s)", s.Address)
+	case s.First:
+		return fmt.Sprintf("nat(src=%s:%d)", s.Address, s.First)
+	}
+	return fmt.Sprintf("nat(src=%s:%d-%d)", s.Address, s.First, s.Last)
 }
 
 type ct struct{ CTSpec }
@@ -89,7 +111,10 @@ func (a ct) String() string {
 	if a.Zone != 0 { // ovs-ofctl leaves out zone 0
 		words = append(words, fmt.Sprintf("zone=%d", a.Zone))
 	}
-	if a.NAT {
+	switch {
+	case a.Source.Address.IsValid():
+		words = append(words, a.Source.String())
+	case a.NAT:
 		words = append(words, "nat")
 	}
 	if len(a.Exec) > 0 {
@@ -122,7 +147,13 @@ func (a ct) wire(b []byte) ([]byte, error) {
 	b = binary.BigEndian.AppendUint16(b, a.Zone)
 	b = append(b, a.Table, 0, 0, 0)
 	b = append(b, 0, 0) // no application gateway
-	if a.NAT {
+	switch {
+	case a.Source.Address.IsValid():
+		var err error
+		if b, err = a.Source.wire(b); err != nil {
+			return nil, err
+		}
+	case a.NAT:
 		at := len(b)
 		b = endAction(append(startNicira(b, niciraNAT), make([]byte, natBytes)...), at)
 	}
@@ -138,6 +169,36 @@ func (a ct) wire(b []byte) ([]byte, error) {
 // natBytes is the length of struct nx_action_nat behind its subtype: padding, no flags,
 // no range.
 const natBytes = 6
+
+// The flag of struct nx_action_nat for a translated source, and the bits that say which
+// parts of the range follow (openvswitch/nicira-ext.h).
+const (
+	natSource   = 1
+	natIPv4Min  = 1 << 0
+	natPortMin  = 1 << 4
+	natPortMax  = 1 << 5
+	natReserved = 2
+)
+
+func (s NATSource) wire(b []byte) ([]byte, error) {
+	if !s.Address.Is4() || s.First > s.Last {
+		return nil, fmt.Errorf("%s: want an IPv4 address, and ports in order", s)
+	}
+	start := len(b)
+	parts := uint16(natIPv4Min)
+	if s.Last != 0 {
+		parts |= natPortMin | natPortMax
+	}
+	b = append(startNicira(b, niciraNAT), make([]byte, natReserved)...)
+	b = binary.BigEndian.AppendUint16(b, natSource)
+	b = binary.BigEndian.AppendUint16(b, parts)
+	b = append(b, s.Address.AsSlice()...)
+	if s.Last != 0 {
+		b = binary.BigEndian.AppendUint16(b, s.First)
+		b = binary.BigEndian.AppendUint16(b, s.Last)
+	}
+	return endAction(b, start), nil
+}
 
 type ctClear struct{}
 

@@ -40,6 +40,9 @@ func (t term) valueString() string {
 	case hexadecimal:
 		return withMask(hex(t.value), t.mask, hex)
 	case decimal:
+		if t.field == InPort && number(t.value) == uint64(LocalPort) {
+			return "LOCAL"
+		}
 		if t.mask != nil {
 			return fmt.Sprintf("%#x/%#x", number(t.value), number(t.mask))
 		}
