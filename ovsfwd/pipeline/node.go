@@ -54,6 +54,9 @@ type Node struct {
 	// netfilter has allowed. It needs the kernel's datapath, whose connection tracking is
 	// that of the host.
 	Offload bool
+	// SNAT has the full pipeline translate the sources of pods' packets to the outside; nil leaves that
+	// to the host.
+	SNAT *SNAT
 }
 
 // Switches reports whether the pipeline switches packets of established connections past

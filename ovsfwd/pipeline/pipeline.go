@@ -62,12 +62,12 @@
 //   - A routed packet loses one hop in each router: 72, or the host.
 //   - The userspace datapath does not track SCTP: table 32 knows its associations.
 //
-// Registers: reg0[0..15] source (0 tunnel, 1 gateway, 2 pod), reg0[16] output
-// port known, reg0[19] came by the tunnel with the virtual MAC, reg0[20] denied
+// Registers: reg0[0..15] source (0 tunnel, 1 gateway, 2 pod, 4 uplink, 5 host by the uplink), reg0[16] output
+// port known, reg0[17] source to be translated, reg0[19] came by the tunnel with the virtual MAC, reg0[20] denied
 // by a rule, reg0[21] a pod to itself through a Service, reg0[22] must not allow
 // its connection, reg0[23..25] associations of SCTP, reg0[26] there is policy,
 // reg0[27] skips the host, reg1 output port, reg3 the rule that denies, reg5 and reg6 the rules that allow
-// egress and ingress. Connections: mark 0x20 begun by the gateway port; label[0..31]
+// egress and ingress. Connections: mark 0x20 begun by the gateway port, 0x40 translated; label[0..31]
 // and label[32..63] the rules that allowed ingress and egress, label[64] allowed.
 //
 // The package does no I/O and knows no policy. It is tested by golden text, by
@@ -76,6 +76,7 @@
 //
 // # Facts about single tables
 //
+//   - 5, 111: only with Node.SNAT (table005_snat.go), which no setting of the agent turns on yet.
 //   - 0: a tunnel packet is accepted only from a peer's outer source, and goes to 10,
 //     not to 30 as in the reference: the tunnel guard compares the inner source with the
 //     outer one, which the reference does not do.
@@ -142,6 +143,7 @@ func Base(n Node) []openflow.Flow {
 		ingressBase(n),
 		commitBase(),
 		outputFull(),
+		snatBase(n),
 		associationsBase(n),
 	)
 }

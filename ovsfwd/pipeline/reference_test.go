@@ -22,6 +22,10 @@ func TestReference(t *testing.T) {
 		"F002": "takes any tunnel source; ours is guarded by peer, and by table 10",
 		"F006": "takes any tunnel source, and " + otherRelease,
 		"F028": otherRelease, "F029": otherRelease, "F030": otherRelease, "F031": otherRelease, "F032": otherRelease, "F033": otherRelease,
+		"F102": "one zone for policy and translation: our translation has a zone of its own, F017 stays",
+		"F105": "believes the MAC address that a pod writes; the flows for local pods are above, those for unused addresses drop",
+		"F107": "believes the MAC address that a pod writes, in connections that are not allowed; priority 205 is installed instead",
+		"F109": "an egress rule with ports has committed the connection before, so it would get no translation: table 111, zone 65521",
 		"F066": "marks do not cross a tap device, and anybody on the host can set one: F074 is installed instead",
 	}
 	// Rows of policies are compared where policies are rendered.
@@ -31,6 +35,8 @@ func TestReference(t *testing.T) {
 	}
 	base := testPods()
 	base[0].Addresses, base[1].Addresses = base[0].Addresses[:1], base[1].Addresses[:1]
+	snat := referenceNode("10.10.0.0/24")
+	snat.SNAT = testSNAT(7)
 	for _, test := range []struct {
 		scenarios []string
 		node      Node
@@ -42,6 +48,7 @@ func TestReference(t *testing.T) {
 		}}},
 		// Without pods: tables 45 to 101 are as they are without any policy.
 		{[]string{"K8SNP", "ACNP"}, referenceNode("10.10.1.0/24"), nil, nil},
+		{[]string{"SNAT"}, snat, nil, nil},
 	} {
 		t.Run(strings.Join(test.scenarios, " "), func(t *testing.T) {
 			b := ovstest.NewBridge(t)
@@ -55,7 +62,7 @@ func TestReference(t *testing.T) {
 			install(t, b, flows)
 			var rows []ovstest.Row
 			for _, row := range ovstest.Reference(t, test.scenarios...) {
-				if row.Scenario == "BASE" || forwarding[row.ID] {
+				if row.Scenario == "BASE" || row.Scenario == "SNAT" || forwarding[row.ID] {
 					rows = append(rows, row)
 				}
 			}
@@ -109,7 +116,15 @@ func whyExtra(f *flowtext.Flow) string {
 	ethType, _ := f.Term(openflow.EthType)
 	protocol, _ := f.Term(openflow.IPProto)
 	v6 := ethType.Value.Lo == unix.ETH_P_IPV6
+	reg0, _ := f.Term(openflow.Reg0)
+	inPort, _ := f.Term(openflow.InPort)
+	source, _ := f.Term(openflow.IPv4Src)
+	node := flowtext.Word{Lo: 192<<24 | 168<<16 | 77<<8 | 100}
 	switch {
+	case f.Table == TableUplink, f.Table == TableTranslated, inPort.Value.Lo == 7, inPort.Value.Lo == uint64(openflow.LocalPort),
+		reg0.Mask.Lo&0xffff == 0xffff && reg0.Value.Lo&0xffff == uint64(sourceUplink), reg0.Mask.Lo&uint64(translate) != 0, source.Value == node,
+		is(TableL3Forwarding, priorityNotOutside, priorityUntranslatable, priorityTranslateKnown):
+		return "translation in a zone of its own, behind policy, and dropped where it fails"
 	case model.Protocol(protocol.Value.Lo) == model.SCTP:
 		return "the userspace datapath does not distinguish associations of SCTP"
 	case v6 && has(openflow.ICMPv6Type):

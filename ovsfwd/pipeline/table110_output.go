@@ -52,14 +52,8 @@ func outputFull() []openflow.Flow {
 	for _, m := range ipFamilies() {
 		flows = append(flows, openflow.Flow{
 			Table: TableOutput, Priority: priorityHigh,
-			Match: notAllowed(m).Bits(openflow.Reg0, outputKnown|judged, outputKnown|judged|neverAllow),
-			Actions: []openflow.Action{
-				openflow.CT(openflow.CTSpec{
-					Commit: true, Zone: Zone, Table: openflow.NoTable,
-					Exec: []openflow.Action{openflow.SetCTLabelBits(AllowedLabel(), AllowedLabel())},
-				}),
-				openflow.OutputRegister(openflow.Reg1),
-			},
+			Match:   notAllowed(m).Bits(openflow.Reg0, outputKnown|judged, outputKnown|judged|neverAllow),
+			Actions: []openflow.Action{allowConnection(), openflow.OutputRegister(openflow.Reg1)},
 		}, openflow.Flow{
 			Table: TableOutput, Priority: priorityUnjudged,
 			Match: notAllowed(m).Bits(openflow.Reg0, outputKnown, outputKnown|judged),
@@ -69,6 +63,14 @@ func outputFull() []openflow.Flow {
 		})
 	}
 	return flows
+}
+
+// allowConnection makes the packet's connection allowed.
+func allowConnection() openflow.Action {
+	return openflow.CT(openflow.CTSpec{
+		Commit: true, Zone: Zone, Table: openflow.NoTable,
+		Exec: []openflow.Action{openflow.SetCTLabelBits(AllowedLabel(), AllowedLabel())},
+	})
 }
 
 // OpenWithoutPolicy are the changes that let everything out of a switch without

@@ -8,7 +8,9 @@ import (
 
 // The tables.
 const (
-	TableClassifier     uint8 = 0
+	TableClassifier uint8 = 0
+	// TableUplink and TableTranslated are for SNAT by the switch.
+	TableUplink         uint8 = 5
 	TableSpoofGuard     uint8 = 10
 	TableARPResponder   uint8 = 20
 	TableConntrack      uint8 = 30
@@ -32,6 +34,7 @@ const (
 	TableIngressMetrics uint8 = 101
 	TableCommit         uint8 = 105
 	TableOutput         uint8 = 110
+	TableTranslated     uint8 = 111
 	// TableNowhere is one that no flow leads to, for a flow of TouchOwner.
 	TableNowhere uint8 = 253
 )
@@ -53,6 +56,7 @@ func Tables() []Table {
 	const neither model.Direction = 0
 	all := []Table{
 		{TableClassifier, "classifier", "", neither},
+		{TableUplink, "uplink", "", neither},
 		{TableSpoofGuard, "spoofguard", "", neither},
 		{TableARPResponder, "ARP responder", "ARP", neither},
 		{TableConntrack, "connection tracking, or to the gateway", "conntrack", neither},
@@ -74,6 +78,7 @@ func Tables() []Table {
 		{TableIngressMetrics, "counters, ingress", "", model.Ingress},
 		{TableCommit, "new connections", "commit", neither},
 		{TableOutput, "output", "", neither},
+		{TableTranslated, "translated", "", neither},
 	}
 	for i := range all {
 		if all[i].Label == "" {
