@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -353,6 +354,28 @@ func TestHostBelievesRoutedPeers(t *testing.T) {
 	p.load(t)
 	for _, f := range families() {
 		wantSeen(t, "the pod network of no peer", client(t, p.Receiver, f.other, f.client, 80), f.nodeOut)
+	}
+}
+
+// TestHostKeepsSourcesTowardsRoutes: while a route of another traffic mode still leads past the tunnel, packets of pods to a peer's pods
+// keep their source. NAT would bind the connection to the node's address for good.
+func TestHostKeepsSourcesTowardsRoutes(t *testing.T) {
+	p := newHostPath(t)
+	send(p.manager, model.NodeUpdate{Node: &model.Node{Name: "node2", PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.1.0.0/24"), netip.MustParsePrefix("fd01::/64")}}})
+	p.load(t)
+	for _, f := range families() {
+		name := map[model.Family]string{model.IPv4: "ip", model.IPv6: "ip6"}[f.Family]
+		p.Sender.Feed(t, fmt.Sprintf(`table %[1]s seen { chain in { type filter hook input priority 0; %[1]s saddr %[2]s udp dport 80 counter; }; }`, name, f.other), "nft", "-f", "-")
+		// This node does not believe the answer, which comes without the tunnel too.
+		wantSeen(t, "a pod to a peer's pod", client(t, p.Receiver, f.other, f.client, 80), "")
+		if counted := p.Sender.Run(t, "nft", "list", "table", name, "seen"); strings.Contains(counted, "packets 0 ") || !strings.Contains(counted, "packets ") {
+			t.Errorf("the peer's pod has not seen the pod's own address:\n%s", counted)
+		}
+	}
+	send(p.manager, model.NodeRemove{Name: "node2"})
+	p.load(t)
+	for _, f := range families() {
+		wantSeen(t, "a pod to the outside", client(t, p.Receiver, f.other, f.client, 80), f.nodeOut)
 	}
 }
 

@@ -2,6 +2,7 @@ package rules
 
 import (
 	"net/netip"
+	"slices"
 
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/tables"
@@ -41,12 +42,21 @@ func (n NodeChains) sourcesChain() tables.Chain {
 func (n NodeChains) masquerade(node *model.Node) []tables.Rule {
 	var all []tables.Rule
 	for _, p := range node.PodCIDRs {
+		outside := []tables.Match{
+			tables.MatchInterface{Side: tables.Destination, Name: n.gateway, Negated: true},
+			tables.MatchPrefix{Side: tables.Source, Prefix: p},
+		}
+		if f := model.FamilyOf(p.Addr()); !n.routed {
+			// A node that changes to encap has the routes of the mode before until its host's network is programmed. NAT
+			// would bind connections of that time to the node's address for good.
+			all = append(all, tables.Rule{
+				Matches: append(slices.Clone(outside), tables.MatchSet{Family: f, Side: tables.Destination, Set: PodNetworksSet(f)}),
+				Action:  tables.KeepSource{Family: f}, Comment: "pods within the cluster, by a route of another traffic mode",
+			})
+		}
 		all = append(all, tables.Rule{
-			Matches: []tables.Match{
-				tables.MatchInterface{Side: tables.Destination, Name: n.gateway, Negated: true},
-				tables.MatchPrefix{Side: tables.Source, Prefix: p},
-			},
-			Action: tables.Masquerade{}, Comment: "pods to outside",
+			Matches: outside,
+			Action:  tables.Masquerade{}, Comment: "pods to outside",
 		})
 	}
 	return all
