@@ -32,7 +32,7 @@ func newClusterOf(t *testing.T, uplink bool, setUp func(*Node), edit func([]open
 	b := ovstest.NewBridge(t)
 	c := &cluster{Bridge: b, node: Node{
 		GatewayPort: ovsdb.GatewayOFPort, TunnelPort: ovsdb.TunnelOFPort,
-		GatewayMAC: b.Config.GatewayMAC, Gateways: testNode().Gateways,
+		GatewayMAC: b.Config.GatewayMAC, Gateways: testNode().Gateways, Userspace: b.Userspace(),
 	}}
 	// The kernel's own packets would only disturb.
 	b.Run("ip", "netns", "exec", b.NS, "sysctl", "-qw", "net.ipv6.conf.all.disable_ipv6=1", "net.ipv6.conf.default.disable_ipv6=1")
@@ -70,13 +70,20 @@ func newClusterOf(t *testing.T, uplink bool, setUp func(*Node), edit func([]open
 
 func uplinkMAC() net.HardwareAddr { return net.HardwareAddr{2, 0, 0, 0, 0, 0x77} }
 
-// addUplink puts up0 on the physical bridge and the node's address on its
-// local port.
+// addUplink adds the uplink up0 with the node's address. On the userspace datapath up0 is a port of the physical
+// bridge, and the address is on that bridge's local port.
 func (c *cluster) addUplink(t *testing.T) {
 	t.Helper()
 	c.Run("ip", "-n", c.NS, "link", "add", "up0", "type", "veth", "peer", "name", "up0p")
 	c.Run("ip", "-n", c.NS, "link", "set", "up0", "up")
 	c.Run("ip", "-n", c.NS, "link", "set", "up0p", "up")
+	if !c.Userspace() {
+		c.Run("ip", "-n", c.NS, "link", "set", "up0", "address", uplinkMAC().String())
+		c.Run("ip", "-n", c.NS, "addr", "add", "192.168.77.100/24", "dev", "up0")
+		// The kernel answers probes to the node's address with errors, which have the probe in them.
+		c.Run("ip", "netns", "exec", c.NS, "nft", "table inet quiet { chain out { type filter hook output priority 0; meta l4proto icmp drop; }; }")
+		return
+	}
 	cfg := c.Config
 	cfg.Uplink, cfg.UplinkMAC = "up0", uplinkMAC()
 	db, err := ovsdb.Open(c.Context(), cfg)
@@ -100,6 +107,15 @@ func (c *cluster) addUplink(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// neighbour gives a peer on the underlay its MAC address.
+func (c *cluster) neighbour(peer string, mac net.HardwareAddr) {
+	if c.Userspace() {
+		c.Run("ovs-appctl", "-t", c.Daemons.VSwitchdControl(), "tnl/neigh/set", ovsdb.PhysicalBridge, peer, mac.String())
+		return
+	}
+	c.Run("ip", "-n", c.NS, "neigh", "replace", peer, "lladdr", mac.String(), "dev", "up0")
 }
 
 func TestPodCannotSpoof(t *testing.T) {
@@ -277,7 +293,7 @@ func TestIntoTheTunnel(t *testing.T) {
 	underlay, gw, pod := openWire(t, c.NS, "up0p"), openWire(t, c.NS, "flx-gw0"), openWire(t, c.NS, "v0p")
 	far := net.HardwareAddr{2, 0, 0, 0, 0, 0x99}
 	for _, peer := range []string{"192.168.77.101", "192.168.77.102"} {
-		c.Run("ovs-appctl", "-t", c.Daemons.VSwitchdControl(), "tnl/neigh/set", ovsdb.PhysicalBridge, peer, far.String())
+		c.neighbour(peer, far)
 	}
 	for _, test := range []struct{ src, dst, outer string }{
 		{"10.10.0.2", "10.10.1.5", "192.168.77.101"},

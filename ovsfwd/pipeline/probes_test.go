@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/felixlike/felixlike/ovsfwd/openflow"
-	"github.com/felixlike/felixlike/ovsfwd/ovsdb"
 )
 
 // lab is a cluster with the full pipeline, and a wire on every port: the test
@@ -40,7 +39,7 @@ func newLabOf(t *testing.T, setUp func(*Node), edit func([]openflow.Flow) []open
 	t.Helper()
 	full := fullNode()
 	c := newClusterOf(t, true, func(n *Node) {
-		n.Mode, n.Userspace, n.PodCIDRs, n.ServiceCIDRs = Full, true, full.PodCIDRs, full.ServiceCIDRs
+		n.Mode, n.PodCIDRs, n.ServiceCIDRs = Full, full.PodCIDRs, full.ServiceCIDRs
 		n.HostAddresses = full.HostAddresses
 		setUp(n)
 	}, edit)
@@ -48,7 +47,7 @@ func newLabOf(t *testing.T, setUp func(*Node), edit func([]openflow.Flow) []open
 		cluster: c, t: t, gw: openWire(t, c.NS, "flx-gw0"),
 		pod0: openWire(t, c.NS, "v0p"), pod1: openWire(t, c.NS, "v1p"), underlay: openWire(t, c.NS, "up0p"),
 	}
-	c.Run("ovs-appctl", "-t", c.Daemons.VSwitchdControl(), "tnl/neigh/set", ovsdb.PhysicalBridge, peerAddress, farMAC().String())
+	c.neighbour(peerAddress, farMAC())
 	return l
 }
 

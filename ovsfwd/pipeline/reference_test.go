@@ -52,6 +52,7 @@ func TestReference(t *testing.T) {
 	} {
 		t.Run(strings.Join(test.scenarios, " "), func(t *testing.T) {
 			b := ovstest.NewBridge(t)
+			test.node.Userspace = b.Userspace()
 			flows := Base(test.node)
 			for _, p := range test.pods {
 				flows = append(flows, Endpoint(test.node, p)...)
@@ -88,7 +89,7 @@ func TestReference(t *testing.T) {
 func referenceNode(podCIDR string) Node {
 	n := testNode()
 	p := netip.MustParsePrefix(podCIDR)
-	n.Mode, n.Userspace, n.PodCIDRs = Full, true, []netip.Prefix{p}
+	n.Mode, n.PodCIDRs = Full, []netip.Prefix{p}
 	n.Gateways = []netip.Addr{p.Addr().Next()}
 	n.ServiceCIDRs = []netip.Prefix{netip.MustParsePrefix("10.96.0.0/12")}
 	n.HostAddresses = append(addrs("192.168.77.100"), n.Gateways...)

@@ -27,7 +27,7 @@ func TestHits(t *testing.T) {
 	pods := []Pod{testPod(3, model.Applied{}, apply(web)), testPod(4, apply(web), model.Applied{}), testPod(5, model.Applied{}, apply(base))}
 	cidr := netip.MustParsePrefix("10.10.1.0/24")
 	node := pipeline.Node{
-		Mode: pipeline.Full, Userspace: true, GatewayPort: 2, TunnelPort: 1, GatewayMAC: b.Config.GatewayMAC,
+		Mode: pipeline.Full, Userspace: b.Userspace(), GatewayPort: 2, TunnelPort: 1, GatewayMAC: b.Config.GatewayMAC,
 		PodCIDRs: []netip.Prefix{cidr}, Gateways: []netip.Addr{cidr.Addr().Next()},
 	}
 	flows := pipeline.Base(node)

@@ -141,7 +141,7 @@ func TestReferenceOnTheSwitch(t *testing.T) {
 	cidr := netip.MustParsePrefix("10.10.1.0/24")
 	gateway := []netip.Addr{cidr.Addr().Next()}
 	base := pipeline.Base(pipeline.Node{
-		Mode: pipeline.Full, Userspace: true, GatewayPort: 2, TunnelPort: 1, GatewayMAC: b.Config.GatewayMAC,
+		Mode: pipeline.Full, Userspace: b.Userspace(), GatewayPort: 2, TunnelPort: 1, GatewayMAC: b.Config.GatewayMAC,
 		PodCIDRs: []netip.Prefix{cidr}, Gateways: gateway, HostAddresses: gateway, AdminIngress: true,
 	})
 	install(t, b, append(r.all(), base...))

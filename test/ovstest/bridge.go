@@ -1,5 +1,6 @@
 // Package ovstest gives tests a bridge in a network namespace, run by real
-// daemons with the userspace datapath, and the tools to look into it.
+// daemons, and the tools to look into it. The datapath is the userspace one, or the kernel's
+// where DatapathEnv says so (test/vm).
 package ovstest
 
 import (
@@ -18,6 +19,9 @@ import (
 	"github.com/felixlike/felixlike/ovsfwd/ovsdb"
 )
 
+// DatapathEnv is the environment variable with the datapath of bridges, netdev if it is empty.
+const DatapathEnv = "FLX_TEST_DATAPATH"
+
 // Bridge is a bridge "br-int" with the gateway port flx-gw0 (2) and the tunnel
 // port flx-tun0 (1).
 type Bridge struct {
@@ -33,17 +37,24 @@ type Bridge struct {
 // The test is skipped where Open vSwitch cannot run.
 func NewBridge(t *testing.T) *Bridge {
 	t.Helper()
-	b := start(t, ovsdaemon.Options{})
+	datapath := ovsdb.DatapathNetdev
+	if os.Getenv(DatapathEnv) == ovsdb.DatapathSystem {
+		datapath = ovsdb.DatapathSystem
+	}
+	b := start(t, datapath, ovsdaemon.Options{Kernel: datapath == ovsdb.DatapathSystem})
 	b.Ensure()
 	return b
 }
+
+// Userspace reports whether the datapath is Open vSwitch's own in userspace.
+func (b *Bridge) Userspace() bool { return b.Config.DatapathType == ovsdb.DatapathNetdev }
 
 // NewAwaitingBridge is NewBridge with an ovs-vswitchd that waits for its flows, as at a
 // start with bridges of the kernel's datapath. The bridge then changes to the userspace
 // datapath.
 func NewAwaitingBridge(t *testing.T) *Bridge {
 	t.Helper()
-	b := start(t, ovsdaemon.Options{Kernel: true})
+	b := start(t, ovsdb.DatapathNetdev, ovsdaemon.Options{Kernel: true})
 	b.Run("ovs-vsctl", "--no-wait", "--db=unix:"+b.Daemons.DBSocket(), "add-br", b.Config.Bridge)
 	if err := b.Daemons.KillVSwitchd(); err != nil {
 		t.Fatal(err)
@@ -55,7 +66,7 @@ func NewAwaitingBridge(t *testing.T) *Bridge {
 	return b
 }
 
-func start(t *testing.T, o ovsdaemon.Options) *Bridge {
+func start(t *testing.T, datapath string, o ovsdaemon.Options) *Bridge {
 	t.Helper()
 	if err := ovsdaemon.Available(); err != nil {
 		t.Skip(err)
@@ -79,7 +90,7 @@ func start(t *testing.T, o ovsdaemon.Options) *Bridge {
 		}
 	})
 	b.Config = ovsdb.Config{
-		Socket: b.Daemons.DBSocket(), Bridge: "br-int", DatapathType: ovsdb.DatapathNetdev, TunnelType: "geneve",
+		Socket: b.Daemons.DBSocket(), Bridge: "br-int", DatapathType: datapath, TunnelType: "geneve",
 		Gateway: "flx-gw0", Tunnel: "flx-tun0", GatewayMAC: ovsdb.GatewayMAC("n1"),
 		LocalIP: netip.MustParseAddr("192.168.77.100"), MTU: 1450, NodeName: "n1",
 	}
