@@ -106,7 +106,9 @@
 // (TestGuards). The own node's traffic differs from kube-proxy's masqueraded traffic by
 // the address: the host's table keeps the client's source on its way to the gateway
 // port, so only the node itself has one of the node's addresses. There is no port of its
-// own for local traffic and no pkt_mark (marks do not cross a tap device). TestReference
+// own for local traffic and no pkt_mark (marks do not cross a tap device). For the same reason nothing
+// of its table 71 for Egresses (scenario ANT-EGRESS) is here: the host chooses the address by that of the pod, and a packet for
+// another node comes back from the host with a MAC address of its own (EgressPeer). TestReference
 // lists the omitted rows of the reference and the flows beyond it, with reasons; for
 // policy flows TestReferenceFlows does (ovsfwd/policyflows).
 package pipeline
