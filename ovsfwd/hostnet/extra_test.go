@@ -54,8 +54,8 @@ func told(next func() []byte, content []byte) bool {
 	return false
 }
 
-// TestExtraAddresses: addresses come to the interface with the node's own one, neighbours are told, a second Apply writes
-// nothing, and a later process removes what it does not want, but no address of another program.
+// TestExtraAddresses: the interface with the node's own address gets the others, and neighbours are told. A second Apply writes
+// nothing. A later process removes the addresses that it does not want, but none of another program.
 func TestExtraAddresses(t *testing.T) {
 	inNamespace(t)
 	node := []netip.Addr{netip.MustParseAddr("192.168.50.11"), netip.MustParseAddr("fd00:10::c0a8:320b")}

@@ -14,7 +14,7 @@ import (
 // Act is what a base chain of another program may do with a packet.
 type Act struct {
 	Chain
-	// What is the first expression that does something, "drop", or the name of a target of iptables.
+	// What says what the chain may do: the first expression with an effect, "drop", or the name of a target of iptables.
 	What string
 }
 
