@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 
 	"github.com/containernetworking/cni/libcni"
 	types100 "github.com/containernetworking/cni/pkg/types/100"
@@ -14,8 +15,9 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// loopback is the interface of the plugin loopback, which some runtimes call for each sandbox.
-const loopback = "lo"
+// podInterface is the name that the runtimes of Kubernetes give the pod's interface. Others are of the plugin loopback, and of
+// secondary networks.
+const podInterface = "eth0"
 
 // unadopted is a pod that was attached before felixlike and cannot be recorded.
 type unadopted struct {
@@ -31,6 +33,7 @@ func (c *Chained) Adopt(dir string) error {
 	if err != nil {
 		return fmt.Errorf("results of CNI plugins: %w", err)
 	}
+	var failed []unadopted
 	for _, of := range all {
 		sandbox := protocol.Sandbox{ContainerID: of.ContainerID, NetNS: of.NetNS, Interface: of.IfName}
 		for _, arg := range of.CniArgs {
@@ -41,7 +44,7 @@ func (c *Chained) Adopt(dir string) error {
 				sandbox.PodName = arg[1]
 			}
 		}
-		if of.IfName == loopback || sandbox.PodName == "" || c.hasOwner(owner{of.ContainerID, of.IfName}) {
+		if of.IfName != podInterface || sandbox.PodName == "" || c.hasOwner(owner{of.ContainerID, of.IfName}) {
 			continue // no interface of a pod, or known
 		}
 		result, err := copies.GetNetworkListCachedResult(
@@ -50,23 +53,33 @@ func (c *Chained) Adopt(dir string) error {
 			err = c.adopt(&sandbox, result)
 		}
 		if err != nil {
-			c.log.Error("a pod that was attached before felixlike is without policy", "pod", podOf(sandbox).String(), "error", err)
-			c.unadopted = append(c.unadopted, unadopted{sandbox, err.Error()})
+			failed = append(failed, unadopted{sandbox, err.Error()})
 		}
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, u := range failed {
+		if !slices.Contains(c.unadopted, u) {
+			c.log.Error("a pod has no policy, because its interface is not known", "pod", podOf(u.sandbox).String(), "error", u.reason)
+		}
+	}
+	c.unadopted = failed
 	return nil
 }
 
 // Problems names the pods that Adopt could not record, as long as they are there.
 func (c *Chained) Problems() []model.Problem {
+	c.mu.Lock()
+	failed := c.unadopted
+	c.mu.Unlock()
 	var all []model.Problem
-	for _, u := range c.unadopted {
+	for _, u := range failed {
 		if namespaceGone(u.sandbox.NetNS) || c.hasOwner(owner{u.sandbox.ContainerID, u.sandbox.Interface}) {
 			continue
 		}
 		all = append(all, model.Problem{
 			Object: model.ObjectRef{Kind: "Pod", Namespace: u.sandbox.PodNamespace, Name: u.sandbox.PodName},
-			Reason: "no policy applies to it until it is made anew: it was attached before felixlike, and its interface is not known: " + u.reason,
+			Reason: "has no policy, because the agent cannot find its interface (" + u.reason + "): delete the pod, so that it is made anew",
 		})
 	}
 	return all

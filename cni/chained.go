@@ -74,6 +74,9 @@ func (s *ChainedServer) Chain(ctx context.Context, r *protocol.ChainRequest) (pr
 	if err != nil {
 		return protocol.Empty{}, err
 	}
+	if other := s.otherInterface(*a); other != "" {
+		return protocol.Empty{}, fmt.Errorf("%w: it has the interface %s already, and a pod has only one", errSandbox, other)
+	}
 	fresh, err := s.put(*a)
 	if err == nil {
 		err = s.programmed(ctx, a, r.Sandbox.PodUID)
@@ -122,7 +125,8 @@ func (s *ChainedServer) Status(ctx context.Context, _ *protocol.Empty) (protocol
 	return protocol.Empty{}, nil
 }
 
-// GC forgets all interfaces but those that are listed.
+// GC forgets the interfaces that are not listed and not there any more. One that is there keeps its policy: the list may
+// be that of another network of the runtime.
 func (s *ChainedServer) GC(_ context.Context, r *protocol.GCRequest) (protocol.Empty, error) {
 	// The plugin sends an empty list if no attachment is valid.
 	if r.Valid == nil {
@@ -134,7 +138,7 @@ func (s *ChainedServer) GC(_ context.Context, r *protocol.GCRequest) (protocol.E
 	}
 	s.sweeping.Lock()
 	defer s.sweeping.Unlock()
-	return protocol.Empty{}, s.remove(func(a model.Attachment) bool { return !valid[ownerOf(a)] })
+	return protocol.Empty{}, s.remove(func(a model.Attachment) bool { return !valid[ownerOf(a)] && isGone(a.Interface) })
 }
 
 // find returns the attachment of a sandbox whose interface another plugin has made. The addresses are prefixes.
@@ -174,6 +178,9 @@ func find(spec Spec, addresses []string) (*model.Attachment, error) {
 		return nil, fmt.Errorf("%w: the other end of interface %s is not in this node's network namespace", errSandbox, spec.Interface)
 	}
 	a.Interface = host.Attrs().Name
+	if strings.HasSuffix(a.Interface, "*") || strings.HasSuffix(a.Interface, "+") {
+		return nil, fmt.Errorf("%w: no rule can match the name of interface %q alone", errSandbox, a.Interface)
+	}
 	a.Bridge, err = bridgeOf(host)
 	return a, err
 }

@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -157,21 +156,4 @@ func TestAdopt(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	ip("link del va")
-	if err := in["node"].Do(func() error {
-		c, err := NewChained(socket, slog.New(slog.DiscardHandler))
-		if err == nil && slices.ContainsFunc(must(c.Attachments(t.Context())), func(a model.Attachment) bool { return a.Interface == "va" }) {
-			t.Error("the record of an interface that is gone stays")
-		}
-		return err
-	}); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func must[T any](v T, err error) T {
-	if err != nil {
-		panic(err)
-	}
-	return v
 }

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/vishvananda/netlink"
 
@@ -22,17 +23,16 @@ type Chained struct {
 	dir record.Dir
 	log *slog.Logger
 
+	mu sync.Mutex
 	// unadopted are the pods that Adopt could not record.
 	unadopted []unadopted
-
-	mu sync.Mutex
 	// all are the attachments, by the names of the host's interfaces.
 	all map[string]model.Attachment
 	// update is that of the watch; nil without one.
 	update func(model.Update)
 }
 
-// NewChained reads the records beside the socket of the CNI plugin. It forgets those of interfaces that are gone.
+// NewChained reads the records beside the socket of the CNI plugin.
 func NewChained(socket string, log *slog.Logger) (*Chained, error) {
 	c := &Chained{dir: recordsOf(socket), log: log}
 	var err error
@@ -40,9 +40,42 @@ func NewChained(socket string, log *slog.Logger) (*Chained, error) {
 		return nil, fmt.Errorf("records of pods: %w", err)
 	}
 	if err != nil {
-		log.Warn("the record of a pod cannot be read: its packets are denied until it is made anew", "error", err)
+		log.Warn("the record of a pod cannot be read: it has no policy unless the runtime keeps the result of its plugins", "error", err)
 	}
-	return c, c.remove(func(a model.Attachment) bool { return isGone(a.Interface) })
+	return c, nil
+}
+
+// tendEvery is the time between two looks of Tend.
+const tendEvery = 5 * time.Second
+
+// Tend looks again and again, until ctx ends, for pods that another plugin attached alone (Adopt), and for records whose
+// interface and network namespace are gone, which the runtime has not removed.
+func (c *Chained) Tend(ctx context.Context, results string) error {
+	tick := time.NewTicker(tendEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+		err := c.remove(func(a model.Attachment) bool { return namespaceGone(a.NetNS) && isGone(a.Interface) })
+		if err = errors.Join(err, c.Adopt(results)); err != nil {
+			c.log.Warn("pods of other plugins cannot be looked for", "error", err)
+		}
+	}
+}
+
+// otherInterface returns another interface of the same sandbox, or "".
+func (c *Chained) otherInterface(a model.Attachment) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, b := range c.all {
+		if b.Sandbox == a.Sandbox && b.PodInterface != a.PodInterface {
+			return b.PodInterface
+		}
+	}
+	return ""
 }
 
 func isGone(iface string) bool {

@@ -90,7 +90,7 @@ func (c *cluster) unseen(want *model.Attachment, uid string) string {
 	switch unknown := c.unknown(); {
 	case len(unknown) > 0:
 		return strings.Join(unknown, "; ")
-	case have == nil || have.Interface != want.Interface || have.Sandbox != want.Sandbox || have.OFPort != want.OFPort ||
+	case have == nil || have.Interface != want.Interface || have.Sandbox != want.Sandbox || have.OFPort != want.OFPort || have.Bridge != want.Bridge ||
 		!slices.Equal(have.Addresses, want.Addresses):
 		return "the records of attached pods do not have interface " + want.Interface + " yet"
 	case c.engine.AwaitsNamespace(want.Pod.Namespace):

@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/felixlike/felixlike/cni"
 	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/felixlike/config"
@@ -48,7 +50,11 @@ func runPolicyOnly(ctx context.Context, cfg *config.Effective, log *slog.Logger)
 	}
 	a.configs = a.watchConfigs()
 	a.lost = newLostPorts(a.chained.Attachments, log.With("component", "cni"))
-	if err := a.run(ctx, a.policyOnlyDriver(ctx)); err != nil && !errors.Is(err, context.Canceled) {
+	driver := a.policyOnlyDriver(ctx)
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return a.chained.Tend(ctx, "") })
+	g.Go(func() error { return a.run(ctx, driver) })
+	if err := g.Wait(); err != nil && !errors.Is(err, context.Canceled) {
 		return err
 	}
 	log.Info("stopped; policy stays in force")
@@ -120,7 +126,7 @@ func (i *ignoredEgresses) problems() []model.Problem {
 	return found
 }
 
-// stays is the Migration where packets take one way only.
+// stays is the Migration of a node with one enforcement point: it does nothing.
 type stays struct{}
 
 // Carry implements Migration.

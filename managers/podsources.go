@@ -1,7 +1,6 @@
 package managers
 
 import (
-	"cmp"
 	"maps"
 	"net/netip"
 	"slices"
@@ -74,6 +73,9 @@ type PodSourceManager struct {
 	renderer *rules.Renderer
 	chains   Chains
 	tree     *rules.InterfaceTree
+	// recorded has the interface by which packets of each pod's pair come in. A pod that was made anew has two pairs for a while: the
+	// one without an address may send nothing.
+	recorded map[string]string
 	// members are those of each set, by its name. interfaces are those with a chain.
 	members    map[string]map[model.Member]bool
 	interfaces map[string]bool
@@ -84,12 +86,21 @@ type PodSourceManager struct {
 func NewPodSourceManager(renderer *rules.Renderer, chains Chains, sets ipsets.Sets) *PodSourceManager {
 	return &PodSourceManager{
 		pods: newOwnPods(sets), renderer: renderer, chains: chains, tree: renderer.InterfaceTree(model.Egress),
-		members: map[string]map[model.Member]bool{}, interfaces: map[string]bool{}, dirty: true,
+		recorded: map[string]string{}, members: map[string]map[model.Member]bool{}, interfaces: map[string]bool{}, dirty: true,
 	}
 }
 
 // OnUpdate takes updates of attachments.
-func (m *PodSourceManager) OnUpdate(u model.Update) { m.dirty = m.pods.update(u) || m.dirty }
+func (m *PodSourceManager) OnUpdate(u model.Update) {
+	m.dirty = m.pods.update(u) || m.dirty
+	switch u := u.(type) {
+	case model.AttachmentUpdate:
+		m.recorded[u.Attachment.Interface], m.dirty = u.Attachment.Entrance(), true
+	case model.AttachmentRemove:
+		delete(m.recorded, u.Interface)
+		m.dirty = true
+	}
+}
 
 // CompleteDeferredWork brings chains and sets up to date.
 func (m *PodSourceManager) CompleteDeferredWork() {
@@ -99,14 +110,15 @@ func (m *PodSourceManager) CompleteDeferredWork() {
 	m.dirty = false
 	wanted := map[string][]model.Member{}
 	interfaces := map[string]bool{}
+	for _, iface := range m.recorded {
+		interfaces[iface] = true
+	}
 	for addr := range m.pods.owners.claims {
 		a := m.pods.owners.owner(addr)
 		if a == nil {
 			continue
 		}
-		iface := cmp.Or(a.Bridge, a.Interface)
-		interfaces[iface] = true
-		set := rules.SendersSet(iface, model.FamilyOf(addr)).Name
+		set := rules.SendersSet(a.Entrance(), model.FamilyOf(addr)).Name
 		wanted[set] = append(wanted[set], model.Member{Prefix: netip.PrefixFrom(addr, addr.BitLen()), MAC: model.MAC(a.MAC)})
 	}
 	for _, iface := range slices.Sorted(maps.Keys(interfaces)) {

@@ -60,7 +60,7 @@ func TestPodSources(t *testing.T) {
 		left = append(left, name)
 	}
 	slices.Sort(left)
-	if got, want := strings.Join(left, " "), strings.Join([]string{rules.ChainNeighbours, rules.ChainPodSources, rules.ChainUnjudged}, " "); got != want {
+	if got, want := strings.Join(left, " "), strings.Join([]string{rules.ChainNeighbours, rules.ChainPodSources, rules.ChainUnjudged, rules.ChainUnmarked}, " "); got != want {
 		t.Errorf("chains without pods: %s, want %s", got, want)
 	}
 	if got := h.senders(); got != "" || len(h.sets) != 2 || len(h.sets[rules.OwnPodsSet(model.IPv4).Name]) != 0 {

@@ -1,6 +1,7 @@
 package model
 
 import (
+	"cmp"
 	"net"
 	"net/netip"
 )
@@ -82,3 +83,6 @@ type Attachment struct {
 	// Addresses are the pod's addresses, sorted.
 	Addresses []netip.Addr
 }
+
+// Entrance is the interface by which packets of the pod come in where another CNI plugin owns it.
+func (a *Attachment) Entrance() string { return cmp.Or(a.Bridge, a.Interface) }

@@ -27,12 +27,26 @@ func guard(gateway string, goesOn []tables.Rule) []tables.Chain {
 			),
 		},
 		before,
-		{
-			Name: ChainGuardInput,
-			Hook: inputHook(),
-			Rules: append(NodeChains{gateway: gateway}.unjudgedInput(),
-				closed(tables.Source, "policy is being loaded: from a pod to this node"),
-			),
-		},
+		NodeChains{gateway: gateway}.guardInput(),
 	}
+}
+
+// guardInput keeps packets of pods from their own node.
+func (n NodeChains) guardInput() tables.Chain {
+	return tables.Chain{
+		Name: ChainGuardInput,
+		Hook: inputHook(),
+		Rules: append(n.unjudgedInput(), tables.Rule{
+			Matches: []tables.Match{n.in()}, Action: tables.Drop{}, Comment: "policy is being loaded: from a pod to this node",
+		}),
+	}
+}
+
+// Guard renders Guard for the nodes of the renderer. In the mode networkPolicyOnly, the table of PodSources replaces the chains for
+// forwarded packets.
+func (r *Renderer) Guard() []tables.Chain {
+	if r.node.policyOnly {
+		return []tables.Chain{r.node.guardInput()}
+	}
+	return Guard(r.node.gateway)
 }

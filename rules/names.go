@@ -47,6 +47,7 @@ const (
 	// These chains are in a table of their own (PodSources).
 	ChainPodSources = "pod-sources"
 	ChainNeighbours = "neighbours"
+	ChainUnmarked   = "unmarked"
 	ChainUnjudged   = "unjudged"
 
 	// These chains are in a table of their own (Egress).

@@ -60,7 +60,7 @@ func (r *Renderer) Input(parts []Part) []tables.Chain {
 	}
 	return ofEveryPod(tables.Chain{
 		Name: ChainInput, Hook: inputHook(),
-		Rules: append(r.node.unjudgedInput(), tables.Rule{Action: tables.Goto{Chain: ChainOwnNode}, Comment: "from a pod to its own node"}),
+		Rules: append(append(r.node.strayInput(), r.node.unjudgedInput()...), tables.Rule{Action: tables.Goto{Chain: ChainOwnNode}, Comment: "from a pod to its own node"}),
 	}, judge)
 }
 
@@ -76,6 +76,21 @@ func (n NodeChains) unjudgedInput() []tables.Rule {
 	}}
 	all = append(all, goOn(tables.Return{}, "connections go on", known())...)
 	return append(all, neighbourDiscovery())
+}
+
+// strayInput drops packets with the address of a pod of this node that are not known to come from it, while the table of PodSources is missing.
+func (n NodeChains) strayInput() []tables.Rule {
+	if !n.policyOnly {
+		return nil
+	}
+	all := append(goOn(tables.Return{}, "connections go on", known()), neighbourDiscovery())
+	for _, f := range model.Families() {
+		all = append(all, tables.Rule{
+			Matches: []tables.Match{n.notIn(), tables.MatchSet{Family: f, Side: tables.Source, Set: OwnPodsSet(f).Name}},
+			Action:  tables.Drop{}, Comment: "pod address without its interface",
+		})
+	}
+	return all
 }
 
 // neighbourDiscovery returns from a base chain with messages of neighbour discovery, which have no connection.

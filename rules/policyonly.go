@@ -20,6 +20,9 @@ func OwnPodsSet(f model.Family) ipsets.Set {
 // priorityUnjudged is one behind priorityForward, where policy judges.
 const priorityUnjudged = priorityForward + 1
 
+// priorityUnmarked is one before priorityForward.
+const priorityUnmarked = priorityForward - 1
+
 // PodInterfaceChainName returns the name of the chain for packets that come in by an interface of pods.
 func PodInterfaceChainName(iface string) string { return "from-" + interfaceLabel(iface) }
 
@@ -33,9 +36,11 @@ func PodInterfaceChainName(iface string) string { return "from-" + interfaceLabe
 //	    neighbour discovery from a link-local address ............. return
 //	    else ...................................................... drop
 //	  source address of a pod of this node .......................... drop: forged
+//	unmarked (forward, one before policy)
+//	  marked as believed, or to a pod of this node .................... clear the marks of judged and rejected packets
 //	unjudged (forward, one behind policy)
 //	  neighbour discovery, between two pods at a bridge ............... return
-//	  of a connection marked as allowed, no SYN, or marked as judged .. return
+//	  of a connection marked as allowed, no SYN, or marked as judged or rejected .. return
 //	  marked as believed, or to a pod of this node .................... drop
 //
 // The second chain drops what policy has not judged: while the table of a backend is built, and after another program
@@ -50,17 +55,41 @@ func (n NodeChains) PodSources(root []tables.Rule) []tables.Chain {
 	for _, f := range model.Families() {
 		sources.Rules = append(sources.Rules, tables.Rule{
 			Matches: []tables.Match{tables.MatchSet{Family: f, Side: tables.Source, Set: OwnPodsSet(f).Name}},
-			Action:  tables.Drop{}, Comment: "address of a pod that is not there",
+			Action:  tables.Drop{}, Comment: "pod address without its interface",
 		})
+	}
+	unmarked := tables.Chain{
+		Name:  ChainUnmarked,
+		Hook:  &tables.Hook{Type: tables.HookFilter, Point: tables.HookForward, Priority: priorityUnmarked},
+		Rules: toOrFromPods(n.in(), tables.SetMark{Value: 0, Mask: MarkJudged | MarkRejected}, "is not judged yet"),
 	}
 	unjudged := tables.Chain{
 		Name:  ChainUnjudged,
 		Hook:  &tables.Hook{Type: tables.HookFilter, Point: tables.HookForward, Priority: priorityUnjudged},
-		Rules: append([]tables.Rule{neighbourDiscovery()}, goOn(tables.Return{}, "connections that were allowed go on", known(), markedAllowed())...),
+		Rules: append(betweenNeighbours(), goOn(tables.Return{}, "connections that were allowed go on", known(), markedAllowed())...),
 	}
-	unjudged.Rules = append(unjudged.Rules, tables.Rule{Matches: []tables.Match{isJudged()}, Action: tables.Return{}, Comment: "policy let it through"})
+	unjudged.Rules = append(unjudged.Rules,
+		tables.Rule{Matches: []tables.Match{isJudged()}, Action: tables.Return{}, Comment: "policy let it through"},
+		tables.Rule{Matches: []tables.Match{isRejected()}, Action: tables.Return{}, Comment: "iptables rejects it in its table filter"},
+	)
 	unjudged.Rules = append(unjudged.Rules, toOrFromPods(n.in(), tables.Drop{}, "policy has not judged it")...)
-	return ofEveryPod(sources, neighbours(), unjudged)
+	return ofEveryPod(sources, neighbours(), unmarked, unjudged)
+}
+
+// betweenNeighbours returns from a chain of forwarded packets with neighbour discovery between two pods at a bridge. To
+// other destinations, conntrack leaves such messages untracked too, but nobody needs them.
+func betweenNeighbours() []tables.Rule {
+	var all []tables.Rule
+	for _, to := range []tables.Match{
+		toOwnPods(model.IPv6),
+		tables.MatchPrefix{Side: tables.Destination, Prefix: netip.MustParsePrefix("fe80::/10")},
+		tables.MatchPrefix{Side: tables.Destination, Prefix: netip.MustParsePrefix("ff02::/16")},
+	} {
+		r := neighbourDiscovery()
+		r.Matches = append(r.Matches, to)
+		all = append(all, r)
+	}
+	return all
 }
 
 // PodInterfaceChain renders the chain for packets that come in by an interface of pods: the host side of a pod's own
@@ -118,10 +147,10 @@ func (n NodeChains) policyOnlyForward() tables.Chain {
 	for _, f := range model.Families() {
 		c.Rules = append(c.Rules, tables.Rule{
 			Matches: []tables.Match{n.notIn(), tables.MatchSet{Family: f, Side: tables.Source, Set: OwnPodsSet(f).Name}},
-			Action:  tables.Drop{}, Comment: "address of a pod that is not there",
+			Action:  tables.Drop{}, Comment: "pod address without its interface",
 		})
 	}
-	c.Rules = append(append(c.Rules, neighbourDiscovery()), allowedBefore()...)
+	c.Rules = append(append(c.Rules, betweenNeighbours()...), allowedBefore()...)
 	if n.iptables {
 		c.Rules = append(c.Rules, toOrFromPods(n.in(), tables.SetMark{Value: 0, Mask: MarkRejected}, "is not rejected yet")...)
 	}
@@ -142,6 +171,17 @@ func (n NodeChains) policyOnlyForward() tables.Chain {
 
 func toOwnPods(f model.Family) tables.Match {
 	return tables.MatchSet{Family: f, Side: tables.Destination, Set: OwnPodsSet(f).Name}
+}
+
+// policyOnlyPassed is Passed where no match tells packets of others first.
+func (n NodeChains) policyOnlyPassed() []tables.Rule {
+	all := append(betweenNeighbours(), goOn(tables.Accept{}, "connections that were allowed go on", known(), markedAllowed())...)
+	for _, r := range passedByMark() {
+		for _, end := range []tables.Match{n.in(), toOwnPods(model.IPv4), toOwnPods(model.IPv6)} {
+			all = append(all, tables.Rule{Matches: append([]tables.Match{end}, r.Matches...), Action: r.Action, Comment: r.Comment})
+		}
+	}
+	return append(all, n.notJudgedEnd()...)
 }
 
 // toOrFromPods applies the action to packets from pods of this node, and to packets to them.

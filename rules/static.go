@@ -237,22 +237,28 @@ func (n NodeChains) Passed() tables.Chain {
 		Name: ChainPassed,
 		Hook: &tables.Hook{Type: tables.HookFilter, Point: tables.HookForward, Priority: priorityFilter},
 	}
-	if c.Rules = []tables.Rule{n.neither()}; n.policyOnly { // the last rules match packets of pods only
-		c.Rules = []tables.Rule{neighbourDiscovery()}
+	if n.policyOnly {
+		c.Rules = n.policyOnlyPassed()
+		return c
 	}
-	c.Rules = append(c.Rules, goOn(tables.Accept{}, "connections that were allowed go on", known(), markedAllowed())...)
-	c.Rules = append(c.Rules,
-		tables.Rule{Matches: []tables.Match{isRejected()}, Action: tables.Goto{Chain: ChainAnswer}, Comment: "policy rejects it"},
-		tables.Rule{Matches: []tables.Match{isJudged()}, Action: tables.Accept{}, Comment: "policy let it through"},
-		// Only while another program has flushed forward: the peer of the connection has not answered yet.
-		tables.Rule{
-			Matches: []tables.Match{tables.MatchProtocol{Protocol: model.TCP, Negated: true}, markedAllowed()},
-			Action:  tables.Accept{}, Comment: "other connections that were allowed go on, unanswered",
-		},
-	)
+	c.Rules = append([]tables.Rule{n.neither()}, goOn(tables.Accept{}, "connections that were allowed go on", known(), markedAllowed())...)
+	c.Rules = append(c.Rules, passedByMark()...)
 	// Another program flushed forward, or overwrote the mark, that of a rejected packet too.
 	c.Rules = append(c.Rules, n.notJudgedEnd()...)
 	return c
+}
+
+// passedByMark are the rules of Passed for packets that policy has judged.
+func passedByMark() []tables.Rule {
+	return []tables.Rule{
+		{Matches: []tables.Match{isRejected()}, Action: tables.Goto{Chain: ChainAnswer}, Comment: "policy rejects it"},
+		{Matches: []tables.Match{isJudged()}, Action: tables.Accept{}, Comment: "policy let it through"},
+		// Only while another program has flushed forward: the peer of the connection has not answered yet.
+		{
+			Matches: []tables.Match{tables.MatchProtocol{Protocol: model.TCP, Negated: true}, markedAllowed()},
+			Action:  tables.Accept{}, Comment: "other connections that were allowed go on, unanswered",
+		},
+	}
 }
 
 // notJudgedEnd drops the packets of pods that no rule before has judged, at the end of a chain of forwarded packets.

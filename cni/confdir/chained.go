@@ -49,9 +49,8 @@ func chain(text []byte, list bool) ([]byte, error) {
 	}
 	plugins, _ := config["plugins"].([]any)
 	for _, p := range plugins {
-		settings, _ := p.(map[string]any)
-		if _, set := settings["macspoofchk"]; settings["type"] == "bridge" && !set {
-			settings["macspoofchk"] = true
+		if settings, ok := p.(map[string]any); ok {
+			checkSource(settings)
 		}
 	}
 	config["plugins"] = append(plugins, map[string]any{"type": ownPlugin})
@@ -63,4 +62,22 @@ func chain(text []byte, list bool) ([]byte, error) {
 		return nil, err
 	}
 	return append(out, '\n'), nil
+}
+
+// checkSource gives a plugin bridge macspoofchk, unless its settings say otherwise. The plugin flannel makes the settings of another
+// plugin, by default of bridge.
+func checkSource(settings map[string]any) {
+	if settings["type"] == "flannel" {
+		delegate, _ := settings["delegate"].(map[string]any)
+		if delegate == nil {
+			delegate = map[string]any{}
+		}
+		if _, set := delegate["type"]; !set {
+			delegate["type"] = "bridge"
+		}
+		settings["delegate"], settings = delegate, delegate
+	}
+	if _, set := settings["macspoofchk"]; settings["type"] == "bridge" && !set {
+		settings["macspoofchk"] = true
+	}
 }

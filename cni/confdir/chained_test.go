@@ -18,6 +18,7 @@ func TestChained(t *testing.T) {
 			`own: {"macspoofchk":true,"mtu":1400,"type":"bridge"} {"type":"portmap"} {"type":"felixlike-cni"}`, "",
 		},
 		{"10-own.conflist", `{"cniVersion":"1.0.0","name":"own","plugins":[{"type":"bridge","macspoofchk":false}]}`, `own: {"macspoofchk":false,"type":"bridge"} {"type":"felixlike-cni"}`, ""},
+		{"10-flannel.conflist", `{"cniVersion":"1.0.0","name":"cbr0","plugins":[{"type":"flannel","delegate":{"hairpinMode":true}}]}`, `cbr0: {"delegate":{"hairpinMode":true,"macspoofchk":true,"type":"bridge"},"type":"flannel"} {"type":"felixlike-cni"}`, ""},
 		{"10-one.conf", `{"cniVersion":"0.4.0","name":"one","type":"ptp"}`, `one: {"cniVersion":"0.4.0","name":"one","type":"ptp"} {"type":"felixlike-cni"}`, ""},
 		{"10-own.conflist", `{"cniVersion":"1.0.0","plugins":[{"type":"ptp"}]}`, "", "10-own.conflist"},
 		{"10-own.conflist", `{`, "", "10-own.conflist: unexpected end"},

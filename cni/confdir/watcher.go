@@ -113,7 +113,7 @@ func (w *Watcher) look() {
 	switch taken := files.Taken(); {
 	case taken != "":
 		problem = fmt.Sprintf("container runtimes take network configuration %s instead of %s: new pods get the other CNI's network, "+
-			"and no policy applies to them: remove the other CNI, or set exclusive", taken, w.o.Own)
+			"and no policy applies to them: %s", taken, w.o.Own, map[bool]string{false: "remove the other CNI, or set exclusive", true: "rename that file, so that it comes behind"}[w.o.Chained])
 		if err != nil {
 			problem += ": " + err.Error()
 		}

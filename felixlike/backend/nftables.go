@@ -47,11 +47,7 @@ func (b *nftablesBackend) apply(ctx context.Context) (Applied, error) {
 }
 
 // Decides implements Follower: while another backend is in force, the table needs no guard.
-func (b *nftablesBackend) Decides() {
-	if b.at.TrafficMode != model.PolicyOnly { // there the table of PodSources drops what is not judged
-		b.table.SetGuard(rules.Guard(model.GatewayPort))
-	}
-}
+func (b *nftablesBackend) Decides() { b.table.SetGuard(b.renderer.Guard()) }
 
 // Hits implements Observer.
 func (b *nftablesBackend) Hits(ctx context.Context, counted Counted, policies []*model.Policy) error {

@@ -290,6 +290,12 @@ func (c *Config) validate() error {
 			all = append(all, fmt.Errorf("%s: must not be empty", s.key))
 		}
 	}
+	if c.TrafficMode == PolicyOnly && c.Exclusive {
+		all = append(all, fmt.Errorf("exclusive: with trafficMode %s the other CNI's network configuration has to stay", PolicyOnly))
+	}
+	if c.TrafficMode == PolicyOnly && c.ExistingConnections == Revalidate {
+		all = append(all, fmt.Errorf("existingConnections: %s does not work with trafficMode %s", Revalidate, PolicyOnly))
+	}
 	all = append(all, CheckEncryption(c.Encryption, c.TrafficMode, c.Backend), CheckPolicyOnly(c.TrafficMode, c.Backend))
 	if c.WireGuardPort < 1 || c.WireGuardPort > 65535 {
 		all = append(all, fmt.Errorf("wireguard.port: %d is not between 1 and 65535", c.WireGuardPort))

@@ -91,6 +91,8 @@ func TestBadSettingsAreNamed(t *testing.T) {
 		{"encryption under openflow", "", nil, []string{"--encryption", "wireguard", "--backend", "openflow"}, "encryption: wireguard does not work with backend openflow"},
 		{"encryption without a tunnel", "", nil, []string{"--encryption", "wireguard", "--traffic-mode", "hybrid"}, "does not work with trafficMode hybrid: set trafficMode to encap"},
 		{"policy only under openflow", "", nil, []string{"--traffic-mode", "networkPolicyOnly", "--backend", "openflow"}, "with networkPolicyOnly there is no bridge for backend openflow: choose nftables or iptables"},
+		{"exclusive with policy only", "", nil, []string{"--traffic-mode", "networkPolicyOnly", "--exclusive", "true"}, "exclusive: with trafficMode networkPolicyOnly"},
+		{"revalidation with policy only", "", nil, []string{"--traffic-mode", "networkPolicyOnly", "--existing-connections", "revalidate"}, "existingConnections: revalidate does not work"},
 		{"encryption with policy only", "", nil, []string{"--traffic-mode", "networkPolicyOnly", "--encryption", "wireguard"}, "does not work with trafficMode networkPolicyOnly"},
 		{"port of encryption", header + "wireguard: {port: 70000}\n", nil, nil, "wireguard.port: 70000 is not between 1 and 65535"},
 	} {

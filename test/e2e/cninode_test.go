@@ -52,7 +52,7 @@ const cniCluster = `
 // cniPlugins builds the plugins once and returns their directory.
 var cniPlugins = sync.OnceValues(func() (string, error) {
 	dir := filepath.Join(buildDir, "plugins")
-	return dir, errors.Join(os.Mkdir(dir, 0o755), cnitest.Build(dir))
+	return dir, errors.Join(os.Mkdir(dir, 0o755), cnitest.Build(dir), cnitest.BuildMakers(dir))
 })
 
 func newCNINode(t *testing.T, backend string) *cniNode {

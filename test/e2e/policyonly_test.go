@@ -16,6 +16,7 @@ import (
 
 	"github.com/containernetworking/cni/libcni"
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/control"
@@ -55,9 +56,7 @@ func TestPolicyOnly(t *testing.T) {
 func newChainedNode(t *testing.T, plugin string) *chainedNode {
 	t.Helper()
 	n := &chainedNode{cniNode: newEmptyNode(t, config.NFTables)}
-	n.must(cnitest.BuildMakers(n.dir))
-	n.maker = cnitest.Runtime{Plugins: n.dir, Type: plugin}
-	n.must(exec.Command("cp", filepath.Join(n.Plugins, "host-local"), n.dir).Run())
+	n.maker = cnitest.Runtime{Plugins: n.Plugins, Type: plugin}
 	n.settings = map[string]any{
 		"isGateway": true, "ipMasq": false, "macspoofchk": true, "bridge": "cni0",
 		"ipam": map[string]any{
@@ -299,6 +298,9 @@ func (n *chainedNode) forged(when string, a, b, c chainedPod) {
 	unused := []netip.Addr{netip.MustParseAddr("10.77.0.99"), netip.MustParseAddr("fd77:1::99")}
 	foreign := []netip.Addr{netip.MustParseAddr("203.0.113.5"), netip.MustParseAddr("2001:db8::5")}
 	for i := range b.addresses() {
+		n.mustNotArriveAs(when+": pod c in VLAN 0, which hosts take for none", out, c.mac(), a.mac(), c.addresses()[i], a, i, b, func(kind uint16, packet []byte) (uint16, []byte) {
+			return unix.ETH_P_8021Q, append([]byte{0, 0, byte(kind >> 8), byte(kind)}, packet...)
+		})
 		for _, to := range []net.HardwareAddr{c.gateway(), a.mac()} {
 			n.mustNotArrive(when+": pod c with the address of pod b", out, c.mac(), to, b.addresses()[i], a, i, b)
 			n.mustNotArrive(when+": pod c with MAC address and address of pod b", out, b.mac(), to, b.addresses()[i], a, i, b)
@@ -313,8 +315,14 @@ func (n *chainedNode) forged(when string, a, b, c chainedPod) {
 // mustNotArrive sends a datagram with the source, and fails the test if it arrives at the pod before one of an honest pod.
 func (n *chainedNode) mustNotArrive(what string, out *wire, from, to net.HardwareAddr, source netip.Addr, at chainedPod, family int, honest chainedPod) {
 	n.Helper()
+	n.mustNotArriveAs(what, out, from, to, source, at, family, honest, func(kind uint16, packet []byte) (uint16, []byte) { return kind, packet })
+}
+
+// mustNotArriveAs is mustNotArrive for a packet in another frame.
+func (n *chainedNode) mustNotArriveAs(what string, out *wire, from, to net.HardwareAddr, source netip.Addr, at chainedPod, family int, honest chainedPod, framed func(uint16, []byte) (uint16, []byte)) {
+	n.Helper()
 	lie := fmt.Sprintf("lie %d.", markers.Add(1))
-	kind, packet := udpPacket(source, at.addresses()[family], markerPort, lie)
+	kind, packet := framed(udpPacket(source, at.addresses()[family], markerPort, lie))
 	wireOf := openWire(n.T, honest.NS, "eth0")
 	if arrives(n.T, openWire(n.T, at.NS, "eth0"), func() { out.send(ethernet(from, to, kind, packet)) },
 		func(frame []byte) bool { return bytes.Contains(frame, []byte(lie)) },

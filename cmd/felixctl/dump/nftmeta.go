@@ -3,6 +3,7 @@ package dump
 import (
 	"math"
 	"net/netip"
+	"strconv"
 	"strings"
 
 	"github.com/felixlike/felixlike/model"
@@ -40,7 +41,7 @@ func (p *nftRule) meta() error {
 	return errForeign
 }
 
-// masked reads "& 0x1 == 0x1", "!= 7" or "7".
+// masked reads "& 0x1 == 0x1", "!= 7", "7", or "0x80000000/1": nft lists a comparison of the first bits so.
 func (p *nftRule) masked() (value, mask uint32, negated bool, err error) {
 	mask = ^uint32(0)
 	if and(p) {
@@ -52,6 +53,14 @@ func (p *nftRule) masked() (value, mask uint32, negated bool, err error) {
 		}
 	}
 	negated = p.not()
+	if len(p.words) > 0 {
+		if number, bits, prefix := strings.Cut(p.words[0], "/"); prefix {
+			n, errBits := strconv.ParseUint(bits, 10, 6)
+			value, err = number32(number)
+			p.next(1)
+			return value, ^(^uint32(0) >> n), negated, foreignUnless(err == nil && errBits == nil && n <= 32)
+		}
+	}
 	value, err = p.number()
 	return value, mask, negated, err
 }

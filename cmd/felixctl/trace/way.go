@@ -1,7 +1,6 @@
 package trace
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -70,7 +69,7 @@ func (w *way) begin() error {
 			w.end(Stayed, at.Pod.String())
 			return nil
 		case at != nil && s.TrafficMode == model.PolicyOnly:
-			return w.hostFrom(s, hostInterface(at), model.MAC(at.MAC))
+			return w.hostFrom(s, at.Entrance(), model.MAC(at.MAC))
 		case at != nil:
 			return w.bridge(s, at.OFPort, at.MAC, w.macTowards(s, p), netip.Addr{})
 		case s.own(p.Source):
@@ -293,9 +292,6 @@ func (w *way) hostFrom(s *Site, in string, mac model.MAC) error {
 	return w.bridge(s, s.GatewayPort, s.GatewayMAC, dst, netip.Addr{})
 }
 
-// hostInterface is the interface by which packets of a pod come in, and go out, where another CNI plugin owns it.
-func hostInterface(at *model.Attachment) string { return cmp.Or(at.Bridge, at.Interface) }
-
 // outside takes the packet beyond the uplink: to another node, or out of the cluster; or to a pod that is not on our bridge.
 func (w *way) outside(s *Site) error {
 	if at := s.attachment(w.packet.Destination); at != nil {
@@ -333,7 +329,7 @@ func (s *Site) route(p Packet, in string) (string, error) {
 	}
 	if s.TrafficMode == model.PolicyOnly {
 		if at := s.attachment(p.Destination); at != nil {
-			return hostInterface(at), nil
+			return at.Entrance(), nil
 		}
 		return s.Uplink, nil
 	}
