@@ -99,13 +99,13 @@ func (n NodeChains) Egress(addresses []netip.Addr) []tables.Chain {
 			Action:  tables.Drop{}, Comment: "a pod of another node, with no egress here",
 		})
 	}
-	return []tables.Chain{n.egressWays(), egressAway(), egressBack(), drops, sources}
+	return []tables.Chain{egressWays(n), egressAway(), egressBack(), drops, sources}
 }
 
 func isAway() tables.Match { return tables.MatchConnMark{Value: MarkAway, Mask: MarkAway} }
 
 // egressWays decides about packets from the switch. It looks sets of single addresses up, which cost less than ClusterSet.
-func (n NodeChains) egressWays() tables.Chain {
+func egressWays(n NodeChains) tables.Chain {
 	c := tables.Chain{
 		Name: ChainEgressWays, Origin: tables.OfEveryPod{},
 		Hook: &tables.Hook{Type: tables.HookFilter, Point: tables.HookPrerouting, Priority: priorityEgressWays},

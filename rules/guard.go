@@ -27,26 +27,26 @@ func guard(gateway string, goesOn []tables.Rule) []tables.Chain {
 			),
 		},
 		before,
-		NodeChains{gateway: gateway}.guardInput(),
+		guardInput(NodeChains{gateway: gateway}),
 	}
 }
 
 // guardInput keeps packets of pods from their own node.
-func (n NodeChains) guardInput() tables.Chain {
+func guardInput(n NodeChains) tables.Chain {
 	return tables.Chain{
 		Name: ChainGuardInput,
 		Hook: inputHook(),
-		Rules: append(n.unjudgedInput(), tables.Rule{
+		Rules: append(unjudgedInput(n), tables.Rule{
 			Matches: []tables.Match{n.in()}, Action: tables.Drop{}, Comment: "policy is being loaded: from a pod to this node",
 		}),
 	}
 }
 
-// Guard renders Guard for the nodes of the renderer. In the mode networkPolicyOnly, the table of PodSources replaces the chains for
+// GuardOf renders Guard for the nodes of a renderer. In the mode networkPolicyOnly, the table of PodSources replaces the chains for
 // forwarded packets.
-func (r *Renderer) Guard() []tables.Chain {
+func GuardOf(r *Renderer) []tables.Chain {
 	if r.node.policyOnly {
-		return []tables.Chain{r.node.guardInput()}
+		return []tables.Chain{guardInput(r.node)}
 	}
 	return Guard(r.node.gateway)
 }

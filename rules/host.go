@@ -133,7 +133,7 @@ func (n NodeChains) hostFromOutside(h Host) tables.Chain {
 // them. NAT binds a connection's source once, so later rules of other programs do not
 // change it.
 func (n NodeChains) hostSources(h Host) tables.Chain {
-	c := n.sourcesChain()
+	c := sourcesChain()
 	for _, a := range h.Hairpins {
 		f := model.FamilyOf(a)
 		c.Rules = append(c.Rules, tables.Rule{

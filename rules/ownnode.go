@@ -60,7 +60,7 @@ func (r *Renderer) Input(parts []Part) []tables.Chain {
 	}
 	return ofEveryPod(tables.Chain{
 		Name: ChainInput, Hook: inputHook(),
-		Rules: append(append(r.node.strayInput(), r.node.unjudgedInput()...), tables.Rule{Action: tables.Goto{Chain: ChainOwnNode}, Comment: "from a pod to its own node"}),
+		Rules: append(append(strayInput(r.node), unjudgedInput(r.node)...), tables.Rule{Action: tables.Goto{Chain: ChainOwnNode}, Comment: "from a pod to its own node"}),
 	}, judge)
 }
 
@@ -69,7 +69,7 @@ func inputHook() *tables.Hook {
 }
 
 // unjudgedInput returns the rules for packets to the node that policy does not judge.
-func (n NodeChains) unjudgedInput() []tables.Rule {
+func unjudgedInput(n NodeChains) []tables.Rule {
 	all := []tables.Rule{{
 		Matches: []tables.Match{n.notIn()},
 		Action:  tables.Return{}, Comment: "not from a pod",
@@ -79,7 +79,7 @@ func (n NodeChains) unjudgedInput() []tables.Rule {
 }
 
 // strayInput drops packets with the address of a pod of this node that are not known to come from it, while the table of PodSources is missing.
-func (n NodeChains) strayInput() []tables.Rule {
+func strayInput(n NodeChains) []tables.Rule {
 	if !n.policyOnly {
 		return nil
 	}

@@ -133,13 +133,13 @@ func neighbours() tables.Chain {
 
 // policyOnlyStatic renders Static. Packets between addresses that belong to no pod of this node pass as if these chains
 // were not there, and other programs masquerade pods as they do without felixlike.
-func (n NodeChains) policyOnlyStatic() []tables.Chain {
+func policyOnlyStatic(n NodeChains) []tables.Chain {
 	out := egressOfPods()
 	out.Rules = append(out.Rules, tables.Rule{Action: tables.Drop{}, Comment: "no endpoint has this address"})
-	return ofEveryPod(n.policyOnlyForward(), out, n.outside(), allowedOut(), toPods(&model.Node{}), n.allowed(&model.Node{}, nil))
+	return ofEveryPod(policyOnlyForward(n), out, n.outside(), allowedOut(), toPods(&model.Node{}), n.allowed(&model.Node{}, nil))
 }
 
-func (n NodeChains) policyOnlyForward() tables.Chain {
+func policyOnlyForward(n NodeChains) tables.Chain {
 	c := tables.Chain{
 		Name: ChainForward,
 		Hook: &tables.Hook{Type: tables.HookFilter, Point: tables.HookForward, Priority: priorityForward},
@@ -165,7 +165,7 @@ func (n NodeChains) policyOnlyForward() tables.Chain {
 		Matches: []tables.Match{isJudged()},
 		Action:  tables.Jump{Chain: ChainToPods}, Comment: "may leave where it comes from",
 	})
-	c.Rules = append(c.Rules, n.notJudgedEnd()...)
+	c.Rules = append(c.Rules, notJudgedEnd(n)...)
 	return c
 }
 
@@ -174,14 +174,14 @@ func toOwnPods(f model.Family) tables.Match {
 }
 
 // policyOnlyPassed is Passed where no match tells packets of others first.
-func (n NodeChains) policyOnlyPassed() []tables.Rule {
+func policyOnlyPassed(n NodeChains) []tables.Rule {
 	all := append(betweenNeighbours(), goOn(tables.Accept{}, "connections that were allowed go on", known(), markedAllowed())...)
 	for _, r := range passedByMark() {
 		for _, end := range []tables.Match{n.in(), toOwnPods(model.IPv4), toOwnPods(model.IPv6)} {
 			all = append(all, tables.Rule{Matches: append([]tables.Match{end}, r.Matches...), Action: r.Action, Comment: r.Comment})
 		}
 	}
-	return append(all, n.notJudgedEnd()...)
+	return append(all, notJudgedEnd(n)...)
 }
 
 // toOrFromPods applies the action to packets from pods of this node, and to packets to them.

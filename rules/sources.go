@@ -14,7 +14,7 @@ import (
 // leads back to this node were judged before. On the way out of the cluster, with
 // masquerade, the source becomes the node's own.
 func (n NodeChains) Sources(node *model.Node, masquerade bool) tables.Chain {
-	c := n.sourcesChain()
+	c := sourcesChain()
 	for _, p := range node.PodCIDRs {
 		if n.routed {
 			c.Rules = append(c.Rules, n.keptToPeers(p))
@@ -30,7 +30,7 @@ func (n NodeChains) Sources(node *model.Node, masquerade bool) tables.Chain {
 	return c
 }
 
-func (n NodeChains) sourcesChain() tables.Chain {
+func sourcesChain() tables.Chain {
 	return tables.Chain{
 		Name: ChainSources,
 		Hook: &tables.Hook{Type: tables.HookNAT, Point: tables.HookPostrouting, Priority: prioritySources},

@@ -30,7 +30,7 @@ const (
 // are the prefixes of the addresses of Services.
 func (n NodeChains) Static(node *model.Node, services ...netip.Prefix) []tables.Chain {
 	if n.policyOnly {
-		return n.policyOnlyStatic()
+		return policyOnlyStatic(n)
 	}
 	return ofEveryPod(prerouting(), n.forward(), egress(node), n.outside(), allowedOut(), toPods(node), n.allowed(node, services))
 }
@@ -62,7 +62,7 @@ func (n NodeChains) forward() tables.Chain {
 		Name: ChainForward,
 		Hook: &tables.Hook{Type: tables.HookFilter, Point: tables.HookForward, Priority: priorityForward},
 		Rules: append(rules,
-			n.neither(),
+			neither(n),
 			tables.Rule{
 				Matches: []tables.Match{ours(false)},
 				Action:  tables.Jump{Chain: ChainEgress}, Comment: "from a pod or the tunnel",
@@ -238,13 +238,13 @@ func (n NodeChains) Passed() tables.Chain {
 		Hook: &tables.Hook{Type: tables.HookFilter, Point: tables.HookForward, Priority: priorityFilter},
 	}
 	if n.policyOnly {
-		c.Rules = n.policyOnlyPassed()
+		c.Rules = policyOnlyPassed(n)
 		return c
 	}
-	c.Rules = append([]tables.Rule{n.neither()}, goOn(tables.Accept{}, "connections that were allowed go on", known(), markedAllowed())...)
+	c.Rules = append([]tables.Rule{neither(n)}, goOn(tables.Accept{}, "connections that were allowed go on", known(), markedAllowed())...)
 	c.Rules = append(c.Rules, passedByMark()...)
 	// Another program flushed forward, or overwrote the mark, that of a rejected packet too.
-	c.Rules = append(c.Rules, n.notJudgedEnd()...)
+	c.Rules = append(c.Rules, notJudgedEnd(n)...)
 	return c
 }
 
@@ -262,7 +262,7 @@ func passedByMark() []tables.Rule {
 }
 
 // notJudgedEnd drops the packets of pods that no rule before has judged, at the end of a chain of forwarded packets.
-func (n NodeChains) notJudgedEnd() []tables.Rule {
+func notJudgedEnd(n NodeChains) []tables.Rule {
 	if n.policyOnly {
 		return toOrFromPods(n.in(), tables.Drop{}, "was not judged")
 	}
@@ -270,7 +270,7 @@ func (n NodeChains) notJudgedEnd() []tables.Rule {
 }
 
 // neither returns from a chain of forwarded packets with those that are not of pods.
-func (n NodeChains) neither() tables.Rule {
+func neither(n NodeChains) tables.Rule {
 	return tables.Rule{
 		Matches: []tables.Match{
 			tables.MatchInterface{Side: tables.Source, Name: n.gateway, Negated: true},

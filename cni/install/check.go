@@ -249,7 +249,7 @@ func (o Options) others(context.Context) (Level, string) {
 	}
 	if o.PolicyOnly && len(files.Before) == 0 {
 		if len(files.After) == 0 {
-			return Missing, "there is none of another CNI, which trafficMode networkPolicyOnly needs: install that CNI first"
+			return Missing, "another CNI has none here, but trafficMode networkPolicyOnly needs it: install that CNI first"
 		}
 		return Good, "felixlike-cni follows the plugins of " + files.After[0]
 	}

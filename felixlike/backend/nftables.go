@@ -47,7 +47,7 @@ func (b *nftablesBackend) apply(ctx context.Context) (Applied, error) {
 }
 
 // Decides implements Follower: while another backend is in force, the table needs no guard.
-func (b *nftablesBackend) Decides() { b.table.SetGuard(b.renderer.Guard()) }
+func (b *nftablesBackend) Decides() { b.table.SetGuard(rules.GuardOf(b.renderer)) }
 
 // Hits implements Observer.
 func (b *nftablesBackend) Hits(ctx context.Context, counted Counted, policies []*model.Policy) error {

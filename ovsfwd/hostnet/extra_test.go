@@ -54,7 +54,7 @@ func told(next func() []byte, content []byte) bool {
 	return false
 }
 
-// TestExtraAddresses: the interface with the node's own address gets the others, and neighbours are told. A second Apply writes
+// TestExtraAddresses: Apply adds the addresses to the interface with the node's own address, and announces them to neighbours. A second Apply writes
 // nothing. A later process removes the addresses that it does not want, but none of another program.
 func TestExtraAddresses(t *testing.T) {
 	inNamespace(t)

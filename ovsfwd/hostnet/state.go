@@ -182,7 +182,7 @@ func (s *State) awayRoutes(f model.Family) []route {
 	return all
 }
 
-// policyRule is a desired policy rule for packets that come in by the gateway port. A mark of zero is none.
+// policyRule is a desired policy rule for packets that come in by the gateway port. With mark zero, the rule matches any mark.
 type policyRule struct {
 	priority, table int
 	mark            uint32

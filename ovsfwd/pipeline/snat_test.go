@@ -237,7 +237,7 @@ func hostsOwn(l *snatLab) {
 	}
 }
 
-// untranslated checks what keeps its source, and what is dropped.
+// untranslated checks which packets keep their source address, and which are dropped.
 func untranslated(l *snatLab) {
 	l.t.Helper()
 	for what, dst := range map[string]string{"own node": nodeAddress, "gateway": "10.10.0.1", "Service": "10.96.0.10", "exception": exempt} {
