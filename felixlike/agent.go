@@ -162,8 +162,7 @@ func newSource(cfg *config.Effective, log *slog.Logger) (datastore.Source, error
 // newBackend returns the configured backend. It logs the effect of a missing serviceCIDRs if
 // the datastore cannot supply the ranges.
 func newBackend(ctx context.Context, c backend.Config, datastore string, log *slog.Logger) (backend.Backend, error) {
-	mode := c.TrafficMode.String()
-	if err := errors.Join(config.CheckEncryption(mode, config.Encap, c.Name), config.CheckPolicyOnly(mode, c.Name)); err != nil {
+	if err := config.CheckPolicyOnly(c.TrafficMode.String(), c.Name); err != nil {
 		return nil, err
 	}
 	b, err := backend.New(ctx, c)

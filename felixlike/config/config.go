@@ -98,7 +98,7 @@ type Config struct {
 	TrafficMode string `json:"trafficMode" help:"packets between pods of different nodes: encap (tunnelled), noEncap (routed), hybrid (routed within a subnet, else tunnelled), or networkPolicyOnly (as another CNI plugin carries them; felixlike-cni follows it, and there is no Open vSwitch; netfilter backends only); the same on all nodes"`
 	// Encryption is "wireguard" where the network between the nodes is not trusted. It takes the place of tunnel and
 	// trafficMode. WireGuardPort is changed where another program has the port.
-	Encryption    string `json:"encryption" help:"packets between pods of different nodes: none, or wireguard, which encrypts them (netfilter backends and trafficMode encap only); the same on all nodes"`
+	Encryption    string `json:"encryption" help:"packets between pods of different nodes: none, or wireguard, which encrypts them (trafficMode encap only); the same on all nodes"`
 	WireGuardPort int    `json:"wireguard.port" help:"UDP port of WireGuard with encryption wireguard; the same on all nodes"`
 	// Uplink is the interface by which the node reaches its peers; on netdev it
 	// goes to a separate userspace bridge. Nodes with several uplinks set it.
@@ -216,15 +216,10 @@ func CheckChoice(key, value string) error {
 	return nil
 }
 
-// CheckEncryption returns an error if WireGuard does not work with a traffic mode or a backend.
-func CheckEncryption(encryption, mode, backend string) error {
-	switch {
-	case encryption != WireGuard:
-		return nil
-	case mode != Encap:
+// checkEncryption returns an error if WireGuard does not work with a traffic mode.
+func checkEncryption(encryption, mode string) error {
+	if encryption == WireGuard && mode != Encap {
 		return fmt.Errorf("encryption: %s carries all packets between nodes, so it does not work with trafficMode %s: set trafficMode to %s", WireGuard, mode, Encap)
-	case backend == OpenFlow:
-		return fmt.Errorf("encryption: %s does not work with backend %s: choose nftables or iptables", WireGuard, OpenFlow)
 	}
 	return nil
 }
@@ -296,7 +291,7 @@ func (c *Config) validate() error {
 	if c.TrafficMode == PolicyOnly && c.ExistingConnections == Revalidate {
 		all = append(all, fmt.Errorf("existingConnections: %s does not work with trafficMode %s", Revalidate, PolicyOnly))
 	}
-	all = append(all, CheckEncryption(c.Encryption, c.TrafficMode, c.Backend), CheckPolicyOnly(c.TrafficMode, c.Backend))
+	all = append(all, checkEncryption(c.Encryption, c.TrafficMode), CheckPolicyOnly(c.TrafficMode, c.Backend))
 	if c.WireGuardPort < 1 || c.WireGuardPort > 65535 {
 		all = append(all, fmt.Errorf("wireguard.port: %d is not between 1 and 65535", c.WireGuardPort))
 	}

@@ -88,7 +88,6 @@ func TestBadSettingsAreNamed(t *testing.T) {
 		{"empty", "", nil, []string{"--bridge", ""}, "bridge: must not be empty"},
 		{"mode of another network", "", nil, []string{"--traffic-mode", "policyOnly"}, `trafficMode: "policyOnly" is not one of encap, noEncap, hybrid`},
 		{"encryption by another protocol", "", nil, []string{"--encryption", "ipsec"}, `encryption: "ipsec" is not one of none, wireguard`},
-		{"encryption under openflow", "", nil, []string{"--encryption", "wireguard", "--backend", "openflow"}, "encryption: wireguard does not work with backend openflow"},
 		{"encryption without a tunnel", "", nil, []string{"--encryption", "wireguard", "--traffic-mode", "hybrid"}, "does not work with trafficMode hybrid: set trafficMode to encap"},
 		{"policy only under openflow", "", nil, []string{"--traffic-mode", "networkPolicyOnly", "--backend", "openflow"}, "with networkPolicyOnly there is no bridge for backend openflow: choose nftables or iptables"},
 		{"exclusive with policy only", "", nil, []string{"--traffic-mode", "networkPolicyOnly", "--exclusive", "true"}, "exclusive: with trafficMode networkPolicyOnly"},

@@ -42,7 +42,15 @@ func TestWireGuard(t *testing.T) {
 	if err := wireguard.Supported(); err != nil {
 		t.Skip(err)
 	}
-	l := &encryptedLab{Lab: newLabWith(t, lab.Config{Backend: config.NFTables, Encryption: config.WireGuard}), ports: map[string]*wire{}}
+	for _, c := range []struct{ backend, then string }{{config.NFTables, config.IPTablesNFT}, {config.OpenFlow, config.NFTables}} {
+		t.Run(c.backend, func(t *testing.T) { encrypted(t, c.backend, c.then) })
+	}
+}
+
+// encrypted tries a backend, and a change to another one.
+func encrypted(t *testing.T, first, then string) {
+	t.Helper()
+	l := &encryptedLab{Lab: newLabWith(t, lab.Config{Backend: first, Encryption: config.WireGuard}), ports: map[string]*wire{}}
 	set(t, l.Lab, state(t, twoSubnets, hostPod))
 	var err error
 	if l.fabric, err = namespace.Open("flx-" + l.Name() + "-fabric"); err != nil {
@@ -65,10 +73,12 @@ func TestWireGuard(t *testing.T) {
 	l.tampered(t)
 	l.withoutDevice(t)
 	l.otherKey(t)
+	talkAll := l.dialAll(t)
 	for _, n := range slices.Sorted(maps.Keys(l.ports)) {
-		change(t, l.Node(n), config.IPTablesNFT)
+		change(t, l.Node(n), then)
 	}
-	l.verdicts(t, "with iptables-nft")
+	talkAll("with " + then)
+	l.verdicts(t, "with "+then)
 	l.withoutKey(t)
 	l.turnedOff(t)
 }
@@ -208,19 +218,25 @@ func (l *encryptedLab) forgedNode(t *testing.T) {
 	}
 }
 
-// restart: agents that end and start again write nothing, and connections go on.
-func (l *encryptedLab) restart(t *testing.T) {
+// dialAll opens connections between nodes, and returns a function that uses them.
+func (l *encryptedLab) dialAll(t *testing.T) func(when string) {
 	t.Helper()
 	var conns []net.Conn
 	for _, f := range model.Families() {
 		conns = append(conns, dial(t, l.Lab, "c", "a", f), dial(t, l.Lab, "a", "d", f))
 	}
-	talkAll := func(when string) {
+	return func(when string) {
 		t.Helper()
 		for _, c := range conns {
 			talk(t, c, when)
 		}
 	}
+}
+
+// restart: agents that end and start again write nothing, and connections go on.
+func (l *encryptedLab) restart(t *testing.T) {
+	t.Helper()
+	talkAll := l.dialAll(t)
 	talkAll("before the restart")
 	for _, n := range []string{"node1", "node2"} {
 		if err := l.Node(n).KillAgent(); err != nil {
