@@ -21,7 +21,7 @@ import (
 // inputComment marks the rule of InputRule. It has no hash: the rule leads to no chain of ours.
 const inputComment = "felixlike tunnel packets of nodes"
 
-// InputRule keeps one rule at the head of INPUT (table filter, IPv4), in each variant whose INPUT may drop packets.
+// InputRule keeps one rule at the head of INPUT (table filter), in each variant and family whose INPUT may drop packets.
 // The rule accepts packets to a UDP port that have a mark. Only one goroutine may call Apply; Watch and Invalidate
 // may run in others.
 type InputRule struct {
@@ -45,7 +45,7 @@ func NewInputRule(port uint16, mark uint32, netns int) *InputRule {
 func (r *InputRule) Invalidate() { r.trusted.Store(false) }
 
 // Apply inserts the rule where INPUT may drop packets, and removes it elsewhere. It reads nothing if nothing was noticed
-// since the last Apply. It returns the number of written variants.
+// since the last Apply. It returns the number of written tables.
 func (r *InputRule) Apply(ctx context.Context) (writes int, err error) {
 	if r.trusted.Swap(true) {
 		return 0, nil
@@ -60,7 +60,7 @@ func (r *InputRule) Apply(ctx context.Context) (writes int, err error) {
 	return writes, err
 }
 
-// RemoveInputRule removes the rule of any InputRule from both variants.
+// RemoveInputRule removes the rule of any InputRule.
 func RemoveInputRule(ctx context.Context, netns int) error {
 	_, err := applyInput(ctx, netns, "")
 	if errors.Is(err, errIncompatible) {
@@ -69,37 +69,39 @@ func RemoveInputRule(ctx context.Context, netns int) error {
 	return err
 }
 
-// applyInput keeps the rule in both variants, or removes it if the text is empty.
+// applyInput keeps the rule in both variants and families, or removes it if the text is empty.
 func applyInput(ctx context.Context, netns int, text string) (writes int, err error) {
 	var errs []error
 	for _, v := range []Variant{Legacy, NFT} {
-		wrote, err := inputOf(ctx, v, netns, text)
-		if err != nil {
-			errs = append(errs, fmt.Errorf("INPUT of iptables (%s): %w", v, err))
-		}
-		if wrote {
-			writes++
+		for _, f := range model.Families() {
+			wrote, err := inputOf(ctx, v, f, netns, text)
+			if err != nil {
+				errs = append(errs, fmt.Errorf("INPUT of iptables (%s, IPv%s): %w", v, f, err))
+			}
+			if wrote {
+				writes++
+			}
 		}
 	}
 	return writes, errors.Join(errs...)
 }
 
-func inputOf(ctx context.Context, v Variant, netns int, text string) (wrote bool, err error) {
+func inputOf(ctx context.Context, v Variant, f model.Family, netns int, text string) (wrote bool, err error) {
 	// Most nodes use one variant, or none. Then no program is started, and no module loaded for a table that nobody uses.
 	uses := usesNFTFilter
 	if v == Legacy {
 		uses = usesLegacyFilter
 	}
-	if used, err := uses(netns); err != nil || !used {
+	if used, err := uses(f, netns); err != nil || !used {
 		return false, err
 	}
-	t := newTools(v, []model.Family{model.IPv4}, netns)
+	t := newTools(v, []model.Family{f}, netns)
 	if err := t.find(ctx); errors.Is(err, exec.ErrNotFound) {
 		return false, nil // without the tools there is no rule of ours, and nobody else's either
 	} else if err != nil {
 		return false, err
 	}
-	out, err := t.dump(ctx, model.IPv4, "-t", tableFilter.String())
+	out, err := t.dump(ctx, f, "-t", tableFilter.String())
 	if err != nil {
 		return false, err
 	}
@@ -111,18 +113,22 @@ func inputOf(ctx context.Context, v Variant, netns int, text string) (wrote bool
 	if script == "" {
 		return false, nil
 	}
-	return true, t.load(ctx, model.IPv4, []byte(script))
+	return true, t.load(ctx, f, []byte(script))
 }
 
-// usesNFTFilter reports whether the kernel has the nft variant's table filter.
-func usesNFTFilter(netns int) (used bool, err error) {
+// usesNFTFilter reports whether the kernel has the nft variant's table filter of a family.
+func usesNFTFilter(f model.Family, netns int) (used bool, err error) {
 	c, err := nfnetlink.Dial(netns)
 	if err != nil {
 		return false, err
 	}
 	defer func() { err = errors.Join(err, c.Close()) }()
 	var m nfnetlink.Messages
-	m.Begin(unix.NFNL_SUBSYS_NFTABLES, unix.NFT_MSG_GETTABLE, unix.NLM_F_DUMP, unix.NFPROTO_IPV4)
+	number := byte(unix.NFPROTO_IPV4)
+	if f == model.IPv6 {
+		number = unix.NFPROTO_IPV6
+	}
+	m.Begin(unix.NFNL_SUBSYS_NFTABLES, unix.NFT_MSG_GETTABLE, unix.NLM_F_DUMP, number)
 	m.End()
 	// A kernel without nf_tables refuses, and has none of its tables.
 	_, err = c.Dump(&m, func(attributes []byte) {
@@ -133,8 +139,8 @@ func usesNFTFilter(netns int) (used bool, err error) {
 	return used, err
 }
 
-// usesLegacyFilter reports whether the kernel has the legacy variant's table filter.
-func usesLegacyFilter(netns int) (used bool, err error) {
+// usesLegacyFilter reports whether the kernel has the legacy variant's table filter of a family.
+func usesLegacyFilter(f model.Family, netns int) (used bool, err error) {
 	done := make(chan error)
 	go func() {
 		// A thread that was elsewhere is not given back: it ends with the goroutine.
@@ -145,7 +151,11 @@ func usesLegacyFilter(netns int) (used bool, err error) {
 			done <- fmt.Errorf("enter the network namespace: %w", err)
 			return
 		}
-		names, err := os.ReadFile("/proc/thread-self/net/ip_tables_names")
+		file := "/proc/thread-self/net/ip_tables_names"
+		if f == model.IPv6 {
+			file = "/proc/thread-self/net/ip6_tables_names"
+		}
+		names, err := os.ReadFile(file)
 		if errors.Is(err, os.ErrNotExist) {
 			err = nil // the kernel has no legacy tables
 		}
@@ -271,7 +281,7 @@ func (r *InputRule) notice(changed func()) {
 // concernsInput reports whether a notification is about INPUT or a rule of it, or about the table filter. Proxies
 // write the other chains of the table all the time.
 func concernsInput(n nfnetlink.Notification) bool {
-	if n.Family != unix.NFPROTO_IPV4 {
+	if n.Family != unix.NFPROTO_IPV4 && n.Family != unix.NFPROTO_IPV6 {
 		return false
 	}
 	at, known := chainAttribute(n.Kind)
@@ -296,32 +306,25 @@ const inputLook = 2 * time.Second
 // WatchLegacy calls changed when the size of the legacy variant's table filter has changed, until ctx ends. It misses a
 // change of a policy, and of one rule for another of its size.
 func (r *InputRule) WatchLegacy(ctx context.Context, changed func()) error {
-	var sizes *tableSizes
+	sizes, last := map[model.Family]*tableSizes{}, map[model.Family]info{}
 	defer func() {
-		if sizes != nil {
-			sizes.close()
+		for _, s := range sizes {
+			s.close()
 		}
 	}()
 	tick := time.NewTicker(inputLook)
 	defer tick.Stop()
-	var last info
 	for {
-		used, err := usesLegacyFilter(r.netns)
-		if err == nil && used && sizes == nil {
-			sizes, err = openSizes(r.netns, []model.Family{model.IPv4})
-		}
-		if err != nil {
-			return err
-		}
-		var now info
-		if used {
-			var code unix.Errno
-			if now, code = sizeOf(sizes.sockets[model.IPv4], unix.SOL_IP, tableFilter.String()); code != 0 {
-				return fmt.Errorf("ask for the size of table %s: %w", tableFilter, code)
+		noticed := false
+		for _, f := range model.Families() {
+			now, err := r.legacySize(f, sizes)
+			if err != nil {
+				return err
 			}
+			noticed = noticed || now != last[f]
+			last[f] = now
 		}
-		if now != last {
-			last = now
+		if noticed {
 			r.notice(changed)
 		}
 		select {
@@ -330,4 +333,24 @@ func (r *InputRule) WatchLegacy(ctx context.Context, changed func()) error {
 		case <-tick.C:
 		}
 	}
+}
+
+// legacySize returns the size of a family's table filter, the zero info if the kernel has none. It opens the sockets when they are
+// first needed: without IPv6 there is none.
+func (r *InputRule) legacySize(f model.Family, sizes map[model.Family]*tableSizes) (info, error) {
+	if used, err := usesLegacyFilter(f, r.netns); err != nil || !used {
+		return info{}, err
+	}
+	if sizes[f] == nil {
+		s, err := openSizes(r.netns, []model.Family{f})
+		if err != nil {
+			return info{}, err
+		}
+		sizes[f] = s
+	}
+	now, code := sizeOf(sizes[f].sockets[f], levelOf(f), tableFilter.String())
+	if code != 0 {
+		return info{}, fmt.Errorf("ask for the size of table %s of IPv%s: %w", tableFilter, f, code)
+	}
+	return now, nil
 }

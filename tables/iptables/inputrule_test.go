@@ -29,11 +29,28 @@ func TestInputDrops(t *testing.T) {
 	}
 }
 
+// inputTool is the tool of a variant for INPUT of a family.
+func inputTool(v Variant, f model.Family) string {
+	if f == model.IPv6 {
+		return "ip6tables-" + v.String()
+	}
+	return "iptables-" + v.String()
+}
+
+// eachInput runs a test for INPUT of each variant and family.
+func eachInput(t *testing.T, test func(t *testing.T, v Variant, f model.Family)) {
+	eachVariant(t, func(t *testing.T, v Variant) {
+		for _, f := range model.Families() {
+			t.Run("IPv"+f.String(), func(t *testing.T) { test(t, v, f) })
+		}
+	})
+}
+
 // input returns the rules of INPUT.
-func (h host) input(t *testing.T) []string {
+func (h host) input(t *testing.T, f model.Family) []string {
 	t.Helper()
 	var all []string
-	for line := range strings.Lines(h.Run(t, "iptables-"+h.variant.String(), "-S", "INPUT")) {
+	for line := range strings.Lines(h.Run(t, inputTool(h.variant, f), "-S", "INPUT")) {
 		if text, ok := strings.CutPrefix(strings.TrimSpace(line), "-A INPUT "); ok {
 			all = append(all, text)
 		}
@@ -44,9 +61,9 @@ func (h host) input(t *testing.T) []string {
 // TestInputRule: the rule is the first one of INPUT exactly while INPUT may drop packets. The second Apply writes
 // nothing. No rule of another program changes.
 func TestInputRule(t *testing.T) {
-	eachVariant(t, func(t *testing.T, v Variant) {
+	eachInput(t, func(t *testing.T, v Variant, f model.Family) {
 		h := newHost(t, v)
-		tool := "iptables-" + v.String()
+		tool := inputTool(v, f)
 		rule := NewInputRule(6081, 0x08000000, h.FD)
 		ours := "-p udp -m udp --dport 6081 -m mark --mark 0x8000000/0x8000000 -m comment --comment \"felixlike tunnel packets of nodes\" -j ACCEPT"
 		check := func(when string, writes int, want ...string) {
@@ -55,7 +72,7 @@ func TestInputRule(t *testing.T) {
 			if wrote, err := rule.Apply(t.Context()); err != nil || wrote != writes {
 				t.Errorf("%s: %d writes, %v", when, wrote, err)
 			}
-			if got := h.input(t); strings.Join(got, "\n") != strings.Join(want, "\n") {
+			if got := h.input(t, f); strings.Join(got, "\n") != strings.Join(want, "\n") {
 				t.Errorf("%s:\n%s\nwant\n%s", when, strings.Join(got, "\n"), strings.Join(want, "\n"))
 			}
 		}
@@ -66,7 +83,7 @@ func TestInputRule(t *testing.T) {
 		if wrote, err := rule.Apply(t.Context()); wrote != 0 || err != nil {
 			t.Errorf("%d writes, %v", wrote, err)
 		}
-		if variant, err := look(t.Context(), v, []model.Family{model.IPv4}, h.FD); err != nil || variant.others {
+		if variant, err := look(t.Context(), v, []model.Family{f}, h.FD); err != nil || variant.others {
 			t.Errorf("the rule counts as one of another program: %+v, %v", variant, err)
 		}
 		theirs := "-i lo -j ACCEPT"
@@ -80,12 +97,12 @@ func TestInputRule(t *testing.T) {
 		h.Run(t, tool, "-P", "INPUT", "ACCEPT")
 		check("nothing drops", 1)
 		h.Run(t, tool, "-A", "INPUT", "-p", "udp", "-j", "REJECT")
-		check("a rule rejects", 1, ours, "-p udp -j REJECT --reject-with icmp-port-unreachable")
+		check("a rule rejects", 1, ours, "-p udp -j REJECT --reject-with "+map[model.Family]string{model.IPv4: "icmp-port-unreachable", model.IPv6: "icmp6-port-unreachable"}[f])
 		for range 2 {
 			if err := RemoveInputRule(t.Context(), h.FD); err != nil {
 				t.Error(err)
 			}
-			if got := h.input(t); len(got) != 1 || strings.Contains(got[0], "felixlike") {
+			if got := h.input(t, f); len(got) != 1 || strings.Contains(got[0], "felixlike") {
 				t.Errorf("after the removal: %q", got)
 			}
 		}
@@ -94,9 +111,9 @@ func TestInputRule(t *testing.T) {
 
 // TestInputRuleIsWatched: changes of INPUT are noticed.
 func TestInputRuleIsWatched(t *testing.T) {
-	eachVariant(t, func(t *testing.T, v Variant) {
+	eachInput(t, func(t *testing.T, v Variant, f model.Family) {
 		h := newHost(t, v)
-		tool := "iptables-" + v.String()
+		tool := inputTool(v, f)
 		h.Run(t, tool, "-A", "INPUT", "-p", "udp", "-j", "DROP")
 		rule := NewInputRule(6081, 0x08000000, h.FD)
 		watch := rule.WatchNFT

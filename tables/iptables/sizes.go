@@ -151,10 +151,7 @@ func (s *tableSizes) close() {
 // read asks for the sizes of all tables.
 func (s *tableSizes) read() (all [places]info, err error) {
 	for f, fd := range s.sockets {
-		level := unix.SOL_IP
-		if f == model.IPv6 {
-			level = unix.SOL_IPV6
-		}
+		level := levelOf(f)
 		for _, p := range placesOf(f) {
 			if s.absent.has(p) {
 				continue
@@ -170,6 +167,14 @@ func (s *tableSizes) read() (all [places]info, err error) {
 		}
 	}
 	return all, nil
+}
+
+// levelOf returns the level of a family's socket options.
+func levelOf(f model.Family) int {
+	if f == model.IPv6 {
+		return unix.SOL_IPV6
+	}
+	return unix.SOL_IP
 }
 
 // sizeOf asks for the size of a table. That of a table that the kernel does not have is

@@ -112,10 +112,7 @@ func (p passing) meta(key uint32) []octet {
 	case unix.NFT_META_L4PROTO:
 		return known([]byte{p.protocol})
 	case unix.NFT_META_PROTOCOL:
-		if p.version == unix.NFPROTO_IPV6 {
-			return known([]byte{0x86, 0xdd})
-		}
-		return known([]byte{0x08, 0x00})
+		return etherType(p.version == unix.NFPROTO_IPV6)
 	case unix.NFT_META_PKTTYPE:
 		return known([]byte{unix.PACKET_HOST})
 	case unix.NFT_META_IIF, unix.NFT_META_OIF:

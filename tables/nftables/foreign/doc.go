@@ -2,7 +2,7 @@
 //
 //	chains at INPUT ─> rules of their tables ─> walk ─> chains that drop the packet for certain
 //
-// It reads the tables of nf_tables of the families inet and ip, and changes nothing. An accept in one table cannot
+// It reads the tables of nf_tables of the family inet and of the packet's version, and changes nothing. An accept in one table cannot
 // undo a drop in another, so the agent cannot let such a packet pass. It can only name the chain, and the rule to
 // add.
 //

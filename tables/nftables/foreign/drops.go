@@ -32,13 +32,13 @@ func Drops(netns int, own string, p Packet) (found []Chain, err error) {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, c.Close()) }()
-	for _, f := range []family{{unix.NFPROTO_INET, "inet"}, {unix.NFPROTO_IPV4, "ip"}} {
+	for _, f := range []family{{unix.NFPROTO_INET, "inet"}, p.family()} {
 		bases, err := f.bases(c, own)
 		if err != nil {
 			return nil, err
 		}
 		for _, b := range bases {
-			if b.hook != unix.NF_INET_LOCAL_IN || !p.IPTables && f.number == unix.NFPROTO_IPV4 && b.ofIPTables() {
+			if b.hook != unix.NF_INET_LOCAL_IN || !p.IPTables && f.number != unix.NFPROTO_INET && b.ofIPTables() {
 				continue
 			}
 			r := newRuleset(c, f, b.table)

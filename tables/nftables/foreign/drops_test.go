@@ -70,6 +70,34 @@ func TestDrops(t *testing.T) {
 	}
 }
 
+// TestDropsIPv6: the tables of family ip6 and conditions on IPv6 decide about a packet of IPv6.
+func TestDropsIPv6(t *testing.T) {
+	p := Packet{Source: netip.MustParseAddr("fd00:50::2"), Destination: netip.MustParseAddr("fd00:50::1"), Port: 6081, Mark: 0x08000000}
+	for rule, dropped := range map[string]bool{
+		"udp dport 6081 accept":                              false,
+		"ip saddr 192.168.50.0/24 accept":                    true,
+		"ip6 saddr fd00:50::/64 accept":                      false,
+		"ip6 saddr { fd00:51::/64 } accept":                  true,
+		"ip6 daddr fd00:50::1 accept":                        false,
+		"ip6 nexthdr tcp accept":                             true,
+		"ip6 saddr . udp dport { fd00:50::2 . 6081 } accept": false,
+	} {
+		for _, family := range []string{"inet", "ip6"} {
+			if family == "ip6" && strings.HasPrefix(rule, "ip ") {
+				continue
+			}
+			t.Run(family+" "+rule, func(t *testing.T) {
+				ns := tablestest.NewNamespace(t, "nft")
+				ns.Feed(t, "table "+family+" wall { chain in { type filter hook input priority 0; policy drop; "+rule+"; }; }\ntable ip a { chain b { type filter hook input priority 5; policy drop; }; }\n", "nft", "-f", "-")
+				found, err := Drops(ns.FD, "felixlike", p)
+				if want := (Chain{family, "wall", "in"}); err != nil || slices.Contains(found, want) != dropped || len(found) > 1 {
+					t.Errorf("found %v, %v, want %v", found, err, dropped)
+				}
+			})
+		}
+	}
+}
+
 // TestDropsElsewhere: tables of iptables and chains at other hooks are not reported, those of family ip are.
 func TestDropsElsewhere(t *testing.T) {
 	ns := tablestest.NewNamespace(t, "nft", "iptables-nft")

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Packet is a packet of UDP in IPv4 that comes from the network to this node.
+// Packet is a packet of UDP that comes from the network to this node. It is of IPv4 if both addresses are unknown.
 type Packet struct {
 	// Source and Destination may be zero, for unknown. Interface is the one by which the packet comes in; it may be empty, for
 	// unknown.
@@ -25,14 +25,33 @@ type Interface struct {
 	Index int
 }
 
+// isIPv6 reports whether the packet is one of IPv6.
+func (p Packet) isIPv6() bool { return p.Source.Is6() || p.Destination.Is6() }
+
+// family returns the family of tables that get only packets of the packet's version.
+func (p Packet) family() family {
+	if p.isIPv6() {
+		return family{unix.NFPROTO_IPV6, "ip6"}
+	}
+	return family{unix.NFPROTO_IPV4, "ip"}
+}
+
+// etherType returns the type of Ethernet frames with packets of IPv4 or IPv6.
+func etherType(ipv6 bool) []octet {
+	if ipv6 {
+		return known([]byte{0x86, 0xdd})
+	}
+	return known([]byte{0x08, 0x00})
+}
+
 func (p Packet) meta(key uint32) []octet {
 	switch {
 	case key == unix.NFT_META_NFPROTO:
-		return known([]byte{unix.NFPROTO_IPV4})
+		return known([]byte{p.family().number})
 	case key == unix.NFT_META_L4PROTO:
 		return known([]byte{unix.IPPROTO_UDP})
 	case key == unix.NFT_META_PROTOCOL:
-		return known([]byte{0x08, 0x00})
+		return etherType(p.isIPv6())
 	case key == unix.NFT_META_PKTTYPE:
 		return known([]byte{unix.PACKET_HOST})
 	case key == unix.NFT_META_MARK:
@@ -72,21 +91,30 @@ func (Packet) connection(key uint32) []octet {
 }
 
 func (p Packet) header(base uint32) []octet {
-	const network, transport, addresses = 20, 8, 12
-	var header []octet
 	switch base {
 	case unix.NFT_PAYLOAD_NETWORK_HEADER:
-		header = unknown(network)
-		header[0], header[9] = octet{0x45, allBits}, octet{unix.IPPROTO_UDP, allBits}
-		if a := p.Source; a.Is4() {
-			copy(header[addresses:], known(a.AsSlice()))
-		}
-		if a := p.Destination; a.Is4() {
-			copy(header[addresses+4:], known(a.AsSlice()))
-		}
+		return p.network()
 	case unix.NFT_PAYLOAD_TRANSPORT_HEADER:
-		header = unknown(transport)
+		header := unknown(8)
 		header[2], header[3] = octet{byte(p.Port >> 8), allBits}, octet{byte(p.Port), allBits}
+		return header
+	}
+	return nil
+}
+
+// network returns the header of IP, which ends with both addresses.
+func (p Packet) network() []octet {
+	size, address, first, protocol := 20, 4, octet{0x45, allBits}, 9
+	if p.isIPv6() {
+		size, address, first, protocol = 40, 16, octet{0x60, 0xf0}, 6
+	}
+	header := unknown(size)
+	header[0], header[protocol] = first, octet{unix.IPPROTO_UDP, allBits}
+	if p.Source.IsValid() {
+		copy(header[size-2*address:], known(p.Source.AsSlice()))
+	}
+	if p.Destination.IsValid() {
+		copy(header[size-address:], known(p.Destination.AsSlice()))
 	}
 	return header
 }
