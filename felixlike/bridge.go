@@ -85,7 +85,7 @@ func newBridge(o bridgeOptions) *bridge {
 func (b *bridge) OnUpdate(u model.Update) {
 	switch u := u.(type) {
 	case model.NodeUpdate:
-		if ip := u.Node.Address(model.IPv4); u.Node.Name == b.node && ip != b.localIP {
+		if ip := u.Node.Outer(); u.Node.Name == b.node && ip != b.localIP {
 			b.localIP = ip
 			b.invalidate()
 		}
@@ -174,7 +174,7 @@ func (b *bridge) ensure(ctx context.Context) (int, error) {
 		return 0, nil
 	}
 	if !b.localIP.IsValid() {
-		return 0, fmt.Errorf("node %s has no IPv4 InternalIP, which the tunnel needs", b.node)
+		return 0, fmt.Errorf("node %s has no InternalIP, which the tunnel needs", b.node)
 	}
 	wanted, err := b.wanted(ctx)
 	if err != nil {

@@ -158,16 +158,19 @@ func (c *cluster) portProblems() []model.Problem {
 // peerProblems reports the peer nodes that no tunnel can reach.
 func (c *cluster) peerProblems() []model.Problem {
 	var found []model.Problem
-	if c.policyOnly {
+	self := c.tracker.nodes[c.node]
+	if c.policyOnly || self == nil {
 		return nil
 	}
 	for name, n := range c.tracker.nodes {
-		if name != c.node && !n.Address(model.IPv4).IsValid() {
-			found = append(found, model.Problem{
-				Object: ref("Node", "", name), Field: "status.addresses",
-				Reason: "no IPv4 InternalIP, which the tunnel's outer header needs: its pods cannot be reached",
-			})
+		if name == c.node || self.OuterOf(n).IsValid() {
+			continue
 		}
+		reason := "no InternalIP, which the tunnel needs: its pods cannot be reached"
+		if its := n.Outer(); its.IsValid() {
+			reason = fmt.Sprintf("there is no tunnel to %s, which is of another family than this node's end: its pods cannot be reached. The end of a node is its IPv4 InternalIP, or the IPv6 one if it has no other", its)
+		}
+		found = append(found, model.Problem{Object: ref("Node", "", name), Field: "status.addresses", Reason: reason})
 	}
 	return found
 }

@@ -63,7 +63,7 @@ func (rep *reporter) notices() []datastore.Notice {
 	add(noticeUnresolvedPort, datastore.KnownToSome, rep.cluster.portProblems()...)
 	add(noticeEqualPriority, datastore.KnownToSome, rep.cluster.priorityProblems()...)
 	add(noticeEqualPriority, datastore.KnownToAll, rep.cluster.tierProblems()...)
-	add(noticeUnreachable, datastore.KnownToAll, rep.cluster.peerProblems()...)
+	add(noticeUnreachable, datastore.KnownToSome, rep.cluster.peerProblems()...)
 	for _, q := range view.quarantined {
 		for _, object := range policiesAmong(q.Owners) {
 			add(noticeSetAside, datastore.KnownHere, model.Problem{

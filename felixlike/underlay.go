@@ -162,10 +162,10 @@ func (n *nodeNetwork) look(ctx context.Context, node netip.Addr) (control.Underl
 		now.MTU, err = underlay.RoutedMTU(uplink)
 		now.MTUWhy = "the uplink's: there is no tunnel"
 	case model.WireGuard:
-		now.MTU, err = underlay.PodMTU(uplink, config.WireGuard)
+		now.MTU, err = underlay.PodMTU(uplink, config.WireGuard, model.FamilyOf(node))
 		now.MTUWhy = fmt.Sprintf("the uplink's %d minus WireGuard's header", uplink.MTU)
 	default:
-		now.MTU, err = underlay.PodMTU(uplink, n.tunnel)
+		now.MTU, err = underlay.PodMTU(uplink, n.tunnel, model.FamilyOf(node))
 		now.MTUWhy = fmt.Sprintf("the uplink's %d minus the tunnel's header", uplink.MTU)
 	}
 	return now, err

@@ -176,7 +176,7 @@ func TestOffloadFollowsTheMode(t *testing.T) {
 func TestTunnelsToASharedAddress(t *testing.T) {
 	flows := flowGroups{}
 	m := NewTunnelManager("n1", model.Encap, pipeline.Node{GatewayPort: 2, TunnelPort: 1, GatewayMAC: make([]byte, 6)}, flows)
-	m.OnUpdate(model.NodeUpdate{Node: &model.Node{Name: "n1"}})
+	m.OnUpdate(model.NodeUpdate{Node: routedNode("n1", 1, "172.16.9.1")})
 	peer := func(name, address4, address6 string) {
 		n := &model.Node{Name: name, Addresses: []netip.Addr{netip.MustParseAddr(address6)}}
 		if address4 != "" {
@@ -190,7 +190,7 @@ func TestTunnelsToASharedAddress(t *testing.T) {
 		flows.agree(t)
 		var has []string
 		for _, name := range []string{"n2", "n3", "n4"} {
-			if strings.Contains(flows["peer "+name], "ipv6_dst=fd00:172::9 ") {
+			if strings.Contains(flows["peer "+name], "ipv6_dst=fd00:172::9 actions=set_field") {
 				has = append(has, name)
 			}
 			if n := m.peers[name]; n != nil && n.Address(model.IPv4).IsValid() && !strings.Contains(flows["peer "+name], "nw_dst="+n.Addresses[0].String()) {

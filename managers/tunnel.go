@@ -90,12 +90,8 @@ func (m *TunnelManager) replace(name string, now *model.Node) {
 	m.egressesDirty = true
 }
 
-// claim records whether a peer claims its addresses, and touches all that do. One
-// that the tunnel does not lead to has no flows for them.
+// claim records whether a peer claims its addresses, and touches all that do.
 func (m *TunnelManager) claim(p *model.Node, claims bool) {
-	if !p.Address(model.IPv4).IsValid() {
-		return
-	}
 	for _, a := range p.Addresses {
 		names := slices.DeleteFunc(m.claims[a], func(name string) bool { return name == p.Name })
 		if claims {
@@ -113,13 +109,15 @@ func (m *TunnelManager) claim(p *model.Node, claims bool) {
 
 // reached returns a peer with the addresses that lead to it. Two peers may claim one
 // (a renamed node, its old object still there): the first by name has it, as it has
-// the host's route. Two tunnels for it would be at odds over the same flow, and
+// the host's route. A peer without a tunnel has none. Two tunnels for it would be at odds over the same flow, and
 // nothing new would be forwarded on this node. That of the tunnel's end leads to the
 // same end for both. One that is this node's own comes to it all the same (table 70).
 func (m *TunnelManager) reached(p *model.Node) *model.Node {
-	end, own := p.Address(model.IPv4), *p
+	end, own := p.Outer(), *p
 	own.Addresses = slices.DeleteFunc(slices.Clone(p.Addresses), func(a netip.Addr) bool {
-		return a != end && len(m.claims[a]) > 0 && m.claims[a][0] != p.Name
+		names := m.claims[a]
+		first := slices.IndexFunc(names, func(name string) bool { return m.self.OuterOf(m.peers[name]).IsValid() })
+		return a != end && first >= 0 && names[first] != p.Name
 	})
 	return &own
 }
@@ -134,6 +132,9 @@ func (m *TunnelManager) CompleteDeferredWork() {
 	for _, name := range m.dirty.take(strings.Compare) {
 		if p := m.peers[name]; p != nil {
 			routed := m.ways.of(m.self, p, model.ByPeer, model.ByNetwork, model.ByWireGuard, model.NoWay)
+			if !m.self.OuterOf(p).IsValid() {
+				routed = model.Families() // there is no tunnel
+			}
 			p = m.reached(p)
 			away, served := notRouted(m.away[name], routed), notRouted(m.served[name], routed)
 			m.flows.SetFlows("peer "+name, func() []openflow.Flow {

@@ -23,20 +23,22 @@ type TunnelPortManager struct {
 	known bool
 }
 
-// Ends are the IPv4 addresses of both ends of a tunnel.
+// Ends are the addresses of both ends of a tunnel.
 type Ends struct{ Peer, Own netip.Addr }
 
 // EndsOf returns those of the tunnel from the first peer by name to the node of that name.
 func EndsOf(node string, all []*model.Node) (e Ends) {
+	at := slices.IndexFunc(all, func(n *model.Node) bool { return n.Name == node })
+	if at < 0 {
+		return Ends{}
+	}
 	first := ""
 	for _, n := range all {
-		switch a := n.Address(model.IPv4); {
-		case n.Name == node:
-			e.Own = a
-		case a.IsValid() && (first == "" || n.Name < first):
+		if a := all[at].OuterOf(n); n.Name != node && a.IsValid() && (first == "" || n.Name < first) {
 			first, e.Peer = n.Name, a
 		}
 	}
+	e.Own = all[at].Outer()
 	return e
 }
 

@@ -101,6 +101,31 @@ func TestModes(t *testing.T) {
 	}
 }
 
+// TestTunnelOfOneFamily: a tunnel has both ends in one family. Without one, no packet is taken from a peer or sent to it.
+func TestTunnelOfOneFamily(t *testing.T) {
+	both, only6 := []string{"192.168.50.1", "fd00:50::1"}, []string{"fd00:50::2"}
+	for _, c := range []struct {
+		self, peer []string
+		field      string
+		ends       Ends
+	}{
+		{both, []string{"192.168.50.2"}, "tun_src=192.168.50.2", Ends{netip.MustParseAddr("192.168.50.2"), netip.MustParseAddr("192.168.50.1")}},
+		{[]string{"fd00:50::1"}, only6, "tun_ipv6_src=fd00:50::2", Ends{netip.MustParseAddr("fd00:50::2"), netip.MustParseAddr("fd00:50::1")}},
+		{both, only6, "", Ends{Own: netip.MustParseAddr("192.168.50.1")}},
+		{[]string{"fd00:50::1"}, []string{"192.168.50.2", "fd00:50::2"}, "", Ends{Own: netip.MustParseAddr("fd00:50::1")}},
+	} {
+		flows, self, peer := flowGroups{}, routedNode("n1", 1, c.self...), routedNode("n2", 2, c.peer...)
+		give(NewTunnelManager("n1", model.Encap, pipeline.Node{GatewayPort: 2, TunnelPort: 1, GatewayMAC: make([]byte, 6)}, flows), model.NodeUpdate{Node: self}, model.NodeUpdate{Node: peer})
+		text := flows["peer n2"]
+		if c.field != "" && !strings.Contains(text, c.field) || c.field == "" && strings.Contains(text, "tun_") || !strings.Contains(text, "6081") {
+			t.Errorf("%v to %v:\n%s", c.self, c.peer, text)
+		}
+		if got := EndsOf("n1", []*model.Node{self, peer}); got != c.ends {
+			t.Errorf("%v to %v: ends %v, want %v", c.self, c.peer, got, c.ends)
+		}
+	}
+}
+
 type hopsOf struct{ peers []netip.Addr }
 
 func (h *hopsOf) SetPeers(all []netip.Addr) { h.peers = slices.Clone(all) }

@@ -66,7 +66,7 @@ func (m *WireGuardManager) CompleteDeferredWork() {
 			continue
 		}
 		state.Peers = append(state.Peers, wireguard.Peer{
-			Key: n.PublicKey, Endpoint: netip.AddrPortFrom(n.Address(model.IPv4).Unmap(), m.port), Sources: owned[name],
+			Key: n.PublicKey, Endpoint: netip.AddrPortFrom(self.OuterOf(n), m.port), Sources: owned[name],
 		})
 	}
 	m.device.SetState(state)

@@ -41,6 +41,19 @@ func keyed(updates []model.Update, keys map[string]byte) []model.Update {
 	return all
 }
 
+// TestEncryptedOverIPv6: nodes without IPv4 send encrypted packets to each other's IPv6 address, and none to a node with IPv4.
+func TestEncryptedOverIPv6(t *testing.T) {
+	device := &lastDevice{}
+	give(NewWireGuardManager("n1", model.PublicKey{1}, 51820, device), keyed([]model.Update{
+		model.NodeUpdate{Node: routedNode("n1", 1, "fd00:50::1")},
+		model.NodeUpdate{Node: routedNode("n2", 2, "fd00:50::2")},
+		model.NodeUpdate{Node: routedNode("n3", 3, "192.168.50.3", "fd00:50::3")},
+	}, map[string]byte{"n1": 1, "n2": 2, "n3": 3})...)
+	if got, want := device.peers(), "2 [fd00:50::2]:51820 [10.10.2.0/24 fd00:10:0:2::/64 fd00:50::2/128]"; got != want {
+		t.Errorf("peers %s, want %s", got, want)
+	}
+}
+
 // TestEncryptedWays: a peer with a key of its own is reached by the device alone, in both families. One without a key, or with
 // the key of another node, is not reached at all, and is named.
 func TestEncryptedWays(t *testing.T) {

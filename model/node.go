@@ -29,6 +29,27 @@ func (n *Node) Address(f Family) netip.Addr {
 	return netip.Addr{}
 }
 
+// Outer returns the node's address in the outer headers of tunnels and of WireGuard, or the zero Addr: the IPv4
+// address, or the IPv6 address of a node without one.
+func (n *Node) Outer() netip.Addr {
+	for _, f := range Families() {
+		if a := n.Address(f); a.IsValid() {
+			return a.Unmap()
+		}
+	}
+	return netip.Addr{}
+}
+
+// OuterOf returns the peer's Outer, or the zero Addr if this node's is of the other family: then neither node sends to
+// the other one.
+func (n *Node) OuterOf(peer *Node) netip.Addr {
+	own, its := n.Outer(), peer.Outer()
+	if own.IsValid() && FamilyOf(own) != FamilyOf(its) {
+		return netip.Addr{}
+	}
+	return its
+}
+
 // PodCIDR returns the node's pod prefix of a family, or the zero Prefix.
 func (n *Node) PodCIDR(f Family) netip.Prefix {
 	for _, p := range n.PodCIDRs {

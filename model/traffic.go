@@ -52,16 +52,16 @@ func (m *TrafficMode) UnmarshalText(b []byte) error {
 type Way uint8
 
 const (
-	// ByTunnel is a tunnel to the peer's IPv4 address.
+	// ByTunnel is a tunnel to the peer's Outer.
 	ByTunnel Way = iota
 	// ByPeer is a route with the peer's address as the next hop.
 	ByPeer
 	// ByNetwork is the way of this node's packets to the peer's address: routers know the pods' prefixes.
 	ByNetwork
 	// NoWay says that one of the two nodes has no address of the family, and there is no tunnel; or, in the
-	// mode WireGuard, no public key or no IPv4 address.
+	// mode WireGuard, no public key, or ends of different families (Node.OuterOf).
 	NoWay
-	// ByWireGuard is the WireGuard device, encrypted to the peer's IPv4 address.
+	// ByWireGuard is the WireGuard device, encrypted to the peer's Outer.
 	ByWireGuard
 )
 
@@ -74,8 +74,7 @@ func (m TrafficMode) Way(self, peer *Node, subnets []netip.Prefix, f Family) Way
 	case Encap:
 		return ByTunnel
 	case WireGuard:
-		// The outer header is IPv4, as that of the tunnels.
-		if peer.PublicKey.IsZero() || self.PublicKey.IsZero() || !self.Address(IPv4).IsValid() || !peer.Address(IPv4).IsValid() {
+		if peer.PublicKey.IsZero() || self.PublicKey.IsZero() || !self.Outer().IsValid() || !self.OuterOf(peer).IsValid() {
 			return NoWay
 		}
 		return ByWireGuard

@@ -5,6 +5,37 @@ import (
 	"testing"
 )
 
+// TestOuter: both ends of a tunnel have addresses of one family, and both find the same.
+func TestOuter(t *testing.T) {
+	v4, v6 := netip.MustParseAddr("192.168.50.11"), netip.MustParseAddr("fd00::11")
+	nodes := map[string]*Node{
+		"none": {}, "IPv4": {Addresses: []netip.Addr{v4}}, "IPv6": {Addresses: []netip.Addr{v6}}, "both": {Addresses: []netip.Addr{v4, v6}},
+	}
+	for name, want := range map[string]netip.Addr{"IPv4": v4, "IPv6": v6, "both": v4} {
+		if got := nodes[name].Outer(); got != want {
+			t.Errorf("%s: %s", name, got)
+		}
+	}
+	for _, c := range []struct {
+		self, peer string
+		want       netip.Addr
+	}{
+		{"IPv4", "both", v4},
+		{"both", "IPv4", v4},
+		{"IPv6", "IPv6", v6},
+		{"IPv4", "IPv6", netip.Addr{}},
+		{"IPv6", "IPv4", netip.Addr{}},
+		{"both", "IPv6", netip.Addr{}},
+		{"IPv6", "both", netip.Addr{}},
+		{"IPv6", "none", netip.Addr{}},
+		{"none", "IPv6", v6},
+	} {
+		if got := nodes[c.self].OuterOf(nodes[c.peer]); got != c.want {
+			t.Errorf("%s to %s: %s, want %s", c.self, c.peer, got, c.want)
+		}
+	}
+}
+
 // TestWay: both ends decide alike, in each family separately.
 func TestWay(t *testing.T) {
 	addrs := func(texts ...string) (all []netip.Addr) {

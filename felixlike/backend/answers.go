@@ -136,7 +136,7 @@ func (a *answers) to(in openflow.PacketIn) (openflow.PacketOut, bool) {
 	switch outer := in.TunnelSource(); {
 	case outer.IsValid():
 		mac = pipeline.VirtualMAC()
-		actions = append(actions, openflow.SetAddr(openflow.TunDst, outer))
+		actions = append(actions, openflow.SetAddr(openflow.TunnelDestination(outer), outer))
 	case pipeline.FromGateway(in.Register(0)):
 		mac = net.HardwareAddr(in.Frame[source:addresses])
 	case mac == nil:

@@ -1,6 +1,9 @@
 package openflow
 
-import "fmt"
+import (
+	"fmt"
+	"net/netip"
+)
 
 // Field is a packet field, tunnel field or register that flows match, set or
 // copy. The order of the constants is the order on the wire (spec.position).
@@ -25,6 +28,8 @@ const (
 	CTZone
 	CTMark
 	CTLabel
+	TunIPv6Src
+	TunIPv6Dst
 	InPort
 	EthDst
 	EthSrc
@@ -104,6 +109,10 @@ func (f Field) spec() spec {
 		return spec{nicira, 31, 4, ip, "tun_src", "tun_src", "NXM_NX_TUN_IPV4_SRC"}
 	case TunDst:
 		return spec{nicira, 32, 4, ip, "tun_dst", "tun_dst", "NXM_NX_TUN_IPV4_DST"}
+	case TunIPv6Src:
+		return spec{nicira, 109, 16, ip, "tun_ipv6_src", "tun_ipv6_src", "NXM_NX_TUN_IPV6_SRC"}
+	case TunIPv6Dst:
+		return spec{nicira, 110, 16, ip, "tun_ipv6_dst", "tun_ipv6_dst", "NXM_NX_TUN_IPV6_DST"}
 	case InPort:
 		return spec{openFlow, 0, 4, decimal, "in_port", "in_port", "OXM_OF_IN_PORT"}
 	case EthSrc:
@@ -223,6 +232,22 @@ func (f Field) neighbourSpec() spec {
 		return spec{openFlow, 33, 6, mac, "nd_tll", "nd_tll", "OXM_OF_IPV6_ND_TLL"}
 	}
 	return unknownSpec(f)
+}
+
+// TunnelSource returns the field for the source of the tunnel's outer header, by the family of the address.
+func TunnelSource(a netip.Addr) Field {
+	if a.Is4() {
+		return TunSrc
+	}
+	return TunIPv6Src
+}
+
+// TunnelDestination returns the field for the destination of the tunnel's outer header, by the family of the address.
+func TunnelDestination(a netip.Addr) Field {
+	if a.Is4() {
+		return TunDst
+	}
+	return TunIPv6Dst
 }
 
 // LongName returns the name that "move", "load" and "learn" have in ovs-ofctl's dumps: fields that

@@ -53,7 +53,7 @@ func NeighbourDiscovery(icmpType uint8) Match {
 func (m Match) InPort(port uint32) Match { return m.with(InPort, uint32Bytes(port), nil) }
 
 // TunnelSource matches the source address of the tunnel's outer header.
-func (m Match) TunnelSource(a netip.Addr) Match { return m.Addr(TunSrc, a) }
+func (m Match) TunnelSource(a netip.Addr) Match { return m.Addr(TunnelSource(a), a) }
 
 // Bits matches the bits of a register that mask selects.
 func (m Match) Bits(register Field, value, mask uint32) Match {

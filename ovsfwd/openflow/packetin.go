@@ -35,11 +35,15 @@ func (p PacketIn) InPort() uint32 {
 	return binary.BigEndian.Uint32(port)
 }
 
-// TunnelSource returns the source of a tunnelled packet's outer IPv4 header. It is not valid for another packet.
+// TunnelSource returns the source of a tunnelled packet's outer header. It is not valid for another packet.
 func (p PacketIn) TunnelSource() netip.Addr {
-	s := TunSrc.spec()
-	source, _ := netip.AddrFromSlice(p.value(s.class, s.number, s.width))
-	return source
+	for _, f := range []Field{TunSrc, TunIPv6Src} {
+		s := f.spec()
+		if source, ok := netip.AddrFromSlice(p.value(s.class, s.number, s.width)); ok {
+			return source
+		}
+	}
+	return netip.Addr{}
 }
 
 // value returns a field of the match, nil if the match does not have it.

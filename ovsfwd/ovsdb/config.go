@@ -38,7 +38,7 @@ type Config struct {
 	Gateway, Tunnel string
 	// GatewayMAC is kept by the database, so that it survives ovs-vswitchd.
 	GatewayMAC net.HardwareAddr
-	// LocalIP is this end of the tunnel, the node's IPv4 address.
+	// LocalIP is this end of the tunnel, the node's address.
 	LocalIP netip.Addr
 	// MTU is that of the gateway port.
 	MTU int
@@ -69,8 +69,10 @@ func (c Config) validate() error {
 		return errors.New("gateway and tunnel port need names")
 	case len(c.GatewayMAC) != 6:
 		return fmt.Errorf("gateway %s: MAC address %q", c.Gateway, c.GatewayMAC)
-	case !c.LocalIP.Unmap().Is4():
-		return fmt.Errorf("tunnel %s: local address %q is not IPv4", c.Tunnel, c.LocalIP)
+	case !c.LocalIP.IsValid():
+		return fmt.Errorf("tunnel %s: no local address", c.Tunnel)
+	case c.TunnelType == "gre" && !c.LocalIP.Unmap().Is4():
+		return fmt.Errorf("tunnel %s: type gre has an outer header of IPv4, and the node's address is %s: set tunnel to geneve or vxlan", c.Tunnel, c.LocalIP)
 	case c.hasPhysical() && len(c.UplinkMAC) != 6:
 		return fmt.Errorf("uplink %s: MAC address %q", c.Uplink, c.UplinkMAC)
 	}

@@ -298,7 +298,8 @@ func TestValidate(t *testing.T) {
 		"datapath": func(c *Config) { c.DatapathType = "dpdk" },
 		"tunnel":   func(c *Config) { c.TunnelType = "stt" },
 		"mac":      func(c *Config) { c.GatewayMAC = nil },
-		"local":    func(c *Config) { c.LocalIP = netip.MustParseAddr("fd00::1") },
+		"local":    func(c *Config) { c.LocalIP = netip.Addr{} },
+		"gre":      func(c *Config) { c.TunnelType, c.LocalIP = "gre", netip.MustParseAddr("fd00::1") },
 		"uplink":   func(c *Config) { c.Uplink = "eth0" },
 		"names":    func(c *Config) { c.Gateway = "" },
 	} {

@@ -23,9 +23,6 @@ func Hairpin(f model.Family) netip.Addr {
 	return netip.AddrFrom16([16]byte{0xfd, 0x66, 0x65, 0x6c, 0x69, 0x78, 15: 0x20})
 }
 
-// outer is the address of a peer's end of the tunnel.
-func outer(p *model.Node) netip.Addr { return p.Address(model.IPv4).Unmap() }
-
 func isIPv4(a netip.Addr) bool { return model.FamilyOf(a) == model.IPv4 }
 
 // ipFamilies are the matches for all packets of each family, IPv4 first.

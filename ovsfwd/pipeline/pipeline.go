@@ -163,12 +163,11 @@ func Endpoint(n Node, a *model.Attachment) []openflow.Flow {
 	return slices.Concat(flows, dnatEndpoint(a), l3ForwardingEndpoint(n, a), associationsEndpoint(n, a))
 }
 
-// Peer renders the flows towards and from another node. The tunnel's outer
-// header is IPv4, so a peer without an IPv4 address has none. Packets of the routed families do not take the
+// Peer renders the flows towards and from another node. A peer without an address has none. Packets of the routed families do not take the
 // tunnel in either direction, they take the gateway port as those from and to the outside do: the flows of these
 // families only keep pods from sending tunnel packets to the peer.
 func Peer(n Node, p *model.Node, routed ...model.Family) []openflow.Flow {
-	if !p.Address(model.IPv4).IsValid() {
+	if !p.Outer().IsValid() {
 		return nil
 	}
 	guard := tunnelEnds(ends(p))

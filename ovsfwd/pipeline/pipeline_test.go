@@ -62,6 +62,13 @@ func testPeer() *model.Node {
 	}
 }
 
+// testPeer6 is the same peer without an IPv4 address.
+func testPeer6() *model.Node {
+	p := testPeer()
+	p.Addresses = p.Addresses[1:]
+	return p
+}
+
 // fullNode is the same node with the full pipeline.
 func fullNode() Node {
 	n := testNode()
@@ -109,6 +116,7 @@ func TestGolden(t *testing.T) {
 				{Name: "endpoint with both families", Data: render(Endpoint(n, pods[0]))},
 				{Name: "endpoint with IPv4", Data: render(Endpoint(n, pods[1]))},
 				{Name: "peer", Data: render(Peer(n, testPeer()))},
+				{Name: "peer with IPv6", Data: render(Peer(n, testPeer6()))},
 			},
 		}
 		if *update {
@@ -133,9 +141,9 @@ func TestNothingWithoutPortOrAddress(t *testing.T) {
 		t.Errorf("endpoint without port: %s", render(flows))
 	}
 	p := *testPeer()
-	p.Addresses = addrs("fd77::101")
+	p.Addresses = nil
 	if flows := Peer(testNode(), &p); flows != nil {
-		t.Errorf("peer without IPv4 address: %s", render(flows))
+		t.Errorf("peer without address: %s", render(flows))
 	}
 }
 

@@ -34,7 +34,7 @@ func classifierBase(n Node) []openflow.Flow {
 func classifierPeer(n Node, p *model.Node) []openflow.Flow {
 	return []openflow.Flow{{
 		Table: TableClassifier, Priority: priorityNormal,
-		Match: openflow.Any().InPort(n.TunnelPort).TunnelSource(outer(p)),
+		Match: openflow.Any().InPort(n.TunnelPort).TunnelSource(p.Outer()),
 		Actions: []openflow.Action{
 			openflow.SetBits(openflow.Reg0, sourceTunnel, sourceMask),
 			openflow.SetBits(openflow.Reg0, macRewrite, macRewrite),

@@ -60,7 +60,8 @@ func EgressBase(n Node, nodes []*model.Node) []openflow.Flow {
 // EgressPeer renders the flows for pods of this node whose source address the peer has, and for pods of the peer whose
 // source address this node has.
 func EgressPeer(n Node, p *model.Node, away, served []netip.Addr) []openflow.Flow {
-	if !p.Address(model.IPv4).IsValid() {
+	outer := p.Outer()
+	if !outer.IsValid() {
 		return nil
 	}
 	var flows []openflow.Flow
@@ -71,12 +72,12 @@ func EgressPeer(n Node, p *model.Node, away, served []netip.Addr) []openflow.Flo
 				Match: from(single(pod)).InPort(n.GatewayPort).MAC(openflow.EthDst, AwayMAC()),
 				Actions: []openflow.Action{
 					openflow.SetMAC(openflow.EthSrc, n.GatewayMAC), openflow.SetMAC(openflow.EthDst, VirtualMAC()),
-					openflow.SetAddr(openflow.TunDst, outer(p)), openflow.Output(n.TunnelPort),
+					openflow.SetAddr(openflow.TunnelDestination(outer), outer), openflow.Output(n.TunnelPort),
 				},
 			},
 			openflow.Flow{
 				Table: TableSpoofGuard, Priority: priorityLow,
-				Match:   to(single(pod)).InPort(n.TunnelPort).TunnelSource(outer(p)),
+				Match:   to(single(pod)).InPort(n.TunnelPort).TunnelSource(outer),
 				Actions: []openflow.Action{openflow.SetMAC(openflow.EthDst, n.GatewayMAC), openflow.Output(n.GatewayPort)},
 			})
 	}

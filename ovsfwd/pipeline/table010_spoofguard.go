@@ -75,7 +75,7 @@ func spoofGuardPeer(n Node, p *model.Node, tunnelled []netip.Prefix) []openflow.
 	for _, prefix := range tunnelled {
 		flows = append(flows, openflow.Flow{
 			Table: TableSpoofGuard, Priority: priorityNormal,
-			Match:   from(prefix).InPort(n.TunnelPort).TunnelSource(outer(p)),
+			Match:   from(prefix).InPort(n.TunnelPort).TunnelSource(p.Outer()),
 			Actions: jump(TableConntrack),
 		})
 	}

@@ -10,7 +10,7 @@ package pipeline
 // These flows do not depend on the type of the tunnel: nodes have different types while
 // it is changed. A pod may send such packets to addresses that belong to no node.
 //
-// Without these flows, a node would check only the outer header: the classifier (tun_src)
+// Without these flows, a node would check only the outer header: the classifier (tun_src, tun_ipv6_src)
 // and the tunnel port (local_ip) refuse packets that do not come from a node.
 //
 // These flows do not add ports to the match for packets to other addresses. Open vSwitch

@@ -3,7 +3,8 @@ package pipeline
 // Table 70, L3 forwarding: packets for a peer's pods, or the peer itself, go into the tunnel.
 //
 //	table=70,priority=200,ip,nw_dst=PEER'S PODS actions=set_field:GWMAC->eth_src,set_field:aa:bb:cc:dd:ee:ff->eth_dst,
-//	    set_field:TUNNEL->reg1,set_field:0x10000/0x10000->reg0,set_field:PEER->tun_dst,goto_table:72     (and ipv6, as all here)
+//	    set_field:TUNNEL->reg1,set_field:0x10000/0x10000->reg0,set_field:PEER->tun_dst,goto_table:72     (and ipv6, as all here; tun_ipv6_dst
+//	    for the IPv6 address of a peer)
 //	table=70,priority=199,ip,nw_dst=PEER actions=the same
 //	table=70,priority=0 actions=goto_table:80
 //
@@ -51,6 +52,7 @@ func l3ForwardingBase() []openflow.Flow {
 
 func l3ForwardingPeer(n Node, p *model.Node, tunnelled []netip.Prefix) []openflow.Flow {
 	var flows []openflow.Flow
+	outer := p.Outer()
 	for _, prefix := range tunnelled {
 		priority := priorityNormal
 		if prefix.IsSingleIP() {
@@ -65,7 +67,7 @@ func l3ForwardingPeer(n Node, p *model.Node, tunnelled []netip.Prefix) []openflo
 				},
 				setOutput(n.TunnelPort),
 				[]openflow.Action{
-					openflow.SetAddr(openflow.TunDst, outer(p)),
+					openflow.SetAddr(openflow.TunnelDestination(outer), outer),
 					openflow.GotoTable(TableTTL),
 				},
 			),

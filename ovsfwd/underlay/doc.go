@@ -9,7 +9,7 @@
 // "datapath: auto" is the kernel's datapath if its module answers and ovs-vswitchd
 // offers it, else the userspace one, with a warning. A bridge keeps the datapath that it
 // has. The uplink is the interface with the node's InternalIP, or else of the default
-// route. The MTU of pods is the uplink's less 50 bytes (geneve, vxlan) or 42 (gre with a
+// route. The MTU of pods is the uplink's less 50 bytes (geneve, vxlan), 70 over IPv6, or 42 (gre with a
 // key). The agent looks up uplink and MTU again at every resync. Status shows the values
 // and the reasons, and "felixlike-agent config" prints them beside the settings.
 package underlay

@@ -12,6 +12,7 @@ import (
 
 	"github.com/vishvananda/netns"
 
+	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/ovsdb"
 )
 
@@ -126,11 +127,25 @@ func TestFindUplink(t *testing.T) {
 func TestPodMTU(t *testing.T) {
 	for _, c := range []struct {
 		tunnel     string
+		outer      model.Family
 		link, want int
-	}{{"geneve", 1500, 1450}, {"vxlan", 9000, 8950}, {"gre", 1500, 1458}, {"geneve", 65536, 65485}, {"geneve", 1300, 0}, {"stt", 1500, 0}} {
-		got, err := PodMTU(Uplink{Name: "up0", MTU: c.link}, c.tunnel)
+	}{
+		{"geneve", model.IPv4, 1500, 1450},
+		{"vxlan", model.IPv4, 9000, 8950},
+		{"gre", model.IPv4, 1500, 1458},
+		{"wireguard", model.IPv4, 1500, 1440},
+		{"geneve", model.IPv4, 65536, 65485},
+		{"geneve", model.IPv4, 1300, 0},
+		{"stt", model.IPv4, 1500, 0},
+		{"geneve", model.IPv6, 1500, 1430},
+		{"vxlan", model.IPv6, 9000, 8930},
+		{"wireguard", model.IPv6, 1500, 1420},
+		{"geneve", model.IPv6, 1350, 1280},
+		{"geneve", model.IPv6, 1349, 0},
+	} {
+		got, err := PodMTU(Uplink{Name: "up0", MTU: c.link}, c.tunnel, c.outer)
 		if got != c.want || (err == nil) != (c.want != 0) {
-			t.Errorf("%s over %d: %d, %v; want %d", c.tunnel, c.link, got, err, c.want)
+			t.Errorf("%s in IPv%s over %d: %d, %v; want %d", c.tunnel, c.outer, c.link, got, err, c.want)
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/felixlike/felixlike/internal/listing"
+	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/ovsdb"
 )
 
@@ -110,20 +111,29 @@ func defaultLink(family int) (netlink.Link, error) {
 	return link, nil
 }
 
-// overheads are the bytes that the tunnels take over IPv4, without options: the
-// inner Ethernet header (14) and the outer one of IP (20), and then of UDP and
-// VXLAN or Geneve (8 and 8), or of GRE with the key that flows ask for (8). WireGuard takes the outer header of IP
-// (20) and UDP (8), its own (16) and the authentication tag (16), and no inner Ethernet header.
+// overheads are the bytes that the tunnels take inside the outer header of IP, without options: the
+// inner Ethernet header (14), and then those of UDP and
+// VXLAN or Geneve (8 and 8), or of GRE with the key that flows ask for (8). WireGuard takes the header of
+// UDP (8), its own (16) and the authentication tag (16), and no inner Ethernet header.
 func overheads() map[string]int {
-	return map[string]int{"geneve": 50, "vxlan": 50, "gre": 42, "wireguard": 60}
+	return map[string]int{"geneve": 30, "vxlan": 30, "gre": 22, "wireguard": 40}
 }
 
-// PodMTU returns the MTU that a tunnel over an uplink leaves to pods.
-func PodMTU(uplink Uplink, tunnel string) (int, error) {
+// headerOf returns the size of a family's header without options, in bytes.
+func headerOf(f model.Family) int {
+	if f == model.IPv4 {
+		return 20
+	}
+	return 40
+}
+
+// PodMTU returns the MTU that a tunnel over an uplink leaves to pods, with an outer header of the family.
+func PodMTU(uplink Uplink, tunnel string, outer model.Family) (int, error) {
 	overhead, known := overheads()[tunnel]
 	if !known {
 		return 0, fmt.Errorf("unknown tunnel type %q", tunnel)
 	}
+	overhead += headerOf(outer)
 	mtu := min(uplink.MTU, maxMTU) - overhead
 	if mtu < minMTU {
 		return 0, fmt.Errorf("uplink %s: MTU %d less %s's %d bytes is less than %d, which IPv6 needs", uplink.Name, uplink.MTU, tunnel, overhead, minMTU)

@@ -34,7 +34,11 @@ func (p TracedPacket) String() string {
 	}
 	words := []string{protocol, fmt.Sprintf("in_port=%d", p.InPort), "dl_src=" + p.SourceMAC.String(), "dl_dst=" + p.DestinationMAC.String()}
 	if p.TunnelSource.IsValid() {
-		words = append(words, "tun_src="+p.TunnelSource.String())
+		field := "tun_src="
+		if model.FamilyOf(p.TunnelSource) == model.IPv6 {
+			field = "tun_ipv6_src="
+		}
+		words = append(words, field+p.TunnelSource.String())
 	}
 	words = append(words, fmt.Sprintf("%s_src=%s,%s_dst=%s,nw_ttl=64", network, p.Source, network, p.Destination))
 	if p.Protocol.IsICMP() {

@@ -15,6 +15,10 @@ func TestTracedPacketText(t *testing.T) {
 		"tcp,in_port=3,dl_src=02:00:00:00:00:01,dl_dst=02:00:00:00:00:02,nw_src=10.0.0.1,nw_dst=10.0.0.2,nw_ttl=64,tcp_src=40000,tcp_dst=80": {
 			Source: netip.MustParseAddr("10.0.0.1"), Destination: netip.MustParseAddr("10.0.0.2"), Protocol: model.TCP, SourcePort: 40000, Port: 80,
 		},
+		"tcp,in_port=3,dl_src=02:00:00:00:00:01,dl_dst=02:00:00:00:00:02,tun_ipv6_src=fd00::1,nw_src=10.0.0.1,nw_dst=10.0.0.2,nw_ttl=64,tcp_src=1,tcp_dst=80": {
+			Source: netip.MustParseAddr("10.0.0.1"), Destination: netip.MustParseAddr("10.0.0.2"), TunnelSource: netip.MustParseAddr("fd00::1"),
+			Protocol: model.TCP, SourcePort: 1, Port: 80,
+		},
 		"udp6,in_port=3,dl_src=02:00:00:00:00:01,dl_dst=02:00:00:00:00:02,tun_src=192.0.2.1,ipv6_src=fd00::1,ipv6_dst=fd00::2,nw_ttl=64,udp_src=1,udp_dst=53": {
 			Source: netip.MustParseAddr("fd00::1"), Destination: netip.MustParseAddr("fd00::2"), TunnelSource: netip.MustParseAddr("192.0.2.1"),
 			Protocol: model.UDP, SourcePort: 1, Port: 53,

@@ -212,11 +212,13 @@ func spoofingNeighbours(t *testing.T, l *lab.Lab) {
 // that is no node, and from a node with the inner source of another node.
 func TestTunnelGuard(t *testing.T) {
 	t.Parallel()
-	inEachPlace(t, tunnelGuard)
+	inEachPlace(t, func(t *testing.T, l *lab.Lab) {
+		set(t, l, state(t, threeNodes))
+		tunnelGuard(t, l)
+	})
 }
 
 func tunnelGuard(t *testing.T, l *lab.Lab) {
-	set(t, l, state(t, threeNodes))
 	a := l.Pod(pod("a"))
 	victim := openWire(t, a.Namespace(), "eth0")
 	virtual := net.HardwareAddr{0xaa, 0xbb, 0xcc, 0xdd, 0xee, 0xff}
@@ -254,13 +256,13 @@ func tunnelGuard(t *testing.T, l *lab.Lab) {
 // sendTunnel sends a geneve packet from a host of the lab to a node.
 func sendTunnel(t *testing.T, l *lab.Lab, from string, to *lab.Node, packet []byte) {
 	t.Helper()
-	ns, addr, err := l.Host(from, model.IPv4)
+	ns, addr, err := l.Host(from, model.FamilyOf(to.Outer()))
 	if err != nil {
 		t.Fatal(err)
 	}
 	err = ns.Do(func() error {
-		conn, err := net.DialUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(addr, 0)),
-			net.UDPAddrFromAddrPort(netip.AddrPortFrom(to.Address(model.IPv4), 6081)))
+		conn, err := net.DialUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(addr, 0)),
+			net.UDPAddrFromAddrPort(netip.AddrPortFrom(to.Outer(), 6081)))
 		if err != nil {
 			return err
 		}

@@ -20,9 +20,21 @@ func TestTunnelPort(t *testing.T) {
 	t.Parallel()
 	l := newLab(t)
 	set(t, l, state(t, threeNodes))
+	tunnelPorts(t, l)
+}
+
+// inputTools are the tools for INPUT of the family of the node's tunnels.
+func inputTools(n *lab.Node) []string {
+	if model.FamilyOf(n.Outer()) == model.IPv6 {
+		return []string{"ip6tables-legacy", "ip6tables-nft"}
+	}
+	return []string{"iptables-legacy", "iptables-nft"}
+}
+
+func tunnelPorts(t *testing.T, l *lab.Lab) {
 	node := l.Node("node1")
-	for _, tool := range []string{"iptables-legacy", "iptables-nft"} {
-		shell(t, node, tool+" -A INPUT -i lo -j ACCEPT && "+tool+" -P INPUT DROP")
+	for _, tool := range inputTools(node) {
+		shell(t, node, tool+" -A INPUT -i lo -j ACCEPT && "+tool+" -A INPUT -p ipv6-icmp -j ACCEPT && "+tool+" -P INPUT DROP")
 	}
 	for i, backend := range backends() {
 		t.Run(backend, func(t *testing.T) {
@@ -32,15 +44,16 @@ func TestTunnelPort(t *testing.T) {
 			tunnelPort(t, l, node)
 		})
 	}
-	for _, tool := range []string{"iptables-legacy", "iptables-nft"} {
+	for _, tool := range inputTools(node) {
 		// ufw and others write INPUT anew.
 		shell(t, node, tool+" -F INPUT")
 		eventually(t, "the rule to be there again", func() bool { return firstInput(t, node, tool) })
+		shell(t, node, tool+" -P INPUT ACCEPT") // without neighbour discovery the node is soon unreachable
 	}
 }
 
 func tunnelPort(t *testing.T, l *lab.Lab, node *lab.Node) {
-	for _, tool := range []string{"iptables-legacy", "iptables-nft"} {
+	for _, tool := range inputTools(node) {
 		eventually(t, "the rule in INPUT of "+tool, func() bool { return firstInput(t, node, tool) })
 	}
 	a := l.Pod(pod("a"))

@@ -272,7 +272,7 @@ func (l *encryptedLab) tampered(t *testing.T) {
 		shell(t, node, c.script)
 		eventually(t, "the device to be repaired: "+c.what, func() bool {
 			text := shell(t, node, "ip link show flx-wg0; ip address show flx-wg0; ip route show proto 208")
-			return strings.Contains(text, "UP") && strings.Contains(text, "mtu 1440") && !strings.Contains(text, "10.99") && strings.Count(text, "dev flx-wg0 scope link") == 2
+			return strings.Contains(text, "UP") && strings.Contains(text, "mtu 1420") && !strings.Contains(text, "10.99") && strings.Count(text, "dev flx-wg0 scope link") == 2
 		})
 	}
 	expect(t, l.Lab, true, "x/a", "x/c", model.TCP, 80)

@@ -44,8 +44,8 @@ type agentCommand struct {
 	serveCNI bool
 }
 
-// podMTU leaves room for the headers of a tunnel, or of WireGuard, on an uplink of 1500.
-const podMTU = 1440
+// podMTU leaves room for the headers of a tunnel, or of WireGuard, over IPv6 on an uplink of 1500.
+const podMTU = 1420
 
 // Services returns the prefix of the addresses of Services; MapPrefix gives that of
 // IPv6. The caller provides the proxy that translates them.

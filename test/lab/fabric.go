@@ -133,7 +133,7 @@ func (f *fabric) connect(n *nodeSpec, node *namespace.Namespace) error {
 			return err
 		}
 		errs := []error{sysctl.Write("net/ipv6/conf/"+port+"/disable_ipv6", "1"), up(link, f.datapath)}
-		for _, cidr := range n.PodCIDRs {
+		for _, cidr := range n.routed() {
 			errs = append(errs, netlink.RouteReplace(&netlink.Route{
 				LinkIndex: bridge.Attrs().Index, Dst: ipNet(cidr),
 				Gw: n.Address(model.FamilyOf(cidr.Addr())).AsSlice(),
@@ -151,7 +151,7 @@ func (f *fabric) connect(n *nodeSpec, node *namespace.Namespace) error {
 func (f *fabric) disconnect(n *nodeSpec) error {
 	return f.ns.Do(func() error {
 		var errs []error
-		for _, cidr := range n.PodCIDRs {
+		for _, cidr := range n.routed() {
 			errs = append(errs, netlink.RouteDel(&netlink.Route{Dst: ipNet(cidr)}))
 		}
 		link, err := netlink.LinkByName(fabricPort(n.Name))

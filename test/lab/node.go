@@ -95,6 +95,9 @@ func (n *Node) Name() string { return n.spec.Name }
 // Address returns the node's address of a family, or the zero Addr.
 func (n *Node) Address(f model.Family) netip.Addr { return n.spec.Address(f) }
 
+// Outer returns the node's end of the tunnels.
+func (n *Node) Outer() netip.Addr { return n.spec.Outer() }
+
 // Namespace returns the node's network namespace.
 func (n *Node) Namespace() *namespace.Namespace { return n.ns }
 

@@ -23,6 +23,11 @@ func (n *nodeSpec) equal(o *nodeSpec) bool {
 		slices.Equal(n.PodCIDRs, o.PodCIDRs) && slices.Equal(n.Gateways, o.Gateways)
 }
 
+// routed returns the prefixes of pods in the families of the node's addresses: the network can route only these to it.
+func (n *nodeSpec) routed() []netip.Prefix {
+	return slices.DeleteFunc(slices.Clone(n.PodCIDRs), func(c netip.Prefix) bool { return !n.Address(model.FamilyOf(c.Addr())).IsValid() })
+}
+
 // subnet returns the network of a node's address. Kubernetes does
 // not record the prefix length; here it is a /24 (a /120).
 func subnet(a netip.Addr) netip.Prefix {

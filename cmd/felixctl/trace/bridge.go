@@ -252,7 +252,7 @@ func setEffect(a flowtext.SetField) string {
 	switch a.Field {
 	case openflow.Reg1:
 		return fmt.Sprintf("to port %d", a.Value.Lo)
-	case openflow.EthDst, openflow.IPv4Src, openflow.IPv6Src, openflow.TunDst:
+	case openflow.EthDst, openflow.IPv4Src, openflow.IPv6Src, openflow.TunDst, openflow.TunIPv6Dst:
 		return fmt.Sprintf("%s becomes %s", a.Field, strings.TrimPrefix(strings.SplitN(a.String(), "->", 2)[0], "set_field:"))
 	case openflow.Reg0:
 		if a.Mask.Lo == uint64(pipeline.Denied) {

@@ -87,7 +87,7 @@ func (w *way) begin() error {
 		case peer == nil || s.TrafficMode == model.PolicyOnly:
 			return w.host(s, s.Uplink)
 		case s.Way(peer, p.Family()) == model.ByTunnel:
-			return w.bridge(s, s.TunnelPort, ovsdb.GatewayMAC(peer.Name), pipeline.VirtualMAC(), peer.Address(model.IPv4))
+			return w.bridge(s, s.TunnelPort, ovsdb.GatewayMAC(peer.Name), pipeline.VirtualMAC(), peer.Outer())
 		default:
 			return w.fromPeer(s, peer)
 		}
@@ -127,7 +127,7 @@ func (w *way) bridge(s *Site, port uint32, src, dst net.HardwareAddr, outer neti
 	}
 	f := newFields(w.packet, port, src, dst)
 	if outer.IsValid() {
-		f[openflow.TunSrc] = flowtext.WordOf(outer.Unmap().AsSlice())
+		f[openflow.TunnelSource(outer)] = flowtext.WordOf(outer.AsSlice())
 	}
 	b := &bridge{site: s, namer: w.namer, tracker: newTracker(w.packet, w.begunByGateway(s))}
 	err := b.run(f)
@@ -163,6 +163,9 @@ func (w *way) left(s *Site, out output) error {
 	case s.GatewayPort:
 		return w.host(s, s.Gateway)
 	case s.TunnelPort:
+		if to := openflow.TunIPv6Dst; !out.fields[to].IsZero() {
+			return w.tunnel(s, out.fields[to].Addr(to))
+		}
 		return w.tunnel(s, out.fields[openflow.TunDst].Addr(openflow.TunDst))
 	}
 	for _, at := range s.Attachments {
@@ -177,13 +180,13 @@ func (w *way) left(s *Site, out output) error {
 // tunnel takes the packet to the peer with the outer address.
 func (w *way) tunnel(s *Site, outer netip.Addr) error {
 	for _, n := range s.Nodes {
-		if n.Address(model.IPv4) != outer || n.Name == s.Node {
+		if n.Outer() != outer || n.Name == s.Node {
 			continue
 		}
 		w.step(Step{Node: s.Node, Place: "tunnel", Effect: fmt.Sprintf("to %s (%s)", n.Name, outer)})
 		for _, peer := range w.sites {
 			if peer.Node == n.Name {
-				return w.bridge(peer, peer.TunnelPort, s.GatewayMAC, pipeline.VirtualMAC(), s.node().Address(model.IPv4))
+				return w.bridge(peer, peer.TunnelPort, s.GatewayMAC, pipeline.VirtualMAC(), s.node().Outer())
 			}
 		}
 		w.end(ToPeer, n.Name)
@@ -209,7 +212,7 @@ func (w *way) assumedBridge(s *Site, port uint32) error {
 		return nil
 	}
 	if peer := s.peer(p.Destination); peer != nil {
-		return w.tunnel(s, peer.Address(model.IPv4))
+		return w.tunnel(s, peer.Outer())
 	}
 	w.end(Dropped, "no pod has the address "+p.Destination.String())
 	return nil

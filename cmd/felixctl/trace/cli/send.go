@@ -63,7 +63,7 @@ func (w *world) sendLive(ctx context.Context, p trace.Packet) (*live.Observed, e
 func secondBridge(source, destination *cluster.Node, pod net.HardwareAddr, f model.Family) live.Arrival {
 	for _, n := range destination.Site.Nodes {
 		if n.Name == source.Name && destination.Site.Way(n, f) == model.ByTunnel {
-			return live.Arrival{Port: ovsdb.TunnelOFPort, From: source.Site.GatewayMAC, To: pipeline.VirtualMAC(), Outer: n.Address(model.IPv4)}
+			return live.Arrival{Port: ovsdb.TunnelOFPort, From: source.Site.GatewayMAC, To: pipeline.VirtualMAC(), Outer: n.Outer()}
 		}
 	}
 	return live.Arrival{Port: ovsdb.GatewayOFPort, From: destination.Site.GatewayMAC, To: pod}
