@@ -333,6 +333,7 @@ func (a *agent) settings() control.Settings {
 	return control.Settings{
 		OVSRunDir: at.RunDir, Bridge: at.Bridge, Userspace: at.Node.Userspace,
 		Masquerade: a.backendConfig.Masquerade, TrafficMode: a.backendConfig.TrafficMode, TunnelPort: a.backendConfig.TunnelPort, ServiceCIDRs: at.Node.ServiceCIDRs, Offload: a.offloading.active(),
+		NFTablesLayout: a.backendConfig.Layout,
 	}
 }
 

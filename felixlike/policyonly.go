@@ -79,7 +79,7 @@ func (a *agent) policyOnlyDriver(ctx context.Context) *Driver {
 		},
 		HealthAddress: a.server.Status,
 		Settings: func() control.Settings {
-			return control.Settings{TrafficMode: model.PolicyOnly}
+			return control.Settings{TrafficMode: model.PolicyOnly, NFTablesLayout: a.backendConfig.Layout}
 		},
 		Underlay:       func() control.Underlay { return control.Underlay{TrafficMode: model.PolicyOnly} },
 		Outages:        outages{node: cfg.NodeName, configs: a.configs}.now,

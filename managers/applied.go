@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/felixlike/felixlike/ipsets"
+	"github.com/felixlike/felixlike/managers/grants"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/rules"
 	"github.com/felixlike/felixlike/tables"
@@ -40,6 +41,8 @@ type appliedChains struct {
 	// apart are chains that do not use the common chains. Another object has the name of
 	// the chain, or of one of its policies, so the chain denies.
 	apart map[string]bool
+	// grants have the lists that are mapped; nil if there are none.
+	grants *grants.Grants
 }
 
 type appliedChain struct {
@@ -47,6 +50,8 @@ type appliedChain struct {
 	applied   model.Applied
 	name      string
 	holders   int
+	// mapped reports that the list is in grants: there is no chain of that name.
+	mapped bool
 	// addresses are those of the pods, as they are dispatched.
 	addresses map[netip.Addr]bool
 }
@@ -70,7 +75,9 @@ func (c *appliedChains) hold(d model.Direction, a model.Applied) appliedRef {
 	if chain == nil {
 		chain = &appliedChain{direction: d, applied: a, name: c.renderer.AppliedChain(d, a), addresses: map[netip.Addr]bool{}}
 		c.byKey[key] = chain
-		c.common.use(key, chain)
+		if chain.mapped = c.grants.Mapped(key); !chain.mapped {
+			c.common.use(key, chain)
+		}
 		for id := range a.All() {
 			if c.users[id] == nil {
 				c.users[id] = map[string]bool{}
@@ -98,7 +105,11 @@ func (c *appliedChains) release(r appliedRef) {
 
 // verdict returns the dispatch's verdict for the holder of a reference.
 func (c *appliedChains) verdict(d model.Direction, r appliedRef) tables.Action {
-	if chain := c.byKey[r.key]; chain != nil && c.claims.Has(chain.name, r.key) {
+	chain := c.byKey[r.key]
+	if chain != nil && chain.mapped {
+		return tables.Goto{Chain: rules.GrantedChain(d)}
+	}
+	if chain != nil && c.claims.Has(chain.name, r.key) {
 		return tables.Goto{Chain: chain.name}
 	}
 	if r.verdict != nil {
@@ -140,8 +151,9 @@ func (c *appliedChains) setRules(id model.PolicyID, p *model.Policy) {
 }
 
 // settle assigns names to chains, and returns the keys of chains whose verdict changes
-// by that.
+// by that, or because their lists come to grants or leave them.
 func (c *appliedChains) settle() []string {
+	moved := c.settleMapped()
 	for _, side := range c.renderer.Policies().Changes() {
 		for key := range c.users[side.ID] {
 			c.dirty.add(key)
@@ -151,18 +163,40 @@ func (c *appliedChains) settle() []string {
 		chain := c.byKey[key]
 		switch {
 		case chain == nil:
-		case chain.holders > 0:
+		case chain.holders == 0:
+			c.remove(key, chain)
+		case !chain.mapped:
 			c.claims.Want(chain.name, key)
 			c.render[key] = true
-		default:
-			c.remove(key, chain)
 		}
 	}
 	changed := c.claims.Settle()
 	for _, key := range changed {
 		c.render[key] = true
 	}
-	return changed
+	return append(changed, moved...)
+}
+
+// settleMapped gives chains up whose lists are in grants now, and takes back those that left. It returns the keys of
+// both.
+func (c *appliedChains) settleMapped() (moved []string) {
+	for _, key := range c.grants.ChangedLists() {
+		chain := c.byKey[key]
+		if chain == nil || chain.mapped == c.grants.Mapped(key) {
+			continue
+		}
+		moved = append(moved, key)
+		c.dirty.add(key)
+		if chain.mapped = !chain.mapped; !chain.mapped {
+			c.common.use(key, chain)
+			continue
+		}
+		c.common.drop(key, chain)
+		if c.claims.Release(chain.name, key) {
+			c.removed = append(c.removed, chain.name)
+		}
+	}
+	return moved
 }
 
 // choose chooses the parts of the common chains by the addresses in place, and returns
@@ -223,6 +257,11 @@ func (c *appliedChains) rendered(key string, chain *appliedChain) tables.Chain {
 // returns the verdict to dispatch it by.
 func (c *appliedChains) place(r appliedRef, d model.Direction, a netip.Addr, wanted bool) tables.Action {
 	chain := c.byKey[r.key]
+	if wanted && chain != nil && chain.mapped {
+		c.grants.SetList(d, a, r.key)
+	} else {
+		c.grants.SetList(d, a, "")
+	}
 	if chain == nil {
 		return c.verdict(d, r)
 	}
@@ -235,9 +274,9 @@ func (c *appliedChains) place(r appliedRef, d model.Direction, a netip.Addr, wan
 		c.common.touch(r.key, chain)
 	}
 	for _, k := range partsOf(r.key, d, chain.applied) {
-		c.common.setMember(k, a, wanted && !c.apart[r.key])
+		c.common.setMember(k, a, wanted && !chain.mapped && !c.apart[r.key])
 	}
-	if c.common.chosen[partKey{direction: d, pods: r.key}] && !c.apart[r.key] {
+	if c.common.chosen[partKey{direction: d, pods: r.key}] && !chain.mapped && !c.apart[r.key] {
 		// The common chain has decided. A chain here would be walked for each address.
 		return tables.Drop{}
 	}
@@ -270,7 +309,9 @@ func (c *appliedChains) remove(key string, chain *appliedChain) {
 	for a := range chain.addresses {
 		c.place(appliedRef{key: key}, chain.direction, a, false)
 	}
-	c.common.drop(key, chain)
+	if !chain.mapped {
+		c.common.drop(key, chain)
+	}
 	delete(c.byKey, key)
 	for id := range chain.applied.All() {
 		delete(c.users[id], key)

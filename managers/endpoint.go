@@ -4,6 +4,7 @@ import (
 	"net/netip"
 
 	"github.com/felixlike/felixlike/ipsets"
+	"github.com/felixlike/felixlike/managers/grants"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/rules"
 )
@@ -38,6 +39,9 @@ func NewEndpointManager(renderer *rules.Renderer, chains Chains, sets ipsets.Set
 // SetCommonFrom replaces CommonFrom: tests make it small. It must be called before the
 // first update.
 func (m *EndpointManager) SetCommonFrom(visits int) { m.applied.common.from = visits }
+
+// UseGrants leaves the lists of policies to grants that these have. It must be called before the first update.
+func (m *EndpointManager) UseGrants(g *grants.Grants) { m.applied.grants = g }
 
 // LeaveCommonChains has each chain ask its policies itself from now on, and reports
 // whether that changes any. It is for a driver that has refused an object: it closes

@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/felixlike/felixlike/managers/grants"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/rules"
 )
@@ -16,6 +17,8 @@ type PolicyManager struct {
 	families []model.Family
 	policies map[model.PolicyID]*model.Policy
 	dirty    dirty[model.PolicyID]
+	// grants take the place of chains; nil if there are none.
+	grants *grants.Grants
 }
 
 // NewPolicyManager returns a manager without policies, for the node of that
@@ -26,6 +29,10 @@ func NewPolicyManager(node string, renderer *rules.Renderer, chains Chains) *Pol
 		dirty: dirty[model.PolicyID]{},
 	}
 }
+
+// UseGrants leaves policies to grants, as far as these have the lists of policies of all pods. It must be called before the
+// first update.
+func (m *PolicyManager) UseGrants(g *grants.Grants) { m.grants = g }
 
 // OnUpdate takes PolicyUpdate, PolicyRemove, LogsUpdate and this node's NodeUpdate.
 func (m *PolicyManager) OnUpdate(u model.Update) {
@@ -62,13 +69,16 @@ func (m *PolicyManager) setFamilies(n *model.Node) {
 }
 
 // CompleteDeferredWork renders the policies that changed. A chain goes with its
-// policy, or with the policy's last rule of the direction.
+// policy, with the policy's last rule of the direction, or with the last list that is not in grants.
 func (m *PolicyManager) CompleteDeferredWork() {
 	claims, render := m.renderer.Policies(), map[rules.PolicySide]bool{}
+	for _, side := range m.grants.ChangedSides() {
+		m.dirty.add(side.ID)
+	}
 	for _, id := range m.dirty.take(model.PolicyID.Compare) {
 		for _, d := range model.Directions() {
 			side, name := rules.PolicySide{ID: id, Direction: d}, m.renderer.PolicyChain(id, d)
-			if p := m.policies[id]; p != nil && len(p.Rules(d)) > 0 {
+			if p := m.policies[id]; p != nil && len(p.Rules(d)) > 0 && m.grants.NeedsChain(side) {
 				claims.Want(name, side)
 				render[side] = true
 			} else if claims.Release(name, side) {

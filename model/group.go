@@ -45,7 +45,14 @@ const (
 	Loops
 	// Senders are prefixes, each with the MAC address that packets from there have. No policy has such a group.
 	Senders
+	// Grants are entries of the layout maps (see Grant), AnyPortGrants those for every protocol and port. No policy has
+	// such a group.
+	Grants
+	AnyPortGrants
 )
+
+// Grants reports whether the members are grants.
+func (k GroupKind) Grants() bool { return k == Grants || k == AnyPortGrants }
 
 // String returns the kind's name.
 func (k GroupKind) String() string {
@@ -60,13 +67,17 @@ func (k GroupKind) String() string {
 		return "loops"
 	case Senders:
 		return "senders"
+	case Grants:
+		return "grants"
+	case AnyPortGrants:
+		return "grants for every port"
 	}
 	return fmt.Sprintf("kind(%d)", uint8(k))
 }
 
 // Member is one member of a group. Prefix is always masked; it is a single
 // address (/32 or /128) unless the kind is Networks or Senders. Protocol and Port are
-// zero unless the kind is AddressPorts.
+// zero unless the kind is AddressPorts or Grants.
 type Member struct {
 	Prefix   netip.Prefix `json:"prefix"`
 	Protocol Protocol     `json:"protocol,omitzero"`

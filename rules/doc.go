@@ -83,6 +83,10 @@
 // many pods, to lists of policies of the admin tier, and to the chains of many pods
 // with equal policies. The managers choose these by the rule visits they save.
 //
+// In the layout maps of nftables, the verdict map leads most pods to the chains granted-in and granted-out instead (Granted).
+// Their rules look up the list of the pod, the identity of the peer, and a grant for both (managers/grants). Chains of
+// policies and lists are only those of the other pods.
+//
 // For drivers without verdict maps, the root of a prefix tree stands in a
 // map's place (AddressTree): its rules jump to the chains of address prefixes,
 // those go to longer ones, and a leaf's rules compare whole addresses. The

@@ -29,6 +29,9 @@ const (
 	ChainAllowedOut  = "allowed-out"
 	ChainCommonIn    = "common-in"
 	ChainCommonOut   = "common-out"
+	// Chains of pods whose policies are in grants (Granted).
+	ChainGrantedIn  = "granted-in"
+	ChainGrantedOut = "granted-out"
 	// Further chains of the backend that judges in the switch.
 	ChainFromSwitch  = "from-switch"
 	ChainFromOutside = "from-outside"

@@ -59,6 +59,9 @@ type SourceNAT struct{ To netip.Addr }
 // which comes after rewrites it.
 type KeepSource struct{ Family model.Family }
 
+// Number is the value of an entry in a map of numbers. It is no action of a rule.
+type Number uint32
+
 // Report sends the packet to the listener of a group of NFLOG, and goes on with the next rule. It reports
 // PerSecond packets a second, with a burst of the same number; its counter counts the reported packets.
 type Report struct {
@@ -123,6 +126,7 @@ func (NoTrack) isAction()          {}
 func (Masquerade) isAction()       {}
 func (SourceNAT) isAction()        {}
 func (KeepSource) isAction()       {}
+func (Number) isAction()           {}
 func (Report) isAction()           {}
 func (Reject) isAction()           {}
 func (Dispatch) isAction()         {}
@@ -139,6 +143,7 @@ func (a NoTrack) String() string          { return text(a) }
 func (a Masquerade) String() string       { return text(a) }
 func (a SourceNAT) String() string        { return text(a) }
 func (a KeepSource) String() string       { return text(a) }
+func (a Number) String() string           { return text(a) }
 func (a Report) String() string           { return text(a) }
 func (a Reject) String() string           { return text(a) }
 func (a Dispatch) String() string         { return text(a) }
@@ -163,6 +168,8 @@ func (a KeepSource) appendTo(b []byte) []byte {
 	b = append(append(b, "ip"...), a.Family.String()...)
 	return append(b, " keep src"...)
 }
+
+func (a Number) appendTo(b []byte) []byte { return fmt.Appendf(b, "0x%08x", uint32(a)) }
 
 func (a SetMark) appendTo(b []byte) []byte {
 	return appendMasked(append(b, "mark set "...), a.Value, a.Mask)

@@ -73,6 +73,8 @@ func (r Rule) Family() model.Family {
 			return m.Family
 		case MatchSender:
 			return m.Family
+		case MatchGrant:
+			return m.Family
 		}
 	}
 	switch a := r.Action.(type) {
@@ -141,6 +143,8 @@ func (c *checker) match(m Match) error {
 		return c.bind(m.Family)
 	case MatchSender:
 		return c.bind(m.Family)
+	case MatchGrant:
+		return errors.Join(c.bind(m.Family), checkSide(m.Pod))
 	case MatchConnOriginal, MatchConnDNAT, MatchForwarded:
 		return nil
 	case MatchMark:

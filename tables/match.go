@@ -2,6 +2,7 @@ package tables
 
 import (
 	"fmt"
+	"iter"
 	"net/netip"
 	"strconv"
 	"strings"
@@ -86,7 +87,7 @@ type MatchPortSet struct {
 	Set    string
 }
 
-// SetOf returns the name of the set that a match looks up, or "".
+// SetOf returns the name of the set that a match looks up, or "". A MatchGrant also looks up maps (SetsOf).
 func SetOf(m Match) string {
 	switch m := m.(type) {
 	case MatchSet:
@@ -97,8 +98,22 @@ func SetOf(m Match) string {
 		return m.Set
 	case MatchSender:
 		return m.Set
+	case MatchGrant:
+		return m.Grants
 	}
 	return ""
+}
+
+// SetsOf yields the names of all sets and maps that a match looks up.
+func SetsOf(m Match) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		if set := SetOf(m); set == "" || !yield(set) {
+			return
+		}
+		if m, ok := m.(MatchGrant); ok && yield(m.Lists) && m.Peers != "" {
+			yield(m.Peers)
+		}
+	}
 }
 
 // MatchPrefix matches an address of the packet against one prefix; the

@@ -39,3 +39,13 @@ type VerdictMaps interface {
 	// RemoveVerdict no longer wants the entry.
 	RemoveVerdict(name string, addr netip.Addr)
 }
+
+// NumberMaps is the contract of drivers with maps from addresses to numbers (see MatchGrant).
+type NumberMaps interface {
+	// CreateNumberMap wants a map of the kind Addresses or Networks; it is empty until entries come.
+	CreateNumberMap(name string, kind model.GroupKind, family model.Family)
+	// SetNumber wants the entry, replacing one with the same member.
+	SetNumber(name string, m model.Member, n Number)
+	// RemoveNumber no longer wants the entry.
+	RemoveNumber(name string, m model.Member)
+}

@@ -15,6 +15,8 @@ type Config struct {
 	// Name is one of config.BackendNames; Variant is the variant for the name IPTables.
 	Name    string
 	Variant iptables.Variant
+	// Layout is that of NFTables: config.LayoutRules, also if empty, or config.LayoutMaps.
+	Layout string
 	// Node is the node's name. With Masquerade, pods are hidden behind the node's
 	// address on the way out of the cluster.
 	Node       string
@@ -43,7 +45,7 @@ func ConfigOf(cfg *config.Effective, datapath string) (Config, error) {
 		return Config{}, err
 	}
 	return Config{
-		Name: cfg.Backend, TrafficMode: mode, TunnelPort: TunnelPortOf(&cfg.Config), Variant: variant, Node: cfg.NodeName, Masquerade: cfg.Masquerade,
+		Name: cfg.Backend, TrafficMode: mode, TunnelPort: TunnelPortOf(&cfg.Config), Variant: variant, Layout: cfg.NFTablesLayout, Node: cfg.NodeName, Masquerade: cfg.Masquerade,
 		Switch: Switch{RunDir: cfg.OVSRunDir, Bridge: cfg.Bridge, Node: pipeline.Node{
 			GatewayPort: ovsdb.GatewayOFPort, TunnelPort: ovsdb.TunnelOFPort, GatewayMAC: ovsdb.GatewayMAC(cfg.NodeName),
 			Userspace: datapath == ovsdb.DatapathNetdev, ServiceCIDRs: cfg.ServiceCIDRs,

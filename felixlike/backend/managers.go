@@ -7,6 +7,7 @@ import (
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/ipsets"
 	"github.com/felixlike/felixlike/managers"
+	"github.com/felixlike/felixlike/managers/grants"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/pipeline"
 	"github.com/felixlike/felixlike/ovsfwd/policyflows"
@@ -23,17 +24,27 @@ type NFTDriver interface {
 	managers.Chains
 	ipsets.Sets
 	tables.VerdictMaps
+	tables.NumberMaps
 }
 
 // NFTablesManagers returns the managers of the backend in nftables.
 func NFTablesManagers(c Config, table NFTDriver) (*rules.Renderer, []managers.Manager) {
 	r := rules.NewRenderer(model.GatewayPort, rules.NFTablesNameLength).Between(c.TrafficMode)
-	return r, slices.Concat([]managers.Manager{managers.NewDeniedManager(table, r)}, ofNode(c, r, table, table), []managers.Manager{
+	policies := managers.NewPolicyManager(c.Node, r, table)
+	endpoints := endpointManager(c, managers.CommonFrom, managers.NewEndpointManager(r, table, table, managers.NewMapDispatcher(table)))
+	all := slices.Concat([]managers.Manager{managers.NewDeniedManager(table, r)}, ofNode(c, r, table, table), []managers.Manager{
 		managers.NewIPSetManager(ipsets.WithRanges(table)),
-		managers.NewPolicyManager(c.Node, r, table),
-		endpointManager(c, managers.CommonFrom, managers.NewEndpointManager(r, table, table, managers.NewMapDispatcher(table))),
-		managers.NewOwnNodeManager(r, table, table),
 	})
+	if c.Layout == config.LayoutMaps {
+		g := grants.New(table)
+		policies.UseGrants(g)
+		endpoints.UseGrants(g)
+		for _, d := range model.Directions() {
+			table.UpdateChain(r.Granted(d))
+		}
+		all = append(all, g)
+	}
+	return r, append(all, policies, endpoints, managers.NewOwnNodeManager(r, table, table))
 }
 
 // ofNode returns the managers of the chains that depend on nodes and on the mode of traffic. In the mode networkPolicyOnly, another

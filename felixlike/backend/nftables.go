@@ -51,7 +51,11 @@ func (b *nftablesBackend) Decides() { b.table.SetGuard(rules.GuardOf(b.renderer)
 
 // Hits implements Observer.
 func (b *nftablesBackend) Hits(ctx context.Context, counted Counted, policies []*model.Policy) error {
-	return countRules(ctx, b.table, newCounterKeys(b.renderer, policies).addTo(counted))
+	s, err := countRules(ctx, b.table, newCounterKeys(b.renderer, policies).addTo(counted))
+	if err == nil && b.at.Layout == config.LayoutMaps {
+		counted.withoutChain(&s, b.renderer, policies)
+	}
+	return err
 }
 
 // Denials implements Observer.
@@ -72,15 +76,33 @@ func (b *nftablesBackend) Remove(ctx context.Context, _ string) error { return b
 // Close implements Leftovers.
 func (b *nftablesBackend) Close() error { return b.table.Close() }
 
-// countRules calls add with each counter of a table.
-func countRules(ctx context.Context, table *nftables.Table, add func(of rules.Counter, packets uint64)) error {
+// countRules calls add with each counter of a table, and returns the table.
+func countRules(ctx context.Context, table *nftables.Table, add func(of rules.Counter, packets uint64)) (nftables.Snapshot, error) {
 	s, err := table.Snapshot(ctx)
 	for _, c := range s.Chains {
 		for _, r := range c.Rules {
 			add(rules.Counter{Chain: c.Name, Hash: r.Hash}, r.Packets)
 		}
 	}
-	return err
+	return s, err
+}
+
+// withoutChain notes which rules have no counter, because their policy has no chain.
+func (c Counted) withoutChain(s *nftables.Snapshot, r *rules.Renderer, policies []*model.Policy) {
+	for _, p := range policies {
+		for _, d := range model.Directions() {
+			if s.Chain(r.PolicyChain(p.ID, d)) != nil {
+				continue
+			}
+			for _, rule := range p.Rules(d) {
+				key := RuleKey{p.ID.String(), rule.Name}
+				if h, asked := c[key]; asked {
+					h.Uncounted = true
+					c[key] = h
+				}
+			}
+		}
+	}
 }
 
 // countDrops calls add with each counter of the chains that drop denied packets.

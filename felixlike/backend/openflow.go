@@ -192,7 +192,7 @@ func (p *switchPolicy) Hits(ctx context.Context, counted Counted, policies []*mo
 	}
 	// Packets of pods to their own node are judged in the host's table, by the ordered tiers.
 	ordered := slices.DeleteFunc(slices.Clone(policies), func(p *model.Policy) bool { return p.ID.Tier == model.TierNetworkPolicy })
-	err = countRules(ctx, p.host, newCounterKeys(p.renderer, ordered).addTo(counted))
+	_, err = countRules(ctx, p.host, newCounterKeys(p.renderer, ordered).addTo(counted))
 	if _, asked := counted[DeniedKey(model.Ingress)]; err != nil || !asked {
 		return err
 	}

@@ -68,6 +68,12 @@ const (
 	WireGuard    = "wireguard"
 )
 
+// Values of the setting nftables.layout.
+const (
+	LayoutRules = "rules"
+	LayoutMaps  = "maps"
+)
+
 // Config are the agent's settings. The keys of the file are the names in the
 // json tags, explained by the help tags; the flags are the same in kebab case, and the environment
 // variables FELIXLIKE_ and the same in upper case with underscores.
@@ -81,6 +87,8 @@ type Config struct {
 	// IPTablesVariant is the kernel's implementation that backend "iptables" programs. Set it on nodes where
 	// both are in use.
 	IPTablesVariant string `json:"iptables.variant" help:"variant of backend iptables: auto (the one that the node's other programs use), legacy or nft"`
+	// NFTablesLayout is "maps" on nodes with many rules a pod, or with many changes of policies.
+	NFTablesLayout string `json:"nftables.layout" help:"how backend nftables holds NetworkPolicies: rules (a rule and a counter each), or maps (look-ups in maps and sets, without a counter for each rule)"`
 	// Datastore is where objects come from, Manifests the directory of one.
 	// Kubeconfig is for an agent that is no pod of its cluster.
 	Datastore  string `json:"datastore" help:"where objects come from: manifests, a directory of YAML files, or kubernetes, the API server"`
@@ -147,6 +155,7 @@ func Defaults() Config {
 		Backend:  NFTables,
 
 		IPTablesVariant: "auto",
+		NFTablesLayout:  LayoutRules,
 
 		Datastore: Manifests,
 		Manifests: "/etc/felixlike/manifests",
@@ -192,6 +201,7 @@ func Choices(key string) []string {
 		"backend": BackendNames(),
 
 		"iptables.variant": {"auto", "legacy", "nft"},
+		"nftables.layout":  {LayoutRules, LayoutMaps},
 
 		"datastore": {Manifests, Kubernetes},
 		"datapath":  {"auto", "system", "netdev"},
@@ -262,6 +272,7 @@ func (c *Config) validate() error {
 	for _, s := range []struct{ key, value string }{
 		{"backend", c.Backend},
 		{"iptables.variant", c.IPTablesVariant},
+		{"nftables.layout", c.NFTablesLayout},
 		{"datastore", c.Datastore},
 		{"datapath", c.Datapath},
 		{"tunnel", c.Tunnel},

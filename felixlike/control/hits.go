@@ -32,13 +32,15 @@ type RuleHits struct {
 	// Packets counts all packets of its connections, where the backend does. Netfilter backends neither judge
 	// nor count packets of established connections again.
 	Packets *uint64 `json:"packets,omitempty"`
+	// Uncounted reports that the rule has no counter of its own: it is in grants (nftables.layout maps).
+	Uncounted bool `json:"uncounted,omitempty"`
 	// Last is when a hit was last seen, zero if none was since the agent looks.
 	Last time.Time `json:"last,omitzero"`
 }
 
 // Never reports whether the rule has not decided anything since it was programmed.
 func (h RuleHits) Never() bool {
-	return h.Connections == 0 && (h.Packets == nil || *h.Packets == 0)
+	return !h.Uncounted && h.Connections == 0 && (h.Packets == nil || *h.Packets == 0)
 }
 
 // Hits returns the counters of the rules.

@@ -60,6 +60,8 @@ type Settings struct {
 	// TunnelPort is the UDP port of the tunnel; zero if it has none.
 	TunnelPort   uint16         `json:"tunnelPort,omitempty"`
 	ServiceCIDRs []netip.Prefix `json:"serviceCIDRs,omitempty"`
+	// NFTablesLayout is the setting nftables.layout.
+	NFTablesLayout string `json:"nftablesLayout,omitempty"`
 	// Offload reports that a netfilter backend's bridge switches established connections.
 	Offload bool `json:"offload,omitempty"`
 }

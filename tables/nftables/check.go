@@ -51,8 +51,14 @@ func checkShape(sh kernel.Shape) error {
 	if err := checkFamily(sh.Family); err != nil {
 		return err
 	}
+	switch {
+	case sh.Numbers && sh.Kind != model.Addresses && sh.Kind != model.Networks:
+		return fmt.Errorf("a map of numbers cannot have %s as keys", sh.Kind)
+	case sh.Kind.Grants() && sh.Family != model.IPv6:
+		return errors.New("grants have 16 bytes, as IPv6 addresses")
+	}
 	switch sh.Kind {
-	case model.Addresses, model.Networks, model.AddressPorts, model.Loops, model.Senders:
+	case model.Addresses, model.Networks, model.AddressPorts, model.Loops, model.Senders, model.Grants, model.AnyPortGrants:
 		return nil
 	}
 	return fmt.Errorf("unknown kind %s", sh.Kind)
@@ -85,7 +91,11 @@ func (s *set) checkMember(m model.Member) error {
 		return errors.New("a MAC address belongs to the members of a set of senders, and to no others")
 	case s.shape.Kind == model.AddressPorts && m.Protocol == model.AnyProtocol:
 		return errors.New("a protocol is needed")
-	case s.shape.Kind != model.AddressPorts && (m.Protocol != model.AnyProtocol || m.Port != 0):
+	case s.shape.Kind.Grants() && m.Grant().Member() != m:
+		return errors.New("not a grant")
+	case s.shape.Kind == model.Grants && (m.Protocol == model.AnyProtocol || m.Port == 0):
+		return errors.New("a protocol and a port are needed")
+	case s.shape.Kind != model.AddressPorts && s.shape.Kind != model.Grants && (m.Protocol != model.AnyProtocol || m.Port != 0):
 		return fmt.Errorf("a set of %s takes no protocol or port", s.shape.Kind)
 	}
 	if s.shape.Kind == model.Networks && s.ranges == 0 {

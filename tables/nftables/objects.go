@@ -94,7 +94,7 @@ func (o *objects) chain(name string) *chain {
 func (o *objects) referAll(rules []tables.Rule, n int) {
 	for _, r := range rules {
 		for _, m := range r.Matches {
-			if name := tables.SetOf(m); name != "" {
+			for name := range tables.SetsOf(m) {
 				o.referSet(name, n)
 			}
 		}

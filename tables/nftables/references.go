@@ -29,7 +29,7 @@ func (o *objects) originOf(u kernel.Unit) tables.Origin {
 		case s == nil:
 		case s.group != "":
 			return tables.OfGroup{ID: s.group}
-		case s.desired && s.shape.Verdicts: // every pod's packets are looked up in it
+		case s.desired && (s.shape.Verdicts || s.shape.Numbers || s.shape.Kind.Grants()): // every pod's packets are looked up in it
 			return tables.OfEveryPod{}
 		}
 	}
@@ -170,8 +170,10 @@ func references(rules []tables.Rule) iter.Seq[kernel.Unit] {
 	return func(yield func(kernel.Unit) bool) {
 		for _, r := range rules {
 			for _, m := range r.Matches {
-				if name := tables.SetOf(m); name != "" && !yield(kernel.Unit{Kind: kernel.SetUnit, Name: name}) {
-					return
+				for name := range tables.SetsOf(m) {
+					if !yield(kernel.Unit{Kind: kernel.SetUnit, Name: name}) {
+						return
+					}
 				}
 			}
 			if d, ok := r.Action.(tables.Dispatch); ok && !yield(kernel.Unit{Kind: kernel.SetUnit, Name: d.Map}) {

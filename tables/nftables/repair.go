@@ -121,7 +121,7 @@ func (s *set) differences(found *kernel.Set) string {
 		}
 	}
 	d := tables.Drift{Part: "member", Parts: "members", Missing: missing, Foreign: len(found.Members) - (known - missing)}
-	if s.shape.Verdicts {
+	if s.shape.Verdicts || s.shape.Numbers {
 		d.Part, d.Parts = "entry", "entries"
 	}
 	if changed > 0 {

@@ -20,6 +20,23 @@ func (o *objects) CreateMap(name string, family model.Family) {
 	o.define(name, kernel.Shape{Kind: model.Addresses, Family: family, Verdicts: true})
 }
 
+// CreateNumberMap wants the map of numbers to exist.
+func (o *objects) CreateNumberMap(name string, kind model.GroupKind, family model.Family) {
+	o.define(name, kernel.Shape{Kind: kind, Family: family, Numbers: true})
+}
+
+// SetNumber adds the desired entry, or replaces one with the same member. An entry of a map that is not
+// desired is an error of the next Apply.
+func (o *objects) SetNumber(name string, m model.Member, n tables.Number) {
+	o.put(o.set(name), m, n)
+	o.dirtySets.add(name)
+}
+
+// RemoveNumber no longer wants the entry.
+func (o *objects) RemoveNumber(name string, m model.Member) {
+	o.RemoveMembers(name, []model.Member{m})
+}
+
 // define wants a set or map of the given shape. One that is desired with
 // another shape is emptied; the kernel cannot change a set's type, so the
 // next Apply then builds the whole table anew.

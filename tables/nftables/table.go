@@ -90,6 +90,7 @@ type Table struct {
 var (
 	_ tables.Table       = (*Table)(nil)
 	_ tables.VerdictMaps = (*Table)(nil)
+	_ tables.NumberMaps  = (*Table)(nil)
 	_ ipsets.Sets        = (*Table)(nil)
 )
 

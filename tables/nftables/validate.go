@@ -84,6 +84,8 @@ func (v *validator) validateRule(c *tables.Chain, r tables.Rule) error {
 			err = v.checkSet(m.Set, m.Family, model.Loops)
 		case tables.MatchSender:
 			err = v.checkSet(m.Set, m.Family, model.Senders)
+		case tables.MatchGrant:
+			err = v.checkGrant(m)
 		}
 		if err != nil {
 			return err
@@ -108,10 +110,28 @@ func (v *validator) validateRule(c *tables.Chain, r tables.Rule) error {
 	return nil
 }
 
+// checkGrant checks that the maps and the set of a match on a grant are desired.
+func (v *validator) checkGrant(m tables.MatchGrant) error {
+	maps := []string{m.Lists}
+	if m.Peers != "" {
+		maps = append(maps, m.Peers)
+	}
+	for _, name := range maps {
+		if s, ok := v.sets[name]; !ok || !s.desired || !s.shape.Numbers || s.shape.Family != m.Family {
+			return fmt.Errorf("map %s of numbers, of family %s, is not wanted", name, m.Family)
+		}
+	}
+	kind := model.Grants
+	if m.AnyPort {
+		kind = model.AnyPortGrants
+	}
+	return v.checkSet(m.Grants, model.IPv6, kind)
+}
+
 // checkSet checks that a set is desired, of the family and of one of the kinds.
 func (v *validator) checkSet(name string, family model.Family, kinds ...model.GroupKind) error {
 	s, ok := v.sets[name]
-	if !ok || !s.desired || s.shape.Verdicts {
+	if !ok || !s.desired || s.shape.Verdicts || s.shape.Numbers {
 		return fmt.Errorf("set %s is not wanted", name)
 	}
 	if s.shape.Family != family {
@@ -171,6 +191,9 @@ func (v *validator) validateSet(s *set) error {
 		reason := invalid
 		if reason == nil && s.shape.Verdicts {
 			reason = v.checkVerdict(c.Verdict)
+		}
+		if _, number := c.Verdict.(tables.Number); reason == nil && number != s.shape.Numbers {
+			reason = errors.New("only the entries of a map of numbers have numbers")
 		}
 		if reason == nil {
 			continue

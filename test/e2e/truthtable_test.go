@@ -21,16 +21,12 @@ import (
 // judged by its address, and no address changes on the way. In the first round
 // every probe is traced as well, by the policies and through the state of the nodes. The
 // backends spend their time waiting for answers that must not come, so they run side
-// by side. On an emulated processor there is one round, without traces.
+// by side. The layout maps of nftables has one round. On an emulated processor there is one round, without traces.
 func TestTruthTable(t *testing.T) {
 	sample := readSteps(t, "../truthtable/testdata/sample.jsonl")
 	hosts := readSteps(t, "../truthtable/testdata/hosts.jsonl")
 	tiers := append(readSteps(t, "../truthtable/testdata/tiers.jsonl"), readSteps(t, "../truthtable/testdata/antrea.jsonl")...)
-	rounds := []string{"first", "second"}
-	if emulated() {
-		rounds = rounds[:1]
-	}
-	inEachBackendInPairs(t, func(t *testing.T, l *lab.Lab, _ string) {
+	test := func(t *testing.T, l *lab.Lab, rounds ...string) {
 		for _, round := range rounds {
 			for _, family := range model.Families() {
 				t.Run(round+"/IPv"+family.String(), func(t *testing.T) {
@@ -46,6 +42,18 @@ func TestTruthTable(t *testing.T) {
 				})
 			}
 		}
+	}
+	inEachBackendInPairs(t, func(t *testing.T, l *lab.Lab, _ string) {
+		if emulated() {
+			test(t, l, "first")
+			return
+		}
+		test(t, l, "first", "second")
+	})
+	t.Run("nftables with layout maps", func(t *testing.T) {
+		t.Parallel()
+		inPairs(t)
+		test(t, newLabWith(t, lab.Config{NFTablesLayout: config.LayoutMaps}), "first")
 	})
 }
 

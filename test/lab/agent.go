@@ -13,6 +13,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/internal/namespace"
 )
 
@@ -37,8 +38,8 @@ func FindAgent() (string, error) {
 
 // agentCommand is the command line of a lab's agents.
 type agentCommand struct {
-	binary, backend, datapath, tunnel, logLevel, existing, offload, traffic, encryption string
-	manifests                                                                           manifestsDir
+	binary, backend, datapath, tunnel, logLevel, existing, offload, traffic, encryption, layout string
+	manifests                                                                                   manifestsDir
 	// source are the flags of another datastore than the manifests.
 	source   []string
 	serveCNI bool
@@ -60,7 +61,7 @@ func (c agentCommand) args(n *Node) []string {
 	if len(source) == 0 {
 		source = []string{"--datastore", "manifests", "--manifests", string(c.manifests)}
 	}
-	return append([]string{
+	args := append([]string{
 		c.binary, "--node-name", n.Name(), "--backend", c.backend,
 		"--ovs-run-dir", n.OVSDir(), "--bridge", Bridge, "--datapath", c.datapath,
 		"--tunnel", c.tunnel, "--run-dir", n.runDir(), "--state-dir", n.StateDir(), "--cni-plugin-dir", plugins,
@@ -68,6 +69,10 @@ func (c agentCommand) args(n *Node) []string {
 		"--traffic-mode", c.traffic, "--encryption", c.encryption,
 		"--service-cidrs", Services().String() + "," + MapPrefix(Services()).String(),
 	}, source...)
+	if c.layout != config.LayoutRules { // earlier versions do not know the setting
+		args = append(args, "--nftables-layout", c.layout)
+	}
+	return args
 }
 
 // agent is a running agent. A nil agent is one that does not run.

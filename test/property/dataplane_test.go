@@ -16,9 +16,12 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
+// nftablesMaps is backend nftables with the layout maps.
+const nftablesMaps = config.NFTables + "-maps"
+
 // backends are those that are tested, each by the same tests.
 func backends() []string {
-	return []string{config.NFTables, config.IPTablesLegacy, config.IPTablesNFT, config.OpenFlow}
+	return []string{config.NFTables, nftablesMaps, config.IPTablesLegacy, config.IPTablesNFT, config.OpenFlow}
 }
 
 // needTools skips a test if the backend, or a tool of the test, cannot run.
@@ -28,7 +31,7 @@ func needTools(t *testing.T, backend string) {
 	switch {
 	case usesBridge(backend):
 		tools = append(tools, "ovs-ofctl")
-	case backend != config.NFTables:
+	case backend != config.NFTables && backend != nftablesMaps:
 		tools = append(tools, backend+"-restore", "ip6"+strings.TrimPrefix(backend, "ip")+"-restore", "ipset")
 	}
 	for _, tool := range tools {
@@ -69,6 +72,9 @@ type dataplane struct {
 // newDataplane returns the dataplane of a node, without any objects yet.
 func newDataplane(name, node string, k kernel) (*dataplane, error) {
 	choice := backend.Config{Name: name, Node: node, NetNS: k.netns}
+	if name == nftablesMaps {
+		choice.Name, choice.Layout = config.NFTables, config.LayoutMaps
+	}
 	if node == "node1" {
 		choice.CommonFrom = 2 // else random clusters are too small for common chains
 	}

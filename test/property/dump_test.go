@@ -17,7 +17,7 @@ func dump(backend string, k kernel) (string, error) {
 	switch {
 	case usesBridge(backend):
 		return k.bridge.flows()
-	case backend == config.NFTables:
+	case backend == config.NFTables || backend == nftablesMaps:
 		listing, err := run("nft", "-s", "list", "table", "inet", nftables.DefaultTable)
 		return tablestest.CanonicalNFT(listing), err
 	}

@@ -88,7 +88,7 @@ func newTestbedOf(t *testing.T, backend string, pods []string) *testbed {
 // programs takes its time.
 func clusters(backend string) int {
 	switch backend {
-	case config.NFTables:
+	case config.NFTables, nftablesMaps:
 		return 1000
 	case config.OpenFlow:
 		return 300

@@ -116,6 +116,7 @@ func (s *policySums) sum(nodes []control.Hits) {
 func (r *ruleSum) add(h control.RuleHits) {
 	r.Nodes++
 	r.Connections += h.Connections
+	r.Uncounted = r.Uncounted || h.Uncounted
 	if r.Packets != nil && h.Packets != nil {
 		packets := *r.Packets + *h.Packets
 		r.Packets = &packets
@@ -144,6 +145,8 @@ func (s *policySums) print(w io.Writer, nodes int, output terminal.Output) error
 			packets = fmt.Sprint(*r.Packets)
 		}
 		switch {
+		case r.Uncounted:
+			last = "not counted on all nodes"
 		case r.Never():
 		case r.Last.IsZero():
 			last = "before " + s.Since.Format(time.TimeOnly)

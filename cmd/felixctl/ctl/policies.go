@@ -31,6 +31,8 @@ the source, for ingress that of the destination. PACKETS are all packets, if the
 counts them: the netfilter backends neither judge nor count packets of established
 connections.
 
+With nftables.layout maps, most rules are not counted.
+
 LAST HIT is known from the first use of this command: from then on the agent reads
 the counters every 30 seconds, until it restarts.
 
@@ -127,11 +129,14 @@ func printHits(w io.Writer, hits control.Hits, format terminal.Output) error {
 	}
 	table := terminal.NewTable(format.Style(w), "POLICY", "RULE", "CONNECTIONS", "PACKETS", "LAST HIT")
 	for _, h := range hits.Rules {
-		packets := "-"
+		packets, connections := "-", fmt.Sprint(h.Connections)
+		if h.Uncounted {
+			connections = "-"
+		}
 		if h.Packets != nil {
 			packets = fmt.Sprint(*h.Packets)
 		}
-		table.Row(h.Policy, model.TitledRule(h.Rule, h.RuleName), h.Connections, packets, lastHit(h, hits))
+		table.Row(h.Policy, model.TitledRule(h.Rule, h.RuleName), connections, packets, lastHit(h, hits))
 	}
 	_, err := fmt.Fprintf(w, "%s (%s)\n%s\n", hits.Node, hits.Backend, table)
 	return err
@@ -139,6 +144,8 @@ func printHits(w io.Writer, hits control.Hits, format terminal.Output) error {
 
 func lastHit(h control.RuleHits, hits control.Hits) string {
 	switch {
+	case h.Uncounted:
+		return "not counted"
 	case h.Never():
 		return "never hit"
 	case h.Last.IsZero():

@@ -24,6 +24,10 @@ func (p *nftRule) meta() error {
 			return errForeign
 		}
 		return p.protocol(word[0], negated)
+	case p.accept("meta", "mark", "set", "ip"):
+		return p.grant(model.IPv4)
+	case p.accept("meta", "mark", "set", "ip6"):
+		return p.grant(model.IPv6)
 	case p.accept("meta", "mark", "set"):
 		value, mask, err := p.assignment("meta", "mark")
 		p.rule.Action = tables.SetMark{Value: value, Mask: mask}
@@ -39,6 +43,31 @@ func (p *nftRule) meta() error {
 		return p.add(tables.MatchMark{Value: value, Mask: mask, Negated: negated})
 	}
 	return errForeign
+}
+
+// grant reads the rest of "meta mark set ip daddr map @lists meta mark set ip saddr map @peers meta mark set meta mark
+// meta mark . meta mark . meta l4proto . th dport @grants".
+func (p *nftRule) grant(f model.Family) error {
+	m := tables.MatchGrant{Family: f, Pod: tables.Source}
+	if !p.accept(nftSide(m.Pod), "map") {
+		if m.Pod = tables.Destination; !p.accept(nftSide(m.Pod), "map") {
+			return errForeign
+		}
+	}
+	var found [3]bool
+	m.Lists, found[0] = p.set()
+	if found[1] = p.accept("meta", "mark", "set", "0x00000000"); !found[1] && p.accept("meta", "mark", "set", nftIP(f), nftSide(m.Peer()), "map") {
+		m.Peers, found[1] = p.set()
+	}
+	if !p.accept("meta", "mark", "set", "meta", "mark", "meta", "mark", ".", "meta", "mark") {
+		return errForeign
+	}
+	m.AnyPort = !p.accept(".", "meta", "l4proto", ".", "th", "dport")
+	m.Grants, found[2] = p.set()
+	if found != [3]bool{true, true, true} {
+		return errForeign
+	}
+	return p.add(m)
 }
 
 // masked reads "& 0x1 == 0x1", "!= 7", "7", or "0x80000000/1": nft lists a comparison of the first bits so.

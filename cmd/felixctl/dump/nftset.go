@@ -7,6 +7,7 @@ import (
 	"go4.org/netipx"
 
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/tables"
 )
 
 // nftSet is a set during parsing.
@@ -64,12 +65,14 @@ func (s *nftSet) finish() {
 // classify sets kind and family by the type.
 func (s *Set) classify(isMap, odd bool, flags string) {
 	keys := s.Type
-	verdicts := false
 	if isMap {
-		keys, verdicts = strings.CutSuffix(keys, " : verdict")
-		odd = odd || !verdicts
+		if keys, s.Verdicts = strings.CutSuffix(s.Type, " : verdict"); !s.Verdicts {
+			keys, s.Numbers = strings.CutSuffix(s.Type, " : mark")
+		}
+		odd = odd || !s.Verdicts && !s.Numbers
+	} else {
+		s.Verdicts = false
 	}
-	s.Verdicts = verdicts
 	for _, c := range []struct {
 		keys, flags string
 		kind        model.GroupKind
@@ -85,8 +88,10 @@ func (s *Set) classify(isMap, odd bool, flags string) {
 		{"ipv6_addr . ipv6_addr", "", model.Loops, model.IPv6},
 		{"ether_addr . ipv4_addr", "interval", model.Senders, model.IPv4},
 		{"ether_addr . ipv6_addr", "interval", model.Senders, model.IPv6},
+		{"mark . mark . inet_proto . inet_service", "", model.Grants, model.IPv6},
+		{"mark . mark", "", model.AnyPortGrants, model.IPv6},
 	} {
-		if !odd && keys == c.keys && flags == c.flags && (!verdicts || c.kind == model.Addresses) {
+		if !odd && keys == c.keys && flags == c.flags && (!isMap || c.kind == model.Addresses || s.Numbers && c.kind == model.Networks) {
 			s.Kind, s.Family = c.kind, c.family
 		}
 	}
@@ -107,6 +112,17 @@ func (s *Set) addElement(text string) {
 
 func (s *Set) parseElement(text string) (e Element, ok bool) {
 	words := nftWords(text)
+	if s.Numbers {
+		if len(words) != 3 || words[1] != ":" {
+			return e, false
+		}
+		n, err := number32(words[2])
+		if err != nil {
+			return e, false
+		}
+		e.Verdict = tables.Number(n)
+		words = words[:1]
+	}
 	if s.Verdicts {
 		if len(words) < 3 || words[1] != ":" {
 			return e, false
@@ -119,6 +135,8 @@ func (s *Set) parseElement(text string) (e Element, ok bool) {
 		words = words[:1]
 	}
 	switch {
+	case s.Kind.Grants():
+		return parseGrant(s.Kind, words)
 	case s.Kind == model.AddressPorts && len(words) == 5 && words[1] == "." && words[3] == ".":
 		ok = e.set(s, words[0], words[2], words[4])
 	case s.Kind == model.Senders && len(words) == 3 && words[1] == ".":
@@ -128,6 +146,24 @@ func (s *Set) parseElement(text string) (e Element, ok bool) {
 		ok = e.set(s, words[0], "", "")
 	}
 	return e, ok
+}
+
+// parseGrant reads "0x1 . 0x2 . tcp . 80", or "0x1 . 0x2" in a set for every port.
+func parseGrant(k model.GroupKind, words []string) (e Element, ok bool) {
+	if k == model.AnyPortGrants && len(words) != 3 || k == model.Grants && (len(words) != 7 || words[5] != ".") || words[1] != "." {
+		return e, false
+	}
+	var g model.Grant
+	var errs [4]error
+	g.List, errs[0] = number32(words[0])
+	g.Peers, errs[1] = number32(words[2])
+	if k == model.Grants {
+		var n uint64
+		g.Protocol, errs[2] = parseProtocol(words[4])
+		n, errs[3] = strconv.ParseUint(words[6], 10, 16)
+		g.Port = uint16(n)
+	}
+	return Element{Member: g.Member(), Granted: true}, errs == [4]error{}
 }
 
 // set reads the parts of an element of the set's kind.

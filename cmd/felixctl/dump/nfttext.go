@@ -93,6 +93,8 @@ func (w *nftWriter) match(m tables.Match, later []tables.Match) {
 	case tables.MatchSender:
 		w.bound = m.Family
 		w.add("ether saddr . %s saddr @%s", nftIP(m.Family), m.Set)
+	case tables.MatchGrant:
+		w.grant(m)
 	case tables.MatchPrefix:
 		w.bound = model.FamilyOf(m.Prefix.Addr())
 		w.add("%s %s %s%s", nftIP(w.bound), nftSide(m.Side), nftNot(m.Negated), nftPrefix(m.Prefix))
@@ -103,6 +105,19 @@ func (w *nftWriter) match(m tables.Match, later []tables.Match) {
 	default:
 		w.metaMatch(m)
 	}
+}
+
+// grant writes the way of the numbers by the mark of the packet.
+func (w *nftWriter) grant(m tables.MatchGrant) {
+	w.bound = m.Family
+	ip := nftIP(m.Family)
+	w.add("meta mark set %s %s map @%s", ip, nftSide(m.Pod), m.Lists)
+	if m.Peers != "" {
+		w.add("meta mark set %s %s map @%s", ip, nftSide(m.Peer()), m.Peers)
+	} else {
+		w.add("meta mark set 0x00000000")
+	}
+	w.add("meta mark set meta mark meta mark . meta mark%s @%s", either(m.AnyPort, "", " . meta l4proto . th dport"), m.Grants)
 }
 
 // bindSilently notes the family that ICMP implies: nft does not write it.
@@ -258,6 +273,14 @@ func nftComment(r *Rule) string {
 
 // nftElement writes an element as nft does.
 func nftElement(k model.GroupKind, e Element) string {
+	if k.Grants() {
+		g := e.Grant()
+		text := fmt.Sprintf("0x%08x . 0x%08x", g.List, g.Peers)
+		if k == model.Grants {
+			text += fmt.Sprintf(" . %s . %d", nftProtocol(g.Protocol), g.Port)
+		}
+		return text
+	}
 	text := nftPrefix(e.Prefix)
 	if e.Last.IsValid() {
 		text += "-" + e.Last.String()

@@ -17,8 +17,9 @@ type Set struct {
 	// in Foreign. Verdict maps are of kind Addresses.
 	Kind   model.GroupKind `json:"-"`
 	Family model.Family    `json:"-"`
-	// Verdicts makes it a verdict map: each element leads somewhere.
+	// Verdicts makes it a verdict map: each element leads somewhere. In a map with Numbers, each element has a number.
 	Verdicts bool      `json:"verdicts,omitempty"`
+	Numbers  bool      `json:"numbers,omitempty"`
 	Elements []Element `json:"elements,omitempty"`
 	// Foreign are the elements that are not of the kind (with a timeout, a range,
 	// ...), as text.
@@ -29,9 +30,11 @@ type Set struct {
 // Element is one element of a set.
 type Element struct {
 	model.Member
-	// Verdict is that of an entry of a verdict map, else nil: Accept, Drop, Jump or
-	// Goto.
+	// Verdict is that of an entry of a verdict map, Accept, Drop, Jump or Goto, or the Number in a map of numbers, else
+	// nil.
 	Verdict tables.Action
+	// Granted reports that the member is a grant.
+	Granted bool
 }
 
 // Compare orders elements by member.
@@ -40,9 +43,17 @@ func (e Element) Compare(o Element) int { return e.Member.Compare(o.Member) }
 // String returns the member, and its verdict behind a colon.
 func (e Element) String() string {
 	if e.Verdict == nil {
-		return e.Member.String()
+		return e.Key()
 	}
-	return fmt.Sprintf("%s : %s", e.Member, e.Verdict)
+	return fmt.Sprintf("%s : %s", e.Key(), e.Verdict)
+}
+
+// Key describes the member.
+func (e Element) Key() string {
+	if e.Granted {
+		return e.Grant().String()
+	}
+	return e.Member.String()
 }
 
 func setNamed(sets []*Set, name string) *Set {

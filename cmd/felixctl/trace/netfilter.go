@@ -278,6 +278,8 @@ func (w *netfilter) match(m tables.Match) (sets []Membership, because string, er
 	switch m := m.(type) {
 	case tables.MatchSet, tables.MatchPortSet, tables.MatchLoop, tables.MatchSender:
 		return w.lookup(m)
+	case tables.MatchGrant:
+		return w.granted(m)
 	case tables.MatchProtocol:
 		ok = (p.transport() == m.Protocol) != m.Negated
 	case tables.MatchSYN:
@@ -343,10 +345,6 @@ func (w *netfilter) fails(m tables.Match) string {
 
 // lookup asks a set.
 func (w *netfilter) lookup(m tables.Match) (sets []Membership, because string, err error) {
-	s := w.ruleset.sets[tables.SetOf(m)]
-	if s == nil {
-		return nil, "", fmt.Errorf("there is no set %s", tables.SetOf(m))
-	}
 	addr := w.packet.Destination
 	wanted := model.AddressMember(addr)
 	switch m := m.(type) {
@@ -364,12 +362,60 @@ func (w *netfilter) lookup(m tables.Match) (sets []Membership, because string, e
 			return nil, "it is not from an address to itself", nil
 		}
 	}
-	member, found, err := s.find(wanted)
+	s, member, because, err := w.find(tables.SetOf(m), wanted, addr)
+	if err != nil || because != "" {
+		return nil, because, err
+	}
+	return []Membership{{Set: s.Name, Member: member.String(), Owner: w.namer.Address(addr), About: w.namer.Set(s.Name)}}, "", nil
+}
+
+// granted looks for a grant.
+func (w *netfilter) granted(m tables.MatchGrant) (sets []Membership, because string, err error) {
+	if w.packet.Family() != m.Family {
+		return nil, otherFamily, nil
+	}
+	g := model.Grant{}
+	for _, one := range []struct {
+		name string
+		side tables.Side
+		to   *uint32
+	}{{m.Lists, m.Pod, &g.List}, {m.Peers, m.Peer(), &g.Peers}} {
+		if one.name == "" {
+			continue
+		}
+		addr := w.address(one.side)
+		s, member, because, err := w.find(one.name, model.AddressMember(addr), addr)
+		if err != nil || because != "" {
+			return nil, because, err
+		}
+		*one.to = s.number(member)
+		sets = append(sets, Membership{Set: s.Name, Member: member.String(), Owner: w.namer.Address(addr), About: w.namer.Set(s.Name)})
+	}
+	if !m.AnyPort {
+		g.Protocol, g.Port = w.packet.transport(), w.packet.Port
+	}
+	s := w.ruleset.sets[m.Grants]
+	if s == nil {
+		return nil, "", fmt.Errorf("there is no set %s", m.Grants)
+	}
+	_, found, err := s.find(g.Member())
 	about := w.namer.Set(s.Name)
 	if err != nil || !found {
-		return nil, fmt.Sprintf("%s is not in %s", named(wanted.String(), w.namer.Address(addr)), named("set "+s.Name, about)), err
+		return nil, fmt.Sprintf("%s is not in %s", g, named("set "+s.Name, about)), err
 	}
-	return []Membership{{Set: s.Name, Member: member.String(), Owner: w.namer.Address(addr), About: about}}, "", nil
+	return append(sets, Membership{Set: s.Name, Member: g.String(), About: about}), "", nil
+}
+
+// find finds a member in a set or map.
+func (w *netfilter) find(name string, wanted model.Member, addr netip.Addr) (s *set, member model.Member, because string, err error) {
+	if s = w.ruleset.sets[name]; s == nil {
+		return nil, member, "", fmt.Errorf("there is no set %s", name)
+	}
+	member, found, err := s.find(wanted)
+	if err != nil || !found {
+		because = fmt.Sprintf("%s is not in %s", named(wanted.String(), w.namer.Address(addr)), named("set "+s.Name, w.namer.Set(s.Name)))
+	}
+	return s, member, because, err
 }
 
 func hasPorts(p model.Protocol) bool { return p == model.TCP || p == model.UDP || p == model.SCTP }

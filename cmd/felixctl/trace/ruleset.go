@@ -65,8 +65,8 @@ func Rulesets(s *dump.State) []*Ruleset {
 func indexed(s *dump.Set) *set {
 	out := &set{Set: s, exact: map[model.Member]tables.Action{}, networks: map[int]map[netip.Prefix]model.Member{}}
 	for _, e := range s.Elements {
+		out.exact[e.Member] = e.Verdict
 		if s.Kind != model.Networks {
-			out.exact[e.Member] = e.Verdict
 			continue
 		}
 		if e.Last.IsValid() {
@@ -100,6 +100,12 @@ func (s *set) find(m model.Member) (found model.Member, ok bool, err error) {
 		return m, false, fmt.Errorf("set %s has an element that cannot be read: %s", s.Name, s.Foreign[0])
 	}
 	return m, ok, nil
+}
+
+// number returns the number of a member that find has found.
+func (s *set) number(m model.Member) uint32 {
+	n, _ := s.exact[m].(tables.Number)
+	return uint32(n)
 }
 
 // sender returns the prefix of the neighbour that has the address.

@@ -19,8 +19,11 @@ import (
 // backends are those that are traced without a kernel: the variants of iptables have
 // the same rules.
 func backends() []string {
-	return []string{config.NFTables, config.IPTablesLegacy, config.OpenFlow}
+	return []string{config.NFTables, nftablesMaps, config.IPTablesLegacy, config.OpenFlow}
 }
+
+// nftablesMaps is backend nftables with the layout maps.
+const nftablesMaps = config.NFTables + "-maps"
 
 // sitesOf renders a cluster for a backend: one site a node.
 func sitesOf(t testing.TB, c *oracle.Cluster, backend string) []*Site {
@@ -40,6 +43,9 @@ func siteOf(t testing.TB, c *oracle.Cluster, backend, node string) *Site {
 // siteWith renders a node with the settings of a model.
 func siteWith(t testing.TB, c *oracle.Cluster, node string, m *control.Model) *Site {
 	t.Helper()
+	if m.Backend == nftablesMaps {
+		m.Backend, m.Settings.NFTablesLayout = config.NFTables, config.LayoutMaps
+	}
 	e := policy.New(node)
 	for _, n := range c.Nodes {
 		e.SetNode(n)

@@ -93,6 +93,8 @@ func (e *encoder) match(m tables.Match) error {
 		e.loop(m)
 	case tables.MatchSender:
 		e.sender(m)
+	case tables.MatchGrant:
+		e.grant(m)
 	case tables.MatchConnOriginal:
 		e.conn(unix.NFT_CT_DIRECTION)
 		e.compare(unix.NFT_CMP_EQ, ipCTDirOriginal)
@@ -237,7 +239,7 @@ func (e *encoder) setMark(a tables.SetMark) {
 		e.meta(unix.NFT_META_MARK, reg1)
 		e.maskNumber(^a.Mask, a.Value)
 	}
-	e.setMeta(unix.NFT_META_MARK)
+	e.setMeta(unix.NFT_META_MARK, reg1)
 }
 
 func (e *encoder) setConnMark(a tables.SetConnMark) {

@@ -38,11 +38,11 @@ func (m *Message) meta(key, register uint32) {
 	m.endExpression(element, data)
 }
 
-// setMeta sets it from register 1.
-func (m *Message) setMeta(key uint32) {
+// setMeta sets it from a register.
+func (m *Message) setMeta(key, register uint32) {
 	element, data := m.expression("meta")
 	m.Uint32(unix.NFTA_META_KEY, key)
-	m.Uint32(unix.NFTA_META_SREG, reg1)
+	m.Uint32(unix.NFTA_META_SREG, register)
 	m.endExpression(element, data)
 }
 
@@ -108,11 +108,20 @@ func (m *Message) maskNumber(and, xor uint32) {
 // lookup goes on if the set has register 1; of a verdict map, with the
 // verdict found.
 func (m *Message) lookup(set string, verdict bool) {
+	if verdict {
+		m.lookupFrom(reg1, set, regVerdict)
+		return
+	}
+	m.lookupFrom(reg1, set)
+}
+
+// lookupFrom goes on if the set or map has the register. The value that a map has for it goes to another register.
+func (m *Message) lookupFrom(register uint32, set string, to ...uint32) {
 	element, data := m.expression("lookup")
 	m.Text(unix.NFTA_LOOKUP_SET, set)
-	m.Uint32(unix.NFTA_LOOKUP_SREG, reg1)
-	if verdict {
-		m.Uint32(unix.NFTA_LOOKUP_DREG, regVerdict)
+	m.Uint32(unix.NFTA_LOOKUP_SREG, register)
+	for _, value := range to {
+		m.Uint32(unix.NFTA_LOOKUP_DREG, value)
 	}
 	m.endExpression(element, data)
 }

@@ -24,7 +24,8 @@ type element struct {
 	last     [macSize + 16]byte
 	lastSize int
 	end      bool // of an interval
-	verdict  tables.Action
+	// verdict is that of an entry of a map, or its number.
+	verdict tables.Action
 	// odd reports that the element has a property that our elements never have.
 	odd bool
 }
@@ -47,7 +48,7 @@ func decodeMembers(sh Shape, elements []element) (map[model.Member]tables.Action
 		if sh.Kind == model.Senders {
 			m, ok = decodeSender(sh, e.key(), e.last[:e.lastSize])
 		}
-		if !ok || e.odd || e.end || (e.lastSize != 0) != (sh.Kind == model.Senders) || (e.verdict != nil) != sh.Verdicts {
+		if !ok || e.odd || e.end || (e.lastSize != 0) != (sh.Kind == model.Senders) || !sh.carries(e.verdict) {
 			return nil, false
 		}
 		out[m] = e.verdict
@@ -55,7 +56,28 @@ func decodeMembers(sh Shape, elements []element) (map[model.Member]tables.Action
 	return out, true
 }
 
+// carries reports whether the members of the shape have such verdicts.
+func (sh Shape) carries(verdict tables.Action) bool {
+	_, number := verdict.(tables.Number)
+	return (verdict != nil) == (sh.Verdicts || sh.Numbers) && number == sh.Numbers
+}
+
+// decodeGrant returns the member for a grant.
+func decodeGrant(sh Shape, k []byte) (model.Member, bool) {
+	if uint32(len(k)) != sh.kernelType().keyLength {
+		return model.Member{}, false
+	}
+	g := model.Grant{List: binary.NativeEndian.Uint32(k), Peers: binary.NativeEndian.Uint32(k[4:])}
+	if sh.Kind == model.Grants {
+		g.Protocol, g.Port = model.Protocol(k[8]), binary.BigEndian.Uint16(k[12:])
+	}
+	return g.Member(), true
+}
+
 func decodeKey(sh Shape, k []byte) (model.Member, bool) {
+	if sh.Kind.Grants() {
+		return decodeGrant(sh, k)
+	}
 	size := expression.AddressSize(sh.Family)
 	if sh.Kind == model.AddressPorts {
 		if len(k) != size+8 {
@@ -99,25 +121,26 @@ func decodeIntervals(sh Shape, elements []element) (map[model.Member]tables.Acti
 	})
 	out := make(map[model.Member]tables.Action, len(elements)/2)
 	var start netip.Addr
+	var value tables.Action
 	for _, e := range order {
-		if e.odd || e.lastSize != 0 || e.size != expression.AddressSize(sh.Family) || e.end != start.IsValid() {
+		if e.odd || e.lastSize != 0 || e.size != expression.AddressSize(sh.Family) || e.end != start.IsValid() || !e.end && !sh.carries(e.verdict) {
 			return nil, false
 		}
 		a := addressOf(e.key())
 		if !e.end {
-			start = a
+			start, value = a, e.verdict
 			continue
 		}
 		r := netipx.IPRangeFrom(start, a.Prev())
 		if !r.IsValid() {
 			return nil, false
 		}
-		out[model.RangeMember(r)] = nil
+		out[model.RangeMember(r)] = value
 		start = netip.Addr{}
 	}
 	if start.IsValid() {
 		last := netipx.PrefixLastIP(netip.PrefixFrom(start, 0))
-		out[model.RangeMember(netipx.IPRangeFrom(start, last))] = nil
+		out[model.RangeMember(netipx.IPRangeFrom(start, last))] = value
 	}
 	return out, true
 }

@@ -83,16 +83,18 @@ func (b BaseHook) Hooked() BaseHook {
 }
 
 // Shape is the type of a set in the kernel. A verdict map is a set of
-// addresses whose members carry verdicts.
+// addresses whose members carry verdicts. The members of a map of numbers, addresses or networks, carry
+// numbers (tables.Number).
 type Shape struct {
 	Kind     model.GroupKind
 	Family   model.Family
 	Verdicts bool
+	Numbers  bool
 }
 
 // Noun returns the name of the kind for people.
 func (sh Shape) Noun() string {
-	if sh.Verdicts {
+	if sh.Verdicts || sh.Numbers {
 		return "map"
 	}
 	return "set"
@@ -132,9 +134,20 @@ func (sh Shape) kernelType() kernelType {
 		t.key |= nft.TypeEtherAddr.GetNFTMagic() << nft.SetConcatTypeBits
 		t.keyLength += macSize
 	}
+	if sh.Kind.Grants() {
+		t.key, t.keyLength = nft.TypeMark.GetNFTMagic()<<nft.SetConcatTypeBits|nft.TypeMark.GetNFTMagic(), 4+4
+	}
+	if sh.Kind == model.Grants {
+		t.key = (t.key<<nft.SetConcatTypeBits|nft.TypeInetProto.GetNFTMagic())<<nft.SetConcatTypeBits | nft.TypeInetService.GetNFTMagic()
+		t.keyLength += 4 + 4
+	}
 	if sh.Verdicts {
 		t.flags |= unix.NFT_SET_MAP
 		t.data = unix.NFT_DATA_VERDICT
+	}
+	if sh.Numbers {
+		t.flags |= unix.NFT_SET_MAP
+		t.data = nft.TypeMark.GetNFTMagic()
 	}
 	return t
 }

@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"encoding/binary"
 	"fmt"
 	"sort"
 
@@ -187,13 +188,24 @@ func (o *Op) encodeSet(m *expression.Message, id uint32) {
 		m.Uint32(unix.NFTA_SET_DATA_TYPE, t.data)
 		m.Uint32(unix.NFTA_SET_DATA_LEN, 0)
 	}
+	if o.Shape.Numbers {
+		m.Uint32(unix.NFTA_SET_DATA_TYPE, t.data)
+		m.Uint32(unix.NFTA_SET_DATA_LEN, numberSize)
+	}
 	if o.Shape.Kind == model.Senders {
 		writeFields(m, etherSize, uint32(expression.AddressSize(o.Shape.Family)))
 	}
-	// For nft's listing only: the order of bytes in keys, as a number of 4.
-	const bigEndian = 2
-	m.Data(unix.NFTA_SET_USERDATA, []byte{byte(userdata.NFTNL_UDATA_SET_KEYBYTEORDER), 4, bigEndian, 0, 0, 0})
+	// For nft's listing only: the order of bytes in keys and numbers, as numbers of 4.
+	const hostOrder, bigEndian = 1, 2
+	orders := binary.NativeEndian.AppendUint32([]byte{byte(userdata.NFTNL_UDATA_SET_KEYBYTEORDER), 4}, bigEndian)
+	if o.Shape.Numbers {
+		orders = binary.NativeEndian.AppendUint32(append(orders, byte(userdata.NFTNL_UDATA_SET_DATABYTEORDER), 4), hostOrder)
+	}
+	m.Data(unix.NFTA_SET_USERDATA, orders)
 }
+
+// numberSize is the length of a number in bytes.
+const numberSize = 4
 
 // The attributes of a description of a concatenation, and the bytes of a MAC address.
 const (
@@ -268,6 +280,9 @@ func (o *Op) encodeMembers(m *expression.Message) error {
 				return err
 			}
 		}
+		if n, ok := c.Verdict.(tables.Number); ok && o.Kind == AddMembers {
+			m.Value(unix.NFTA_SET_ELEM_DATA, binary.NativeEndian.AppendUint32(nil, uint32(n)))
+		}
 		m.Close(element)
 		if sh.Kind != model.Networks {
 			continue
@@ -288,6 +303,15 @@ func (o *Op) encodeMembers(m *expression.Message) error {
 func writeKey(m *expression.Message, attribute uint16, sh Shape, member model.Member) {
 	var buffer [keySize]byte
 	k := buffer[:0]
+	if sh.Kind.Grants() {
+		g := member.Grant()
+		k = binary.NativeEndian.AppendUint32(binary.NativeEndian.AppendUint32(k, g.List), g.Peers)
+		if sh.Kind == model.Grants {
+			k = append(k, byte(g.Protocol), 0, 0, 0, byte(g.Port>>8), byte(g.Port), 0, 0)
+		}
+		m.Value(attribute, k)
+		return
+	}
 	if sh.Kind == model.Senders {
 		k = append(append(k, member.MAC[:]...), 0, 0)
 	}

@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"time"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/felixlike/felixlike/internal/nfnetlink"
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/tables"
 )
 
 // readSets reads the list of sets and maps.
@@ -73,12 +75,13 @@ func limitedSize(b []byte) bool {
 }
 
 // shapes lists all shapes of our sets.
-func shapes() [12]Shape {
-	var out [12]Shape
-	for i, f := range [...]model.Family{model.IPv4, model.IPv6} {
-		out[6*i] = Shape{Kind: model.Addresses, Family: f, Verdicts: true}
-		for n, k := range [...]model.GroupKind{model.Addresses, model.Networks, model.AddressPorts, model.Loops, model.Senders} {
-			out[6*i+1+n] = Shape{Kind: k, Family: f}
+func shapes() []Shape {
+	out := []Shape{{Kind: model.Grants, Family: model.IPv6}, {Kind: model.AnyPortGrants, Family: model.IPv6}}
+	for _, f := range model.Families() {
+		out = append(out, Shape{Kind: model.Addresses, Family: f, Verdicts: true},
+			Shape{Kind: model.Addresses, Family: f, Numbers: true}, Shape{Kind: model.Networks, Family: f, Numbers: true})
+		for _, k := range []model.GroupKind{model.Addresses, model.Networks, model.AddressPorts, model.Loops, model.Senders} {
+			out = append(out, Shape{Kind: k, Family: f})
 		}
 	}
 	return out
@@ -159,8 +162,11 @@ func decodeElement(b []byte) element {
 			e.odd = e.odd || flags&^unix.NFT_SET_ELEM_INTERVAL_END != 0
 		case unix.NFTA_SET_ELEM_DATA:
 			for kind, data := range nfnetlink.Attributes(v) {
-				if kind == unix.NFTA_DATA_VERDICT {
+				switch {
+				case kind == unix.NFTA_DATA_VERDICT:
 					e.verdict = decodeVerdict(data)
+				case kind == unix.NFTA_DATA_VALUE && len(data) == numberSize:
+					e.verdict = tables.Number(binary.NativeEndian.Uint32(data))
 				}
 			}
 		case unix.NFTA_SET_ELEM_USERDATA, unix.NFTA_SET_ELEM_PAD: // comments

@@ -126,7 +126,7 @@ func viewSets(sets []*dump.Set, note func(any) string) []viewSet {
 	for _, s := range sets {
 		out := viewSet{Name: s.Name, Type: s.Type, About: note(s), Foreign: s.Foreign}
 		for _, e := range s.Elements {
-			one := viewElement{Member: e.Member.String(), About: note(e)}
+			one := viewElement{Member: e.Key(), About: note(e)}
 			if e.Verdict != nil {
 				one.Verdict = e.Verdict.String()
 			}

@@ -13,7 +13,7 @@ func (d *differ) sets(kind, in string, before, after []*dump.Set) {
 	for _, p := range pair(before, after, func(s *dump.Set) string { return s.Name }) {
 		one := cmp.Or(p.after, p.before)
 		o := Object{Kind: kind, In: in, Name: one.Name, Op: p.op(), Note: d.note(p.before, p.after, p.after != nil)}
-		if one.Verdicts {
+		if one.Verdicts || one.Numbers {
 			o.Kind = "map"
 		}
 		if p.before != nil && p.after != nil && p.before.Type != p.after.Type {

@@ -46,9 +46,10 @@ func TestKindsOfNames(t *testing.T) {
 	fixedSets, maps := kind{name: "static set"}, kind{name: "dispatch map"}
 	for _, f := range model.Families() {
 		fixedSets.samples = append(fixedSets.samples, rules.PodNetworksSet(f), rules.HairpinSet(f), rules.EgressSet(f))
+		fixedSets.samples = append(fixedSets.samples, rules.ListMap(model.Ingress, f), rules.ListMap(model.Egress, f), rules.IdentityMap(f), rules.NetworkMap(f), rules.GrantsSet, rules.AnyPortGrantsSet)
 		maps.samples = append(maps.samples, rules.DispatchMap(model.Ingress, f), rules.DispatchMap(model.Egress, f))
 	}
-	fixedSets.pattern, maps.pattern = `^(pod-networks|hairpin|egress)-[46]$`, `^(to-pods|judge-egress)-[46]$`
+	fixedSets.pattern, maps.pattern = `^((pod-networks|hairpin|egress|lists-in|lists-out|identities|networks)-[46]|grants(-any-port)?)$`, `^(to-pods|judge-egress)-[46]$`
 
 	nft, nftParts := chainsOf(rules.NFTablesNameLength, 27)
 	xt, xtParts := chainsOf(rules.IPTablesNameLength, 15)
@@ -72,10 +73,10 @@ func chainsOf(length, hash int) (chains []kind, parts kind) {
 	r := rules.NewRenderer(model.GatewayPort, length)
 	named := func(prefix string) string { return `^` + prefix + `-.*-[A-Za-z0-9_-]{` + fmt.Sprint(hash) + `}$` }
 	kinds := []kind{
-		{"static chain", `^(forward|prerouting|judge-egress|judge-outside|to-pods|postrouting|allowed|passed|no-service|(denied|rejected)-(in|out)|answer|allowed-out|common-(in|out)|` +
+		{"static chain", `^(forward|prerouting|judge-egress|judge-outside|to-pods|postrouting|allowed|passed|no-service|(denied|rejected)-(in|out)|answer|allowed-out|common-(in|out)|granted-(in|out)|` +
 			`from-switch|from-outside|rewritten|input|judge-own-node|guard-(forward|prerouting|input))$`, []string{
 			rules.ChainForward, rules.ChainPrerouting, rules.ChainEgress, rules.ChainOutside, rules.ChainToPods, rules.ChainSources,
-			rules.ChainAllowed, rules.ChainNoService, rules.ChainPassed, rules.ChainDeniedIn, rules.ChainDeniedOut, rules.ChainRejectedIn, rules.ChainRejectedOut, rules.ChainAnswer, rules.ChainAllowedOut, rules.ChainCommonIn,
+			rules.ChainAllowed, rules.ChainNoService, rules.ChainPassed, rules.ChainDeniedIn, rules.ChainDeniedOut, rules.ChainRejectedIn, rules.ChainRejectedOut, rules.ChainAnswer, rules.ChainGrantedIn, rules.ChainGrantedOut, rules.ChainAllowedOut, rules.ChainCommonIn,
 			rules.ChainCommonOut, rules.ChainFromSwitch, rules.ChainFromOutside, rules.ChainRewritten, rules.ChainGuardForward,
 			rules.ChainGuardPrerouting, rules.ChainGuardInput, rules.ChainInput, rules.ChainOwnNode,
 		}},

@@ -121,6 +121,7 @@ func (n *Names) static() {
 		rules.ChainForward: "where packets come in", rules.ChainPrerouting: "around the switch",
 		rules.ChainEgress: "from a pod or the tunnel", rules.ChainOutside: "from outside to a pod", rules.ChainToPods: "to a pod of this node",
 		rules.ChainCommonIn: "ingress policies of many pods", rules.ChainCommonOut: "egress policies of many pods",
+		rules.ChainGrantedIn: "ingress grants of policies", rules.ChainGrantedOut: "egress grants of policies",
 		rules.ChainAllowedOut: "allowed by egress policy", rules.ChainFromOutside: "from outside to a pod",
 		rules.ChainSources: "source addresses of packets from pods", rules.ChainAllowed: "marks allowed connections",
 		rules.ChainDeniedIn: "denied by ingress policy", rules.ChainDeniedOut: "denied by egress policy",
@@ -144,6 +145,14 @@ func (n *Names) static() {
 		n.setSet(rules.OwnNodeSet(f), "pods of this node that ordered tiers judge on the way to it")
 		n.setSet(rules.DispatchMap(model.Egress, f), "policies by the source")
 		n.setSet(rules.DispatchMap(model.Ingress, f), "policies by the destination")
+	}
+	n.setSet(rules.GrantsSet, "grants of policies, by port")
+	n.setSet(rules.AnyPortGrantsSet, "grants of policies for every port")
+	for _, f := range model.Families() {
+		n.setSet(rules.ListMap(model.Egress, f), "lists of policies by the source")
+		n.setSet(rules.ListMap(model.Ingress, f), "lists of policies by the destination")
+		n.setSet(rules.IdentityMap(f), "identities of peers by their groups of pods")
+		n.setSet(rules.NetworkMap(f), "identities of peers by their networks")
 	}
 	n.ports[ovsdb.GatewayOFPort], n.ports[ovsdb.TunnelOFPort] = "gateway", "tunnel"
 }

@@ -80,7 +80,7 @@ func (w *walk) follow(name string, d model.Direction) {
 		}
 		out.Rules = append(out.Rules, r)
 		for _, m := range r.Matches {
-			if set := tables.SetOf(m); set != "" {
+			for set := range tables.SetsOf(m) {
 				w.used[set] = true
 			}
 		}

@@ -23,6 +23,7 @@ type noted struct {
 type notedSet struct {
 	ipsets.Set
 	isMap   bool
+	numbers bool
 	members map[model.Member]tables.Action
 }
 
@@ -72,6 +73,20 @@ func (n *noted) RemoveVerdict(name string, a netip.Addr) {
 	delete(n.set(name).members, model.AddressMember(a))
 }
 
+// CreateNumberMap implements tables.NumberMaps.
+func (n *noted) CreateNumberMap(name string, kind model.GroupKind, f model.Family) {
+	s := n.set(name)
+	s.Set, s.numbers = ipsets.Set{Name: name, Kind: kind, Family: f}, true
+}
+
+// SetNumber implements tables.NumberMaps.
+func (n *noted) SetNumber(name string, m model.Member, number tables.Number) {
+	n.set(name).members[m] = number
+}
+
+// RemoveNumber implements tables.NumberMaps.
+func (n *noted) RemoveNumber(name string, m model.Member) { delete(n.set(name).members, m) }
+
 func (n *noted) set(name string) *notedSet {
 	s := n.sets[name]
 	if s == nil {
@@ -88,9 +103,9 @@ func (n *noted) table(name string) *dump.Table {
 	t := &dump.Table{Dialect: dump.NFT, Family: "inet", Name: name}
 	for _, key := range sortedKeys(n.sets) {
 		s := n.sets[key]
-		out := &dump.Set{Name: key, Type: nftType(s), Kind: s.Kind, Family: s.Family, Verdicts: s.isMap}
+		out := &dump.Set{Name: key, Type: nftType(s), Kind: s.Kind, Family: s.Family, Verdicts: s.isMap, Numbers: s.numbers}
 		for m, verdict := range s.members {
-			out.Elements = append(out.Elements, dump.Element{Member: m, Verdict: verdict})
+			out.Elements = append(out.Elements, dump.Element{Member: m, Verdict: verdict, Granted: s.Kind.Grants()})
 		}
 		slices.SortFunc(out.Elements, dump.Element.Compare)
 		t.Sets = append(t.Sets, out)
@@ -122,6 +137,14 @@ func nftType(s *notedSet) string {
 	switch {
 	case s.isMap:
 		return address + " : verdict"
+	case s.numbers && s.Kind == model.Networks:
+		return address + " : mark flags interval"
+	case s.numbers:
+		return address + " : mark"
+	case s.Kind == model.Grants:
+		return "mark . mark . inet_proto . inet_service"
+	case s.Kind == model.AnyPortGrants:
+		return "mark . mark"
 	case s.Kind == model.Networks:
 		return address + " flags interval"
 	case s.Kind == model.AddressPorts:

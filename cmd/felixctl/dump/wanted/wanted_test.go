@@ -72,7 +72,7 @@ func same(t *testing.T, what string, before, after *dump.State) {
 // program has a backend program a model in the namespace.
 func program(t *testing.T, ns tablestest.Namespace, name string, m *control.Model) {
 	t.Helper()
-	b, err := backend.New(t.Context(), backend.Config{Name: name, Node: m.Node, Masquerade: true, NetNS: ns.FD})
+	b, err := backend.New(t.Context(), backend.Config{Name: name, Layout: m.Settings.NFTablesLayout, Node: m.Node, Masquerade: true, NetNS: ns.FD})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,9 +117,14 @@ func TestWantedIsProgrammed(t *testing.T) {
 		every = 20
 	}
 	models := modelsOf(t, every)
-	for _, backend := range netfilterBackends() {
-		t.Run(backend, func(t *testing.T) {
+	for _, c := range []struct{ name, backend, layout string }{
+		{config.NFTables, config.NFTables, config.LayoutRules}, {"layout maps", config.NFTables, config.LayoutMaps},
+		{config.IPTablesLegacy, config.IPTablesLegacy, ""}, {config.IPTablesNFT, config.IPTablesNFT, ""},
+	} {
+		backend := c.backend
+		t.Run(c.name, func(t *testing.T) {
 			for i, m := range models {
+				m.Settings.NFTablesLayout = c.layout
 				ns := tablestest.NewNamespace(t, "nft", "iptables-save", "ipset")
 				m.DenialsReported = i%2 == 0
 				program(t, ns, backend, m)

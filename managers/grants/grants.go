@@ -1,0 +1,230 @@
+package grants
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/felixlike/felixlike/ipsets"
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/rules"
+	"github.com/felixlike/felixlike/tables"
+)
+
+// Driver programs the maps and sets.
+type Driver interface {
+	ipsets.Sets
+	tables.NumberMaps
+}
+
+// Grants are the lists of policies that are in grants, as a manager. The managers of policies and of endpoints come
+// behind it and ask it which chains they need. A nil Grants is that of a layout without grants.
+type Grants struct {
+	driver    Driver
+	policies  map[model.PolicyID]*model.Policy
+	endpoints map[model.PodID]*model.Endpoint
+	lists     map[string]*list
+	numbers   numbers
+	sides     map[rules.PolicySide]*side
+	ledger    *ledger
+	addresses *addresses
+	networks  map[model.Family]*networks
+	// members are those of the groups of single addresses.
+	members map[model.GroupID]map[netip.Addr]struct{}
+
+	dirtyPolicies map[model.PolicyID]struct{}
+	dirtyLists    map[string]struct{}
+	// changedLists were mapped or are no longer; changedSides need a chain now, or no longer.
+	changedLists map[string]struct{}
+	changedSides map[rules.PolicySide]struct{}
+	full         bool
+}
+
+// New returns Grants without lists, and wants their maps and sets.
+func New(driver Driver) *Grants {
+	l := newLedger()
+	s := newIdentities(l)
+	g := &Grants{
+		driver: driver, policies: map[model.PolicyID]*model.Policy{}, endpoints: map[model.PodID]*model.Endpoint{},
+		lists: map[string]*list{}, numbers: newNumbers(), sides: map[rules.PolicySide]*side{}, ledger: l, addresses: newAddresses(s),
+		networks: map[model.Family]*networks{}, members: map[model.GroupID]map[netip.Addr]struct{}{},
+		dirtyPolicies: map[model.PolicyID]struct{}{}, dirtyLists: map[string]struct{}{},
+		changedLists: map[string]struct{}{}, changedSides: map[rules.PolicySide]struct{}{},
+	}
+	driver.CreateSet(ipsets.Set{Name: rules.GrantsSet, Kind: model.Grants, Family: model.IPv6})
+	driver.CreateSet(ipsets.Set{Name: rules.AnyPortGrantsSet, Kind: model.AnyPortGrants, Family: model.IPv6})
+	for _, f := range model.Families() {
+		g.networks[f] = newNetworks(f, s)
+		driver.CreateNumberMap(rules.IdentityMap(f), model.Addresses, f)
+		driver.CreateNumberMap(rules.NetworkMap(f), model.Networks, f)
+		for _, d := range model.Directions() {
+			driver.CreateNumberMap(rules.ListMap(d, f), model.Addresses, f)
+		}
+	}
+	return g
+}
+
+// OnUpdate takes updates of groups, policies and endpoints.
+func (g *Grants) OnUpdate(u model.Update) {
+	switch u := u.(type) {
+	case model.GroupUpdate:
+		for _, m := range u.Removed {
+			g.setMember(u.Group.ID, m, false)
+		}
+		for _, m := range u.Added {
+			g.setMember(u.Group.ID, m, true)
+		}
+	case model.GroupRemove:
+		for a := range g.members[u.ID] {
+			g.addresses.set(a, u.ID, false)
+		}
+		delete(g.members, u.ID)
+		for _, n := range g.networks {
+			n.forget(u.ID)
+		}
+	case model.PolicyUpdate:
+		g.policies[u.Policy.ID] = u.Policy
+		g.dirtyPolicies[u.Policy.ID] = struct{}{}
+	case model.PolicyRemove:
+		delete(g.policies, u.ID)
+		g.dirtyPolicies[u.ID] = struct{}{}
+	case model.EndpointUpdate:
+		g.setEndpoint(u.Endpoint.ID, u.Endpoint)
+	case model.EndpointRemove:
+		g.setEndpoint(u.ID, nil)
+	}
+}
+
+func (g *Grants) setMember(id model.GroupID, m model.Member, has bool) {
+	switch id.Kind() {
+	case model.Networks:
+		g.networks[m.Family()].set(id, m, has)
+	case model.Addresses:
+		if g.members[id] == nil {
+			g.members[id] = map[netip.Addr]struct{}{}
+		}
+		if has {
+			g.members[id][m.Prefix.Addr()] = struct{}{}
+		} else {
+			delete(g.members[id], m.Prefix.Addr())
+		}
+		g.addresses.set(m.Prefix.Addr(), id, has)
+	}
+}
+
+func (g *Grants) setEndpoint(id model.PodID, e *model.Endpoint) {
+	for _, d := range model.Directions() {
+		if e != nil {
+			g.hold(d, e.Applied(d), 1)
+		}
+		if old := g.endpoints[id]; old != nil {
+			g.hold(d, old.Applied(d), -1)
+		}
+	}
+	if e != nil {
+		g.endpoints[id] = e
+	} else {
+		delete(g.endpoints, id)
+	}
+}
+
+// activate has the members of groups looked at that rules have begun or ceased to have as peers.
+func (g *Grants) activate(groups []model.GroupID) {
+	for _, id := range groups {
+		for a := range g.members[id] {
+			g.addresses.dirty[a] = struct{}{}
+		}
+		if id.Kind() == model.Networks {
+			for _, n := range g.networks {
+				n.dirty[id] = struct{}{}
+			}
+		}
+	}
+}
+
+// CompleteDeferredWork programs the grants and identities for all updates. If there are too many grants, it gives
+// all lists back to the chains.
+func (g *Grants) CompleteDeferredWork() {
+	g.settle()
+	if !g.full && g.ledger.full() {
+		g.full = true
+		g.abandon()
+	}
+	g.ledger.settle(g.driver)
+}
+
+func (g *Grants) settle() {
+	for _, id := range slices.SortedFunc(maps.Keys(g.dirtyPolicies), model.PolicyID.Compare) {
+		g.settlePolicy(id)
+	}
+	clear(g.dirtyPolicies)
+	for _, key := range slices.Sorted(maps.Keys(g.dirtyLists)) {
+		g.settleList(key)
+	}
+	clear(g.dirtyLists)
+	g.addresses.settle(g.ledger.active, g.driver)
+	for _, f := range model.Families() {
+		g.networks[f].settle(g.ledger.active, g.driver)
+	}
+}
+
+// abandon removes all grants and identities.
+func (g *Grants) abandon() {
+	for key := range g.lists {
+		g.dirtyLists[key] = struct{}{}
+	}
+	g.settle()
+	for grant := range g.ledger.counts {
+		if _, noted := g.ledger.changed[grant]; !noted {
+			g.ledger.changed[grant] = true
+		}
+	}
+	clear(g.ledger.counts)
+}
+
+// Full reports whether the lists are in chains because their grants were too many.
+func (g *Grants) Full() bool { return g != nil && g.full }
+
+// Mapped reports whether a list of policies is in grants, by its rules.AppliedIdentity.
+func (g *Grants) Mapped(key string) bool {
+	return g != nil && g.lists[key] != nil && g.lists[key].mapped
+}
+
+// NeedsChain reports whether a list that is not in grants has the policy.
+func (g *Grants) NeedsChain(k rules.PolicySide) bool {
+	return g == nil || k.ID.Tier != model.TierNetworkPolicy || g.sides[k] != nil && g.sides[k].chained > 0
+}
+
+// ChangedLists returns the lists that have come to grants or left them since the last call.
+func (g *Grants) ChangedLists() []string {
+	if g == nil {
+		return nil
+	}
+	all := slices.SortedFunc(maps.Keys(g.changedLists), strings.Compare)
+	clear(g.changedLists)
+	return all
+}
+
+// ChangedSides returns the policies that need a chain, or need none, since the last call.
+func (g *Grants) ChangedSides() []rules.PolicySide {
+	if g == nil {
+		return nil
+	}
+	all := slices.SortedFunc(maps.Keys(g.changedSides), rules.PolicySide.Compare)
+	clear(g.changedSides)
+	return all
+}
+
+// SetList notes that an address is that of a pod with the list, or with "" of none in grants.
+func (g *Grants) SetList(d model.Direction, a netip.Addr, key string) {
+	if g == nil {
+		return
+	}
+	name, m := rules.ListMap(d, model.FamilyOf(a)), model.AddressMember(a)
+	if l := g.lists[key]; l != nil && l.mapped {
+		g.driver.SetNumber(name, m, l.number)
+		return
+	}
+	g.driver.RemoveNumber(name, m)
+}

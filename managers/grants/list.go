@@ -1,0 +1,157 @@
+package grants
+
+import (
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/rules"
+	"github.com/felixlike/felixlike/tables"
+)
+
+// list is a list of policies that applies to pods in one direction.
+type list struct {
+	key       string
+	direction model.Direction
+	applied   model.Applied
+	// holders counts the pods.
+	holders int
+	// mapped reports that the list is in grants, and not in chains. Its number is zero otherwise.
+	mapped bool
+	number tables.Number
+}
+
+// side is one direction of a policy.
+type side struct {
+	// rules are those that the grants of mapped lists are made of. expressible is false if there cannot be any.
+	rules       []*rule
+	expressible bool
+	lists       map[*list]struct{}
+	// chained counts the lists that are not mapped.
+	chained int
+}
+
+// hold notes that a pod has the list, or has it no longer.
+func (g *Grants) hold(d model.Direction, a model.Applied, by int) {
+	if a.Empty() {
+		return
+	}
+	key := rules.AppliedIdentity(d, a)
+	l := g.lists[key]
+	if l == nil {
+		l = &list{key: key, direction: d, applied: a}
+		g.lists[key] = l
+		for id := range a.All() {
+			s := g.side(rules.PolicySide{ID: id, Direction: d})
+			s.lists[l] = struct{}{}
+			s.chained++
+		}
+	}
+	l.holders += by
+	g.dirtyLists[key] = struct{}{}
+}
+
+// side returns one direction of a policy, new if need be.
+func (g *Grants) side(k rules.PolicySide) *side {
+	s := g.sides[k]
+	if s == nil {
+		s = &side{lists: map[*list]struct{}{}}
+		s.rules, s.expressible = compileRules(g.policies[k.ID], k.Direction)
+		g.sides[k] = s
+	}
+	return s
+}
+
+// settlePolicy compiles a policy whose rules may have changed.
+func (g *Grants) settlePolicy(id model.PolicyID) {
+	for _, d := range model.Directions() {
+		s := g.sides[rules.PolicySide{ID: id, Direction: d}]
+		if s == nil {
+			continue
+		}
+		now, expressible := compileRules(g.policies[id], d)
+		gone, come := changed(s.rules, now)
+		for l := range s.lists {
+			g.dirtyLists[l.key] = struct{}{}
+			if !l.mapped {
+				continue
+			}
+			for _, r := range come {
+				g.activate(g.ledger.add(use{l, r}))
+			}
+			for _, r := range gone {
+				g.activate(g.ledger.remove(use{l, r}))
+			}
+		}
+		s.rules, s.expressible = now, expressible
+	}
+}
+
+// settleList maps a list, or gives it back to the chains.
+func (g *Grants) settleList(key string) {
+	l := g.lists[key]
+	if l == nil {
+		return
+	}
+	g.mapList(l, l.holders > 0 && !g.full && g.expressible(l))
+	if l.holders > 0 {
+		return
+	}
+	delete(g.lists, key)
+	for id := range l.applied.All() {
+		k := rules.PolicySide{ID: id, Direction: l.direction}
+		s := g.sides[k]
+		delete(s.lists, l)
+		if s.chained--; s.chained == 0 {
+			g.changedSides[k] = struct{}{}
+		}
+		if len(s.lists) == 0 {
+			delete(g.sides, k)
+		}
+	}
+}
+
+func (g *Grants) expressible(l *list) bool {
+	if len(l.applied.Admin)+len(l.applied.Baseline) > 0 {
+		return false
+	}
+	for id := range l.applied.All() {
+		if !g.sides[rules.PolicySide{ID: id, Direction: l.direction}].expressible {
+			return false
+		}
+	}
+	return true
+}
+
+// mapList adds the grants of a list, or removes them.
+func (g *Grants) mapList(l *list, mapped bool) {
+	if l.mapped == mapped {
+		return
+	}
+	l.mapped = mapped
+	g.changedLists[l.key] = struct{}{}
+	if mapped {
+		l.number = g.numbers.take(l.key)
+	}
+	for id := range l.applied.All() {
+		k := rules.PolicySide{ID: id, Direction: l.direction}
+		s := g.sides[k]
+		before := s.chained > 0
+		for _, r := range s.rules {
+			if mapped {
+				g.activate(g.ledger.add(use{l, r}))
+			} else {
+				g.activate(g.ledger.remove(use{l, r}))
+			}
+		}
+		if mapped {
+			s.chained--
+		} else {
+			s.chained++
+		}
+		if before != (s.chained > 0) {
+			g.changedSides[k] = struct{}{}
+		}
+	}
+	if !mapped {
+		g.numbers.release(l.number)
+		l.number = 0
+	}
+}
