@@ -8,7 +8,7 @@ import (
 	"github.com/felixlike/felixlike/tables"
 )
 
-// established is a packet of a connection with MarkAllowed.
+// established is a packet of a connection that the host knows as allowed and answered.
 type established struct {
 	protocol model.Protocol
 	in, out  string
@@ -31,7 +31,7 @@ func (p established) matches(t *testing.T, m tables.Match) bool {
 	case tables.MatchConnState:
 		return m.States&tables.StateEstablished != 0
 	case tables.MatchConnMark:
-		return MarkAllowed&m.Mask == m.Value
+		return (MarkAllowed|MarkSettled)&m.Mask == m.Value
 	case tables.MatchMark:
 		return (p.mark&m.Mask == m.Value) != m.Negated
 	}

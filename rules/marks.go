@@ -51,4 +51,13 @@ const (
 	// while there was no policy (another program flushed the ruleset, or the agent did
 	// not run yet) is judged at its next packet.
 	MarkAllowed uint32 = 0x20000000
+
+	// MarkSettled, in the mark of a connection with MarkAllowed, means that the kernel will not begin to translate it: the
+	// other side has answered. The switch passes no packet of a connection without it by the host (offload). No other program
+	// of the list above claims this bit or the next one. Calico's default mask (0xffff0000) contains both.
+	MarkSettled uint32 = 0x02000000
+
+	// MarkUntranslated, in the mark of a connection with MarkSettled, means that the kernel rewrites neither its source nor
+	// its destination: the switch has nothing to rewrite.
+	MarkUntranslated uint32 = 0x01000000
 )

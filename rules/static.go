@@ -146,6 +146,9 @@ func goOn(action tables.Action, comment string, connections ...tables.Match) []t
 // connection. While the connection is not marked, replies and ICMP errors about it are
 // judged as packets of their own. Their verdict says nothing about the other direction.
 //
+// A marked connection whose other side has answered also gets the marks that say whether the kernel translates it.
+// Which first packets it translates is not decided yet in this hook.
+//
 // Before that, a packet which begins a connection of a pod with another node loses
 // the mark by which kube-proxy would masquerade it (see MarkMasquerade).
 //
@@ -157,10 +160,18 @@ func (n NodeChains) allowed(node *model.Node, services []netip.Prefix) tables.Ch
 		Name: ChainAllowed,
 		Hook: &tables.Hook{Type: tables.HookFilter, Point: tables.HookPostrouting, Priority: priorityAllowed},
 	}
-	if n.iptables {
+	switch {
+	case n.iptables:
 		// First: a packet that goes on is not rejected, whatever mark another program gave it.
-		c.Rules = goOn(tables.Return{}, "connections that were allowed go on", known(), markedAllowed())
+		const comment = "connections that were allowed go on"
+		if !n.policyOnly {
+			c.Rules = append(goOn(tables.Return{}, comment+", settled", known(), markedSettled()), settle()...)
+		}
+		c.Rules = append(c.Rules, goOn(tables.Return{}, comment, known(), markedAllowed())...)
 		c.Rules = append(c.Rules, n.notAnswered(node)...)
+	case !n.policyOnly:
+		c.Rules = append(c.Rules, tables.Rule{Matches: []tables.Match{markedSettled()}, Action: tables.Return{}, Comment: "settled"})
+		c.Rules = append(c.Rules, settle()...)
 	}
 	c.Rules = append(c.Rules, tables.Rule{Matches: []tables.Match{markedAllowed()}, Action: tables.Return{}, Comment: "marked before"})
 	for _, p := range node.PodCIDRs {
@@ -187,6 +198,22 @@ func (n NodeChains) allowed(node *model.Node, services []netip.Prefix) tables.Ch
 		Action: tables.SetConnMark{Value: MarkAllowed, Mask: MarkAllowed}, Comment: "policy let it through",
 	})
 	return c
+}
+
+// settle marks allowed connections whose other side has answered: as translated or not. Each connection is marked once,
+// because other packets of it may pass at the same time.
+func settle() []tables.Rule {
+	const both = MarkSettled | MarkUntranslated
+	answered := []tables.Match{
+		tables.MatchConnMark{Value: MarkAllowed, Mask: MarkAllowed | MarkSettled}, tables.MatchConnState{States: tables.StateEstablished},
+	}
+	return []tables.Rule{
+		{
+			Matches: append(answered[:len(answered):len(answered)], tables.MatchConnTranslated{}),
+			Action:  tables.SetConnMark{Value: MarkSettled, Mask: both}, Comment: "answered, and translated",
+		},
+		{Matches: answered, Action: tables.SetConnMark{Value: both, Mask: both}, Comment: "answered"},
+	}
 }
 
 // notAnswered drops rejected packets that came past the chain that answers: another
@@ -300,6 +327,11 @@ func allowedOut() tables.Chain {
 
 func markedAllowed() tables.Match {
 	return tables.MatchConnMark{Value: MarkAllowed, Mask: MarkAllowed}
+}
+
+func markedSettled() tables.Match {
+	const both = MarkAllowed | MarkSettled
+	return tables.MatchConnMark{Value: both, Mask: both}
 }
 
 // prerouting drops packets that the host's stack receives directly from a pod's

@@ -153,6 +153,10 @@ type MatchConnState struct{ States ConnState }
 // match a packet without a connection.
 type MatchConnOriginal struct{}
 
+// MatchConnTranslated matches the packets of connections whose source or destination is rewritten. The kernel decides that
+// with the first packet of a connection, at the latest in the hook postrouting, and does not change it.
+type MatchConnTranslated struct{}
+
 // MatchMark matches when the packet mark has Value in the bits of Mask.
 type MatchMark struct {
 	Value, Mask uint32
@@ -173,6 +177,7 @@ func (MatchPrefix) isMatch()           {}
 func (MatchInterface) isMatch()        {}
 func (MatchConnState) isMatch()        {}
 func (MatchConnOriginal) isMatch()     {}
+func (MatchConnTranslated) isMatch()   {}
 func (MatchMark) isMatch()             {}
 func (MatchConnMark) isMatch()         {}
 
@@ -186,6 +191,7 @@ func (m MatchPrefix) String() string           { return text(m) }
 func (m MatchInterface) String() string        { return text(m) }
 func (m MatchConnState) String() string        { return text(m) }
 func (m MatchConnOriginal) String() string     { return text(m) }
+func (m MatchConnTranslated) String() string   { return text(m) }
 func (m MatchMark) String() string             { return text(m) }
 func (m MatchConnMark) String() string         { return text(m) }
 
@@ -248,6 +254,8 @@ func (m MatchConnState) appendTo(b []byte) []byte {
 }
 
 func (MatchConnOriginal) appendTo(b []byte) []byte { return append(b, "ct original"...) }
+
+func (MatchConnTranslated) appendTo(b []byte) []byte { return append(b, "ct translated"...) }
 
 func (m MatchMark) appendTo(b []byte) []byte {
 	b = append(append(b, "mark "...), not(m.Negated)...)

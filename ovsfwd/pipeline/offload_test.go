@@ -19,22 +19,28 @@ func TestOffloadOnlyInSteer(t *testing.T) {
 	}
 }
 
-// unmarked is the port of connections that the host lets pass without allowing them.
-const unmarked = 54
+// The ports of connections that hostMarks marks otherwise than as allowed and not translated.
+const (
+	unmarked  uint16 = 54 // the host lets them pass without allowing them
+	unsettled uint16 = 55 // the host does not know yet whether it translates them
+	rewritten uint16 = 56 // the host says that it translates them
+)
 
 // hostMarks stands for the host's netfilter: it marks the connection of each packet that the host
-// sends into the bridge as allowed. UDP to the port unmarked gets no mark.
+// sends into the bridge as allowed, and as not translated. UDP to the ports above gets fewer marks.
 func hostMarks() []openflow.Flow {
 	var flows []openflow.Flow
+	mark := func(priority uint16, m openflow.Match, mark uint32) {
+		flows = append(flows, openflow.Flow{Table: TableConntrack, Priority: priority, Match: m, Actions: []openflow.Action{
+			openflow.CT(openflow.CTSpec{Commit: true, Table: TableL3Forwarding, Exec: []openflow.Action{openflow.SetCTMark(mark | 1)}}),
+		}})
+	}
 	for _, ip := range ipFamilies() {
 		m := ip.Bits(openflow.Reg0, sourceGW, sourceMask)
-		flows = append(flows, openflow.Flow{
-			Table: TableConntrack, Priority: priorityHigh + 1, Match: m,
-			Actions: []openflow.Action{openflow.CT(openflow.CTSpec{Commit: true, Table: TableL3Forwarding, Exec: []openflow.Action{openflow.SetCTMark(rules.MarkAllowed | 1)}})},
-		}, openflow.Flow{
-			Table: TableConntrack, Priority: priorityHigh + 2, Match: m.Protocol(model.UDP).Port(openflow.UDPDst, unmarked, 0xffff),
-			Actions: []openflow.Action{openflow.CT(openflow.CTSpec{Commit: true, Table: TableL3Forwarding, Exec: []openflow.Action{openflow.SetCTMark(1)}})},
-		})
+		mark(priorityHigh+1, m, marksDirect)
+		for port, marks := range map[uint16]uint32{unmarked: 0, unsettled: rules.MarkAllowed | rules.MarkUntranslated, rewritten: marksSettled} {
+			mark(priorityHigh+2, m.Protocol(model.UDP).Port(openflow.UDPDst, port, 0xffff), marks)
+		}
 	}
 	return flows
 }
@@ -78,23 +84,27 @@ func (l *lab) switched(what string, frame []byte, to *model.Attachment) {
 }
 
 func offloadedLocally(l *lab, f names) {
-	l.open(f, 1000, 53)
-	for range 2 {
-		p := l.udpProbe(f.pod1, f.pod0, 53, 1000)
-		l.fromPod(1, l.node.GatewayMAC, p)
-		l.switched("answer", l.comes("answer", p, l.pod0, 63), l.pods[0])
-		p = l.udpProbe(f.pod0, f.pod1, 1000, 53)
-		l.fromPod(0, l.node.GatewayMAC, p)
-		l.switched("next packet", l.comes("next packet", p, l.pod1, 63), l.pods[1])
+	for _, port := range []uint16{53, rewritten} {
+		l.open(f, 1000, port)
+		for range 2 {
+			p := l.udpProbe(f.pod1, f.pod0, port, 1000)
+			l.fromPod(1, l.node.GatewayMAC, p)
+			l.switched("answer", l.comes("answer", p, l.pod0, 63), l.pods[0])
+			p = l.udpProbe(f.pod0, f.pod1, 1000, port)
+			l.fromPod(0, l.node.GatewayMAC, p)
+			l.switched("next packet", l.comes("next packet", p, l.pod1, 63), l.pods[1])
+		}
 	}
-	l.open(f, 1001, unmarked)
-	for range 2 {
-		p := l.udpProbe(f.pod1, f.pod0, unmarked, 1001)
-		l.fromPod(1, l.node.GatewayMAC, p)
-		l.comes("answer without a mark", p, l.gw, 64)
-		p = l.udpProbe(f.pod0, f.pod1, 1001, unmarked)
-		l.fromPod(0, l.node.GatewayMAC, p)
-		l.comes("packet without a mark", p, l.gw, 64)
+	for _, port := range []uint16{unmarked, unsettled} {
+		l.open(f, 1001, port)
+		for range 2 {
+			p := l.udpProbe(f.pod1, f.pod0, port, 1001)
+			l.fromPod(1, l.node.GatewayMAC, p)
+			l.comes("answer without a mark", p, l.gw, 64)
+			p = l.udpProbe(f.pod0, f.pod1, 1001, port)
+			l.fromPod(0, l.node.GatewayMAC, p)
+			l.comes("packet without a mark", p, l.gw, 64)
+		}
 	}
 }
 

@@ -10,8 +10,10 @@ package pipeline
 //	table=33,priority=210,tcp,tcp_flags=+rst actions=TO HOST
 //	table=33,priority=200,tcp actions=ct(table=34)                                             (and udp, sctp)
 //	table=33,priority=0 actions=TO HOST
-//	table=34,priority=210,ct_state=-new+est-rel-inv+trk,ct_mark=ALLOWED/ALLOWED,ip,nw_ttl=1 actions=TO HOST
-//	table=34,priority=200,ct_state=-new+est-rel-inv+trk,ct_mark=ALLOWED/ALLOWED,ip actions=
+//	table=34,priority=220,ct_state=-new+est-rel-inv+trk,ct_mark=SETTLED/SETTLED,ip,nw_ttl=1 actions=TO HOST
+//	table=34,priority=210,ct_state=-new+est-rel-inv+trk,ct_mark=UNTRANSLATED/UNTRANSLATED,ip actions=
+//	    set_field:0x8000000/0x8000000->reg0,goto_table:70
+//	table=34,priority=200,ct_state=-new+est-rel-inv+trk,ct_mark=SETTLED/SETTLED,ip actions=
 //	    set_field:0x8000000/0x8000000->reg0,ct(table=70,nat)
 //	table=34,priority=0 actions=TO HOST
 //	table=70,priority=220,ct_state=+inv+trk,ip,reg0=0x8000000/0x8000000 actions=drop
@@ -19,8 +21,8 @@ package pipeline
 //	table=70,priority=100,ip,reg0=0x8000000/0x8000000 actions=drop
 //
 // TO HOST is set_field:GWMAC->eth_dst,set_field:GATEWAY->reg1,set_field:0x10000/0x10000->reg0,goto_table:110.
-// IP and MAC are those of a local pod. ALLOWED is rules.MarkAllowed. The host sets it and
-// takes it back; no flow of the bridge does. A pod cannot set it.
+// IP and MAC are those of a local pod. SETTLED is rules.MarkAllowed and rules.MarkSettled, UNTRANSLATED these two and
+// rules.MarkUntranslated. The host sets them and takes the first back; no flow of the bridge does. A pod cannot set them.
 //
 // On the kernel's datapath, zone 0 is the host's own connection tracking. The bridge's lookup
 // keeps its TCP state and timeouts up to date. From then on the kernel accepts segments of
@@ -29,7 +31,8 @@ package pipeline
 // with a packet through the gateway port, and looks it up again.
 //
 // The first lookup does not translate. So a packet that goes to the host is as its sender wrote
-// it. The second one finds the connection in the packet, and does not track it again (Linux,
+// it. Most connections are not translated, and the host has marked them so (rules.MarkUntranslated): their packets need
+// no other lookup. For the rest, the second one finds the connection in the packet, and does not track it again (Linux,
 // net/openvswitch/conntrack.c, skb_nfct_cached). After an upcall it looks the connection up again. It
 // translates packets from a pod behind a Service to the Service's client. Packets from the client
 // to the Service's address go to the host, because the bridge does not know whether the endpoint
@@ -60,8 +63,12 @@ const (
 	priorityOffload uint16 = 205
 	// priorityHostOnly is for packets of any protocol.
 	priorityHostOnly uint16 = 220
-	// priorityUntranslated is above those of packets to pods.
-	priorityUntranslated uint16 = 220
+	// priorityBroken is above those of packets to pods.
+	priorityBroken uint16 = 220
+
+	// marksSettled are those of connections that skip the host, marksDirect of those that are not translated either.
+	marksSettled = rules.MarkAllowed | rules.MarkSettled
+	marksDirect  = marksSettled | rules.MarkUntranslated
 )
 
 // offloadProtocols are the protocols whose packets are looked up.
@@ -77,10 +84,7 @@ func offloadBase(n Node) []openflow.Flow {
 	add := func(table uint8, priority uint16, m openflow.Match, actions []openflow.Action) {
 		flows = append(flows, openflow.Flow{Table: table, Priority: priority, Match: m, Actions: actions})
 	}
-	allowed := []openflow.Action{
-		openflow.SetBits(openflow.Reg0, switched, switched),
-		openflow.CT(openflow.CTSpec{NAT: true, Table: TableL3Forwarding}),
-	}
+	skip := []openflow.Action{openflow.SetBits(openflow.Reg0, switched, switched)}
 	for _, ip := range ipFamilies() {
 		add(TableHostConntrack, priorityHostOnly, ip.Fragment(), toHost(n))
 		add(TableHostConntrack, priorityHigh, ip.Protocol(model.TCP).Opening(), toHost(n))
@@ -88,11 +92,12 @@ func offloadBase(n Node) []openflow.Flow {
 		for _, p := range offloadProtocols() {
 			add(TableHostConntrack, priorityNormal, ip.Protocol(p), []openflow.Action{openflow.CT(openflow.CTSpec{Table: TableHostState})})
 		}
-		known := ip.CTState(openflow.CTEst|openflow.CTTrk, openflow.CTNew|openflow.CTRel|openflow.CTInv).CTMark(rules.MarkAllowed, rules.MarkAllowed)
-		add(TableHostState, priorityHigh, known.TTL(1), toHost(n))
-		add(TableHostState, priorityNormal, known, allowed)
+		established := ip.CTState(openflow.CTEst|openflow.CTTrk, openflow.CTNew|openflow.CTRel|openflow.CTInv)
+		add(TableHostState, priorityHostOnly, established.CTMark(marksSettled, marksSettled).TTL(1), toHost(n))
+		add(TableHostState, priorityHigh, established.CTMark(marksDirect, marksDirect), append(skip[:1:1], openflow.GotoTable(TableL3Forwarding)))
+		add(TableHostState, priorityNormal, established.CTMark(marksSettled, marksSettled), append(skip[:1:1], openflow.CT(openflow.CTSpec{NAT: true, Table: TableL3Forwarding})))
 		skips := ip.Bits(openflow.Reg0, switched, switched)
-		add(TableL3Forwarding, priorityUntranslated, skips.CTState(openflow.CTInv|openflow.CTTrk, 0), nil)
+		add(TableL3Forwarding, priorityBroken, skips.CTState(openflow.CTInv|openflow.CTTrk, 0), nil)
 		add(TableL3Forwarding, priorityOutside, skips, nil)
 	}
 	add(TableHostConntrack, priorityDefault, openflow.Any(), toHost(n))

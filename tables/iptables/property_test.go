@@ -70,7 +70,8 @@ func anyMatch(t *rapid.T, kind int, family model.Family) (matches []tables.Match
 	case 7:
 		return []tables.Match{tables.MatchConnMark{Value: mask & 0x10000011, Mask: mask}}, ""
 	case 8:
-		return []tables.Match{tables.MatchConnOriginal{}}, ""
+		m := rapid.SampledFrom([]tables.Match{tables.MatchConnOriginal{}, tables.MatchConnTranslated{}})
+		return []tables.Match{m.Draw(t, "connection")}, ""
 	case 9:
 		return []tables.Match{proto(model.TCP), tables.MatchSYN{Negated: negated}}, "protocol"
 	case 10:

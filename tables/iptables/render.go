@@ -150,6 +150,9 @@ func (n naming) render(r tables.Rule, hash string) string {
 	return text + comments(hash, r.Comment) + n.action(r)
 }
 
+// translated are the states of a connection with a rewritten source or destination (iptables-extensions, conntrack).
+const translated = "SNAT,DNAT"
+
 // module returns the text of a match that a module of its own does.
 func (n naming) module(m tables.Match, r tables.Rule) string {
 	switch m := m.(type) {
@@ -167,6 +170,8 @@ func (n naming) module(m tables.Match, r tables.Rule) string {
 		return "-m conntrack --ctstate " + states(m.States) + " "
 	case tables.MatchConnOriginal:
 		return "-m conntrack --ctdir ORIGINAL "
+	case tables.MatchConnTranslated:
+		return "-m conntrack --ctstate " + translated + " "
 	case tables.MatchMark:
 		return "-m mark " + not(m.Negated) + "--mark " + masked(m.Value, m.Mask) + " "
 	}

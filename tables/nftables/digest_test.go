@@ -81,6 +81,7 @@ func randomMatches(t *rapid.T, f model.Family) []tables.Match {
 		{tables.MatchInterface{Side: randomSide(t), Negated: negated, Name: rapid.StringMatching(`[a-z0-9]{1,14}\*?`).Draw(t, "interface")}},
 		{tables.MatchConnState{States: tables.ConnState(rapid.IntRange(1, 15).Draw(t, "states"))}},
 		{tables.MatchConnOriginal{}},
+		{tables.MatchConnTranslated{}},
 		{tables.MatchMark{Mask: mask, Value: mask & rapid.SampledFrom([]uint32{0, 7, ^uint32(0)}).Draw(t, "value"), Negated: negated}},
 		{tables.MatchConnMark{Mask: mask, Value: mask & rapid.SampledFrom([]uint32{0, 7, ^uint32(0)}).Draw(t, "connection mark")}},
 	}).Draw(t, "match")

@@ -22,6 +22,7 @@ func loadOrigins(table *Table) {
 	table.UpdateChain(tables.Chain{Name: "rewritten", Hook: &tables.Hook{Type: tables.HookFilter, Point: tables.HookPostrouting, Priority: 101}, Rules: []tables.Rule{
 		rule(tables.Drop{}, "", tables.MatchForwarded{}, tables.MatchConnOriginal{}, tables.MatchLocal{Side: tables.Source}),
 		rule(tables.Drop{}, "", tables.MatchLocal{Side: tables.Destination, Negated: true}, tables.MatchConnDNAT{}),
+		rule(tables.Return{}, "", tables.MatchConnTranslated{}),
 		rule(tables.Drop{}, "", source("10.0.0.0/16")),
 		rule(tables.Drop{}, "", source("10.0.0.1/32")),
 		rule(tables.Drop{}, "", source("10.0.0.0/15")),

@@ -13,6 +13,8 @@ import (
 
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/ovsfwd/conntrack"
+	"github.com/felixlike/felixlike/rules"
 	"github.com/felixlike/felixlike/test/lab"
 	"github.com/felixlike/felixlike/test/lab/traffic"
 )
@@ -118,7 +120,7 @@ func serviceCases() []serviceCase {
 // every backend and with every kind of proxy. Policy sees the real source of a
 // connection, at the node that knows it, and no detour avoids policy.
 func TestServices(t *testing.T) {
-	inEachBackendInPairs(t, func(t *testing.T, l *lab.Lab, _ string) {
+	inEachBackendInPairs(t, func(t *testing.T, l *lab.Lab, backend string) {
 		set(t, l, state(t, threeNodes))
 		// A server runs from now on.
 		expect(t, l, true, "x/b", "ip:"+stranger, model.TCP, 80)
@@ -129,9 +131,43 @@ func TestServices(t *testing.T) {
 					set(t, l, state(t, threeNodes, c.policies))
 					judgeWays(t, l, c)
 				}
+				if backend != config.OpenFlow {
+					settled(t, l)
+				}
 			})
 		}
 	})
+}
+
+// settled checks the marks of all connections of the nodes: those that are marked as not translated are not, and the
+// others that have the mark of answered ones are. There are some of both kinds.
+func settled(t *testing.T, l *lab.Lab) {
+	t.Helper()
+	counts := map[bool]int{}
+	for _, name := range []string{"node1", "node2", "node3"} {
+		err := l.Node(name).Namespace().Do(func() error {
+			kernel, err := conntrack.OpenKernel()
+			if err != nil {
+				return err
+			}
+			defer kernel.Close()
+			return kernel.Dump(func(c conntrack.Connection) {
+				if c.Zone != 0 || c.Mark&rules.MarkSettled == 0 {
+					return
+				}
+				counts[c.Translated()]++
+				if c.Translated() == (c.Mark&rules.MarkUntranslated != 0) {
+					t.Errorf("%s: connection %s, answered as %s, has mark %#x", name, c.Original, c.Reply, c.Mark)
+				}
+			})
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if counts[true] == 0 || counts[false] == 0 {
+		t.Errorf("%d connections are marked as translated, %d as not translated", counts[true], counts[false])
+	}
 }
 
 // runProxy runs a proxy on all nodes until the test ends.

@@ -137,6 +137,9 @@ func (p *savedText) option(negated bool) error {
 	case "--match-set":
 		return p.set(value)
 	case "--ctstate":
+		if value == "SNAT,DNAT" {
+			return p.add(tables.MatchConnTranslated{})
+		}
 		states, err := parseStates(value)
 		return cmp.Or(err, p.add(tables.MatchConnState{States: states}))
 	case "--limit":

@@ -154,6 +154,8 @@ func (p *nftRule) conn() error {
 		return p.states()
 	case p.accept("ct", "direction", "original"):
 		return p.add(tables.MatchConnOriginal{})
+	case p.accept("ct", "status", "snat,dnat"):
+		return p.add(tables.MatchConnTranslated{})
 	case p.accept("ct", "status", "dnat"):
 		return p.add(tables.MatchConnDNAT{})
 	case p.accept("ct", "mark", "set"):

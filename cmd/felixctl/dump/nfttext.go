@@ -144,6 +144,8 @@ func (w *nftWriter) metaMatch(m tables.Match) {
 		w.add("ct state %s", nftStates(m.States))
 	case tables.MatchConnOriginal:
 		w.add("ct direction original")
+	case tables.MatchConnTranslated:
+		w.add("ct status snat,dnat")
 	case tables.MatchConnDNAT:
 		w.add("ct status dnat")
 	case tables.MatchForwarded:

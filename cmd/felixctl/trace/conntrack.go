@@ -114,7 +114,7 @@ func (k *known) hostMark() flowtext.Word {
 	if k.label.Hi&pipeline.AllowedLabel().Hi == 0 {
 		return flowtext.Word{}
 	}
-	return flowtext.Word{Lo: uint64(rules.MarkAllowed)}
+	return flowtext.Word{Lo: uint64(rules.MarkAllowed | rules.MarkSettled | rules.MarkUntranslated)}
 }
 
 // find looks a connection up.

@@ -311,7 +311,7 @@ func (w *netfilter) match(m tables.Match) (sets []Membership, because string, er
 		ok = p.in != ""
 	case tables.MatchConnSource:
 		ok = p.conn.state != tables.StateInvalid && m.Prefix.Contains(p.conn.source)
-	case tables.MatchConnDNAT:
+	case tables.MatchConnDNAT, tables.MatchConnTranslated:
 		ok = p.conn.dnat
 	case nil:
 		return nil, "", errors.New("a condition is missing")

@@ -361,7 +361,7 @@ func hostConnOf(p Packet) hostConn {
 	c := hostConn{state: tables.StateNew, source: p.Source}
 	switch p.Conn {
 	case Allowed, Answer, Reopened, Related:
-		c.state, c.mark = tables.StateEstablished, rules.MarkAllowed
+		c.state, c.mark = tables.StateEstablished, rules.MarkAllowed|rules.MarkSettled|rules.MarkUntranslated
 	case Unjudged:
 		c.state = tables.StateEstablished
 	case Invalid:

@@ -89,6 +89,10 @@ func (e *encoder) match(m tables.Match) error {
 		e.conn(unix.NFT_CT_STATUS)
 		e.maskNumber(ipsDstNAT, 0)
 		e.compareNumber(true, 0)
+	case tables.MatchConnTranslated:
+		e.conn(unix.NFT_CT_STATUS)
+		e.maskNumber(ipsSrcNAT|ipsDstNAT, 0)
+		e.compareNumber(true, 0)
 	case tables.MatchLoop:
 		e.loop(m)
 	case tables.MatchSender:

@@ -9,8 +9,11 @@ import (
 	"github.com/felixlike/felixlike/tables"
 )
 
-// ipsDstNAT is IPS_DST_NAT of linux/netfilter/nf_conntrack_common.h.
-const ipsDstNAT = 1 << 5
+// ipsSrcNAT and ipsDstNAT are IPS_SRC_NAT and IPS_DST_NAT of linux/netfilter/nf_conntrack_common.h.
+const (
+	ipsSrcNAT = 1 << 4
+	ipsDstNAT = 1 << 5
+)
 
 // natRangeMapIPs is NF_NAT_RANGE_MAP_IPS of linux/netfilter/nf_nat.h. The kernel
 // sets it itself where an address is given, and says so when it is read back.
