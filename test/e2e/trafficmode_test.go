@@ -359,8 +359,8 @@ func withoutSenders(t *testing.T, l *lab.Lab, fabric *namespace.Namespace) {
 		ofB, ofC := openWire(t, b.Namespace(), "eth0"), openWire(t, c.Namespace(), "eth0")
 		open := fmt.Sprintf("IPv%s opens", f)
 		kind, packet := datagram(b.Address(f), c.Address(f), opened, markerPort, open)
-		if !arrives(t, ofC, func() { ofB.send(ethernet(podMAC(t, b), gatewayMAC(t, node), kind, packet)) },
-			func(frame []byte) bool { return bytes.Contains(frame, []byte(open)) }, func(string) {}) {
+		if !comes(ofC, func() { ofB.send(ethernet(podMAC(t, b), gatewayMAC(t, node), kind, packet)) },
+			func(frame []byte) bool { return bytes.Contains(frame, []byte(open)) }) {
 			t.Fatalf("IPv%s: no connection from b to c", f)
 		}
 		for _, lie := range []struct {

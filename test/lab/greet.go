@@ -28,7 +28,7 @@ func (l *Lab) greetLocked(ctx context.Context, pods []*Pod) error {
 			}
 		}
 	}
-	for i, o := range probe.Run(ctx, flows, probe.Options{Timeout: 5 * time.Second}) {
+	for i, o := range probe.Run(ctx, flows, probe.Options{Timeout: 15 * time.Second}) {
 		if o.Reason != probe.Refused && o.Reason != probe.Answered {
 			return fmt.Errorf("%s does not answer its node: %s", flows[i].Target.Addr(), o.Reason)
 		}
