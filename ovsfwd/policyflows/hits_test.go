@@ -45,7 +45,9 @@ func TestHits(t *testing.T) {
 	if _, err := p.Apply(b.Context()); err != nil {
 		t.Fatal(err)
 	}
-	send := func(from, to int, port, toPort uint16, flags uint8) {
+	var counts uint64
+	// send waits until the rules have counted the packet. The kernel's datapath goes on with it after PacketOut has returned.
+	send := func(from, to int, port, toPort uint16, flags uint8, rules uint64) {
 		t.Helper()
 		frame := conntrack.Frame(conntrack.Tuple{
 			Protocol: 6, Src: pods[from].Addresses[0], Dst: pods[to].Addresses[0], SrcPort: port, DstPort: toPort,
@@ -58,14 +60,29 @@ func TestHits(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		counts += rules
+		ovstest.Poll(t, func() error {
+			hits, err := s.Hits(b.Context(), conn)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got uint64
+			for _, h := range hits {
+				got += h.Packets
+			}
+			if got != counts {
+				return fmt.Errorf("the rules have counted %d packets, not %d", got, counts)
+			}
+			return nil
+		})
 	}
-	send(0, 1, 1000, 80, conntrack.FlagSYN)
-	send(1, 0, 80, 1000, conntrack.FlagSYN|conntrack.FlagACK)
-	send(0, 1, 1000, 80, conntrack.FlagACK)
-	send(0, 1, 1001, 80, conntrack.FlagSYN)
-	send(0, 1, 1002, 81, conntrack.FlagSYN) // no rule allows it
-	send(2, 1, 1000, 80, conntrack.FlagSYN)
-	send(2, 1, 1000, 80, conntrack.FlagSYN)
+	send(0, 1, 1000, 80, conntrack.FlagSYN, 2)
+	send(1, 0, 80, 1000, conntrack.FlagSYN|conntrack.FlagACK, 2)
+	send(0, 1, 1000, 80, conntrack.FlagACK, 2)
+	send(0, 1, 1001, 80, conntrack.FlagSYN, 2)
+	send(0, 1, 1002, 81, conntrack.FlagSYN, 0) // no rule allows it
+	send(2, 1, 1000, 80, conntrack.FlagSYN, 1)
+	send(2, 1, 1000, 80, conntrack.FlagSYN, 1)
 	type counted struct{ Sessions, Packets uint64 }
 	want := map[string]counted{
 		"egress rule 0 of default/web": {2, 4}, "ingress rule 0 of default/web": {2, 4}, "egress rule 0 of baseline:default": {0, 2},
