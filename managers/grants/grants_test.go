@@ -39,6 +39,7 @@ func (k *kernel) AddMembers(name string, all []model.Member) {
 		k.sets[name][m] = true
 	}
 }
+
 func (k *kernel) RemoveMembers(name string, all []model.Member) {
 	for _, m := range all {
 		if k.writes++; !k.sets[name][m] {
@@ -47,13 +48,16 @@ func (k *kernel) RemoveMembers(name string, all []model.Member) {
 		delete(k.sets[name], m)
 	}
 }
+
 func (k *kernel) CreateNumberMap(name string, _ model.GroupKind, _ model.Family) {
 	k.numbers[name] = map[model.Member]tables.Number{}
 }
+
 func (k *kernel) SetNumber(name string, m model.Member, n tables.Number) {
 	k.writes++
 	k.numbers[name][m] = n
 }
+
 func (k *kernel) RemoveNumber(name string, m model.Member) {
 	k.writes++
 	delete(k.numbers[name], m)
@@ -164,8 +168,10 @@ const addresses16 = 16
 var (
 	groupIDs  = []model.GroupID{"aone", "atwo", "athree", "none", "ntwo", "nthree"}
 	policyIDs = []model.PolicyID{
-		{Tier: model.TierNetworkPolicy, Namespace: "n", Name: "a"}, {Tier: model.TierNetworkPolicy, Namespace: "n", Name: "b"},
-		{Tier: model.TierNetworkPolicy, Namespace: "n", Name: "c"}, {Tier: model.TierAdmin, Name: "d"},
+		{Tier: model.TierNetworkPolicy, Namespace: "n", Name: "a"},
+		{Tier: model.TierNetworkPolicy, Namespace: "n", Name: "b"},
+		{Tier: model.TierNetworkPolicy, Namespace: "n", Name: "c"},
+		{Tier: model.TierAdmin, Name: "d"},
 	}
 	protocols = []model.Protocol{model.TCP, model.UDP, model.SCTP}
 )

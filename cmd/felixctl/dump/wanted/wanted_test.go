@@ -118,8 +118,10 @@ func TestWantedIsProgrammed(t *testing.T) {
 	}
 	models := modelsOf(t, every)
 	for _, c := range []struct{ name, backend, layout string }{
-		{config.NFTables, config.NFTables, config.LayoutRules}, {"layout maps", config.NFTables, config.LayoutMaps},
-		{config.IPTablesLegacy, config.IPTablesLegacy, ""}, {config.IPTablesNFT, config.IPTablesNFT, ""},
+		{config.NFTables, config.NFTables, config.LayoutRules},
+		{"layout maps", config.NFTables, config.LayoutMaps},
+		{config.IPTablesLegacy, config.IPTablesLegacy, ""},
+		{config.IPTablesNFT, config.IPTablesNFT, ""},
 	} {
 		backend := c.backend
 		t.Run(c.name, func(t *testing.T) {
