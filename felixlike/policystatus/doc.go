@@ -21,10 +21,7 @@
 // every 0.2 s times the number of nodes if that is more. So all candidates together ask
 // at most five times a second.
 //
-// client-go's tools/leaderelection does the same election. It depends on the full
-// Clientset, which made the agent 14.5 MB larger. So the election is here, in lease.go.
-// The Lease has the same fields, and like there only the local clock
-// decides when a Lease has expired.
+// The election is in lease.go. As in client-go, only the local clock decides when a Lease has expired.
 //
 // The package may not program anything. It is tested against an API server inside the
 // test, and against a real one (TestRealAPIServer).

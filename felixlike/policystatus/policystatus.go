@@ -8,6 +8,8 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
+
+	"github.com/felixlike/felixlike/felixlike/leases"
 )
 
 // Rights returns the rights that Run needs for policies, in addition to the right to list and
@@ -17,6 +19,9 @@ func Rights() []rbacv1.PolicyRule {
 		{APIGroups: []string{v1alpha2.GroupName}, Resources: []string{"clusternetworkpolicies/status"}, Verbs: []string{"patch"}},
 	}
 }
+
+// effect is that of a failure.
+const effect = "policy is in force without it"
 
 // LeaseRights returns the rights that Run needs in the agents' namespace. The Role in deploy/
 // grants them.
@@ -32,10 +37,9 @@ func LeaseRights() []rbacv1.PolicyRule {
 // Run is a candidate for the Lease, and writes the conditions while it holds it, until
 // ctx ends. It returns nil: nothing of it ends an agent.
 func Run(ctx context.Context, o Options) error {
-	leases := o.Client.Resource(coordinationv1.SchemeGroupVersion.WithResource("leases")).Namespace(o.Namespace)
 	c := &candidate{
-		Options: o, lease: &lease{leases: leases, identity: o.Node, duration: o.Timing.Lease},
-		said: said{log: o.Log, what: "elect the writer of policy status by the Lease " + o.Namespace + "/" + LeaseName},
+		Options: o, lease: &lease{leases: leases.New(o.Client, o.Namespace), identity: o.Node, duration: o.Timing.Lease},
+		said: leases.Said{Log: o.Log, What: "elect the writer of policy status by the Lease " + o.Namespace + "/" + LeaseName, Effect: effect},
 	}
 	for {
 		if !c.await(ctx) {
@@ -54,7 +58,7 @@ func Run(ctx context.Context, o Options) error {
 type candidate struct {
 	Options
 	lease *lease
-	said  said
+	said  leases.Said
 }
 
 // await waits until there are policies, and then for a part of the time between two
@@ -82,7 +86,7 @@ func (c *candidate) try(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(ctx, c.Timing.Lease/3)
 	defer cancel()
 	held, err := c.lease.try(ctx)
-	c.said.note(ctx, err)
+	c.said.Note(ctx, err)
 	return held
 }
 
@@ -128,6 +132,6 @@ func (c *candidate) renew(ctx context.Context) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.Timing.Lease/6)
 	defer cancel()
 	held, err := c.lease.try(ctx)
-	c.said.note(ctx, err)
+	c.said.Note(ctx, err)
 	return held, err
 }

@@ -7,19 +7,18 @@ import (
 	"strings"
 	"time"
 
-	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/flowcontrol"
-	"k8s.io/klog/v2"
 	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
+
+	"github.com/felixlike/felixlike/felixlike/leases"
 )
 
 // fieldManager owns our condition.
@@ -31,8 +30,8 @@ type writer struct {
 	timing   Timing
 	limit    flowcontrol.RateLimiter
 	log      *slog.Logger
-	read     said
-	write    said
+	read     leases.Said
+	write    leases.Said
 	// wrote has the last written or refused condition of each policy.
 	wrote map[types.UID]wrote
 	retry time.Duration
@@ -48,8 +47,8 @@ func newWriter(o Options) *writer {
 	return &writer{
 		policies: o.Client.Resource(schema.GroupVersion(v1alpha2.GroupVersion).WithResource("clusternetworkpolicies")),
 		timing:   o.Timing, limit: flowcontrol.NewTokenBucketRateLimiter(o.Timing.Rate, o.Timing.Burst), log: o.Log,
-		read:  said{log: o.Log, what: "read ClusterNetworkPolicies to write their status"},
-		write: said{log: o.Log, what: "write the status of ClusterNetworkPolicies"},
+		read:  leases.Said{Log: o.Log, What: "read ClusterNetworkPolicies to write their status", Effect: effect},
+		write: leases.Said{Log: o.Log, What: "write the status of ClusterNetworkPolicies", Effect: effect},
 		wrote: map[types.UID]wrote{},
 	}
 }
@@ -63,15 +62,9 @@ func (w *writer) run(ctx context.Context) {
 		default:
 		}
 	}
-	store, informer := w.informer(signal)
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		// Each failure is said by our own ListWatch, once.
-		informer.RunWithContext(klog.NewContext(ctx, logr.Discard()))
-	}()
-	defer func() { <-ended }()
-	if !cache.WaitForCacheSync(ctx.Done(), informer.HasSynced) {
+	store, end := leases.Watch(ctx, w.policies, "", &w.read, signal)
+	defer end()
+	if store == nil {
 		return
 	}
 	for {
@@ -89,41 +82,6 @@ func (w *writer) run(ctx context.Context) {
 			}
 		}
 	}
-}
-
-// informer keeps the policies in a store, and signals changes.
-func (w *writer) informer(signal func()) (cache.Store, cache.Controller) {
-	silent := logr.Discard()
-	return cache.NewInformerWithOptions(cache.InformerOptions{
-		Logger:     &silent,
-		ObjectType: &unstructured.Unstructured{},
-		ListerWatcher: &cache.ListWatch{
-			ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-				list, err := w.policies.List(ctx, o)
-				w.read.note(ctx, err)
-				return list, err
-			},
-			WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-				found, err := w.policies.Watch(ctx, o)
-				if !apierrors.IsResourceExpired(err) && !apierrors.IsGone(err) && !apierrors.IsInvalid(err) {
-					w.read.note(ctx, err)
-				}
-				return found, err
-			},
-		},
-		// The managed fields are the largest part of an object.
-		Transform: func(o any) (any, error) {
-			if u, ok := o.(*unstructured.Unstructured); ok {
-				u.SetManagedFields(nil)
-			}
-			return o, nil
-		},
-		Handler: cache.ResourceEventHandlerFuncs{
-			AddFunc:    func(any) { signal() },
-			UpdateFunc: func(any, any) { signal() },
-			DeleteFunc: func(any) { signal() },
-		},
-	})
 }
 
 // pass writes the conditions that are not right, and returns when to look again; 0 stands
@@ -226,7 +184,7 @@ func (w *writer) apply(ctx context.Context, o *unstructured.Unstructured, c meta
 		w.log.Log(ctx, level, "the API server refuses the status of a policy", "policy", o.GetName(), "error", err)
 		err = nil
 	default:
-		w.write.note(ctx, err)
+		w.write.Note(ctx, err)
 	}
 	if err == nil {
 		w.wrote[o.GetUID()] = wrote{condition: c, at: time.Now()}

@@ -1,11 +1,13 @@
 package kubernetestest
 
 import (
+	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
 	"strings"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
@@ -142,6 +144,15 @@ func (s *Server) serveObject(w http.ResponseWriter, r *http.Request, t target, v
 		refuse(w, http.StatusNotFound, "NotFound", t.name+" not found")
 		return
 	case verb == "delete":
+		var options metav1.DeleteOptions
+		if err := json.Unmarshal(body, &options); len(body) > 0 && err != nil {
+			refuse(w, http.StatusBadRequest, "BadRequest", err.Error())
+			return
+		}
+		if p := options.Preconditions; p != nil && p.ResourceVersion != nil && *p.ResourceVersion != old.GetResourceVersion() {
+			refuse(w, http.StatusConflict, "Conflict", t.name+" has changed")
+			return
+		}
 		s.objects.begin(t.key, old)
 	case verb == "patch":
 		if now, err := parse(body); err == nil && now.GetUID() != "" && now.GetUID() != old.GetUID() {

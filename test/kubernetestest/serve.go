@@ -22,7 +22,7 @@ func (s *Server) serveList(w http.ResponseWriter, r *http.Request, t target) {
 	}
 	query := r.URL.Query()
 	s.mu.Lock()
-	all, version, cut := s.objects.list(t.key, fields(query.Get("fieldSelector"))), s.objects.version, s.cut
+	all, version, cut := s.objects.list(t.key, selected(query)), s.objects.version, s.cut
 	s.mu.Unlock()
 	if query.Get("resourceVersion") == "0" {
 		all, version = nil, 1 // from a cache of any age
@@ -105,7 +105,7 @@ func (s *Server) serveWatch(w http.ResponseWriter, r *http.Request, t target) {
 		if !s.wait(r) {
 			return
 		}
-		if seen, err = s.sendAll(out, t, query.Get("fieldSelector")); err != nil {
+		if seen, err = s.sendAll(out, t, selected(query)); err != nil {
 			return
 		}
 	}
@@ -121,7 +121,7 @@ func (s *Server) serveWatch(w http.ResponseWriter, r *http.Request, t target) {
 			return
 		}
 		for _, e := range entries {
-			if err := e.send(out, fields(query.Get("fieldSelector"))); err != nil {
+			if err := e.send(out, selected(query)); err != nil {
 				return
 			}
 			seen = e.version
@@ -135,9 +135,9 @@ func (s *Server) serveWatch(w http.ResponseWriter, r *http.Request, t target) {
 }
 
 // sendAll sends all objects and the bookmark that ends them.
-func (s *Server) sendAll(out *stream, t target, selector string) (uint64, error) {
+func (s *Server) sendAll(out *stream, t target, selected func(object) bool) (uint64, error) {
 	s.mu.Lock()
-	all, version, cut := s.objects.list(t.key, fields(selector)), s.objects.version, s.cut
+	all, version, cut := s.objects.list(t.key, selected), s.objects.version, s.cut
 	s.mu.Unlock()
 	for i, o := range all {
 		if cut > 0 && i >= cut {

@@ -3,6 +3,7 @@ package kubernetestest
 import (
 	"encoding/json"
 	"fmt"
+	"net/url"
 	"reflect"
 	"slices"
 	"strconv"
@@ -10,6 +11,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 )
 
 // object is a stored object. It never changes.
@@ -101,7 +103,7 @@ func (s *storage) get(resource, namespace, name string) object {
 	return s.objects[resource][path(namespace, name)]
 }
 
-// list returns the objects that a field selector selects, sorted.
+// list returns the selected objects, sorted.
 func (s *storage) list(resource string, selected func(object) bool) []object {
 	var all []object
 	for _, o := range s.objects[resource] {
@@ -128,17 +130,21 @@ func (s *storage) since(resource string, version uint64) []entry {
 	return later
 }
 
-// fields returns the filter of a field selector of the form a!=x,b!=y.
-func fields(selector string) func(object) bool {
+// selected returns the filter of a query: its label selector, and its field selector, which has the form a!=x,b!=y.
+func selected(query url.Values) func(object) bool {
+	matching, err := labels.Parse(query.Get("labelSelector"))
+	if err != nil {
+		matching = labels.Nothing()
+	}
 	return func(o object) bool {
-		for term := range strings.SplitSeq(selector, ",") {
+		for term := range strings.SplitSeq(query.Get("fieldSelector"), ",") {
 			field, value, unequal := strings.Cut(term, "!=")
 			got, _, _ := unstructured.NestedString(o.Object, strings.Split(field, ".")...)
 			if unequal && got == value {
 				return false
 			}
 		}
-		return true
+		return matching.Matches(labels.Set(o.GetLabels()))
 	}
 }
 

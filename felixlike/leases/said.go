@@ -1,4 +1,4 @@
-package policystatus
+package leases
 
 import (
 	"context"
@@ -7,19 +7,20 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// said logs each kind of failure once, and its end.
-type said struct {
-	log  *slog.Logger
-	what string
+// Said logs each kind of failure once, and its end.
+type Said struct {
+	Log *slog.Logger
+	// What cannot be done, and Effect of that.
+	What, Effect string
 	// failed is the kind of the last failure, "" if the last try went well.
 	failed string
 }
 
-// note takes down how a try went.
-func (s *said) note(ctx context.Context, err error) {
+// Note takes down how a try went.
+func (s *Said) Note(ctx context.Context, err error) {
 	if err == nil {
 		if s.failed != "" {
-			s.log.Info("works again: " + s.what)
+			s.Log.Info("works again: " + s.What)
 		}
 		s.failed = ""
 		return
@@ -36,5 +37,5 @@ func (s *said) note(ctx context.Context, err error) {
 		level = slog.LevelDebug
 	}
 	s.failed = kind
-	s.log.Log(ctx, level, "cannot "+s.what+": it is tried again; policy is in force without it", "error", err)
+	s.Log.Log(ctx, level, "cannot "+s.What+": it is tried again; "+s.Effect, "error", err)
 }
