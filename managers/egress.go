@@ -8,6 +8,7 @@ import (
 
 	"github.com/felixlike/felixlike/ipsets"
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/ovsfwd/hostnet"
 	"github.com/felixlike/felixlike/rules"
 )
 
@@ -27,14 +28,7 @@ type EgressManager struct {
 	dirty   bool
 	// self is this node.
 	self     *model.Node
-	assigned atomic.Pointer[Assigned]
-}
-
-// Assigned are the addresses that this node has to hold, sorted.
-type Assigned struct {
-	Addresses []netip.Addr
-	// Node are the addresses of the node itself: the interfaces with them get the others.
-	Node []netip.Addr
+	assigned atomic.Pointer[hostnet.Wanted]
 }
 
 // NewEgressManager returns a manager for the node of that name.
@@ -58,7 +52,7 @@ func (m *EgressManager) Needed() bool { return len(m.egresses) > 0 }
 
 // Assigned returns the addresses that this node has to hold, nil before the node is known. It may be called from any
 // goroutine.
-func (m *EgressManager) Assigned() *Assigned { return m.assigned.Load() }
+func (m *EgressManager) Assigned() *hostnet.Wanted { return m.assigned.Load() }
 
 // OnUpdate takes updates of nodes and Egresses.
 func (m *EgressManager) OnUpdate(u model.Update) {
@@ -88,9 +82,9 @@ func (m *EgressManager) CompleteDeferredWork() {
 	m.dirty = false
 	wanted := map[ipsets.Set][]model.Member{}
 	for _, f := range model.Families() {
-		wanted[rules.EgressDroppedSet(f)], wanted[rules.EgressAwaySet(f)] = nil, nil
+		wanted[rules.EgressDroppedSet(f)], wanted[rules.EgressAwaySet(f)], wanted[rules.EgressLeasedSet(f)] = nil, nil, nil
 	}
-	own, assigned := map[netip.Addr]bool{}, map[netip.Addr]bool{}
+	own, assigned, leased := map[netip.Addr]bool{}, map[netip.Addr]bool{}, map[netip.Addr]bool{}
 	decided := map[netip.Addr]bool{}
 	for _, e := range m.egresses {
 		here := e.Node == m.node && e.Address.IsValid()
@@ -98,7 +92,9 @@ func (m *EgressManager) CompleteDeferredWork() {
 			own[e.Address] = true
 			wanted[rules.EgressPodsSet(e.Address)] = wanted[rules.EgressPodsSet(e.Address)] // also without pods
 		}
-		if here && e.Assigned {
+		if e.Leased {
+			leased[e.Address] = leased[e.Address] || here
+		} else if here && e.Assigned {
 			assigned[e.Address] = true
 		}
 		for _, pod := range e.Pods {
@@ -111,13 +107,21 @@ func (m *EgressManager) CompleteDeferredWork() {
 				set = rules.EgressPodsSet(e.Address)
 			}
 			wanted[set] = append(wanted[set], model.AddressMember(pod))
-			if !here && e.Address.IsValid() && hasPod(m.self, pod) {
+			if !here && e.Node != "" && e.Address.IsValid() && hasPod(m.self, pod) {
 				away := rules.EgressAwaySet(model.FamilyOf(pod))
 				wanted[away] = append(wanted[away], model.AddressMember(pod))
 			}
 		}
 	}
-	m.assigned.Store(&Assigned{Addresses: slices.SortedFunc(maps.Keys(assigned), netip.Addr.Compare), Node: m.self.Addresses})
+	now := &hostnet.Wanted{Always: slices.SortedFunc(maps.Keys(assigned), netip.Addr.Compare), Node: m.self.Addresses}
+	for _, a := range slices.SortedFunc(maps.Keys(leased), netip.Addr.Compare) {
+		set := rules.EgressLeasedSet(model.FamilyOf(a))
+		wanted[set] = append(wanted[set], model.AddressMember(a))
+		if leased[a] {
+			now.Leased = append(now.Leased, a)
+		}
+	}
+	m.assigned.Store(now)
 	m.program(slices.SortedFunc(maps.Keys(own), netip.Addr.Compare), wanted)
 }
 

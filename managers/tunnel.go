@@ -163,7 +163,7 @@ func (m *TunnelManager) setEgresses(node pipeline.Node) {
 			}
 			decided[pod] = true
 			switch {
-			case !e.Address.IsValid():
+			case !e.Address.IsValid() || e.Node == "":
 			case e.Node == m.node:
 				if home := m.home(pod); home != "" {
 					served[home] = append(served[home], pod)

@@ -14,6 +14,8 @@ const (
 	priorityEgress = prioritySources - 1
 	// priorityEgressDrops is one before that.
 	priorityEgressDrops = priorityEgress - 1
+	// priorityEgressGuard is after all NAT (100): the guard sees the new source.
+	priorityEgressGuard = 110
 	// priorityEgressWays is after proxies have rewritten the destination (-100), and before routing.
 	priorityEgressWays = -90
 )
@@ -37,6 +39,11 @@ func EgressDroppedSet(f model.Family) ipsets.Set {
 // EgressAwaySet returns the set of the pods of this node in one family whose packets to the outside get their address at another node.
 func EgressAwaySet(f model.Family) ipsets.Set {
 	return ipsets.Set{Name: "away-" + f.String(), Kind: model.Addresses, Family: f}
+}
+
+// EgressLeasedSet returns the set of the addresses in one family that a node holds by its Lease, on any node.
+func EgressLeasedSet(f model.Family) ipsets.Set {
+	return ipsets.Set{Name: "leased-" + f.String(), Kind: model.Addresses, Family: f}
 }
 
 // PeerPodsSet returns the set of the pod prefixes of all peers in one family.
@@ -66,8 +73,11 @@ func PeerPodsSet(f model.Family) ipsets.Set {
 //	  out by gw, or to the cluster .................... return
 //	  from a pod of an Egress ......................... its address
 //	  from another pod of a peer ...................... drop
+//	egress-guard (filter, after NAT)
+//	  from a leased address that is not on this node .. drop
 //
-// A connection keeps the source that it began with.
+// A connection keeps the source that it began with. The guard needs no agent: the kernel removes a leased address when the Lease of
+// this node has not been renewed (ovsfwd/hostnet), and another node may have it.
 //
 // A policy rule leads packets with MarkAway back to the switch (ovsfwd/hostnet), which sends them to the other node
 // (ovsfwd/pipeline, table 10). Policy has passed them on the way, as packets to the outside. The other node is a router between
@@ -99,7 +109,25 @@ func (n NodeChains) Egress(addresses []netip.Addr) []tables.Chain {
 			Action:  tables.Drop{}, Comment: "a pod of another node, with no egress here",
 		})
 	}
-	return []tables.Chain{egressWays(n), egressAway(), egressBack(), drops, sources}
+	return []tables.Chain{egressWays(n), egressAway(), egressBack(), drops, sources, egressGuard()}
+}
+
+// egressGuard drops packets with a leased address that this node does not have, or has no more.
+func egressGuard() tables.Chain {
+	c := tables.Chain{
+		Name: ChainEgressGuard, Origin: tables.OfEveryPod{},
+		Hook: &tables.Hook{Type: tables.HookFilter, Point: tables.HookPostrouting, Priority: priorityEgressGuard},
+	}
+	for _, f := range model.Families() {
+		c.Rules = append(c.Rules, tables.Rule{
+			Matches: []tables.Match{
+				tables.MatchSet{Family: f, Side: tables.Source, Set: EgressLeasedSet(f).Name},
+				tables.MatchLocal{Side: tables.Source, Negated: true},
+			},
+			Action: tables.Drop{}, Comment: "this node does not hold the address",
+		})
+	}
+	return c
 }
 
 func isAway() tables.Match { return tables.MatchConnMark{Value: MarkAway, Mask: MarkAway} }

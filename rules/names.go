@@ -59,6 +59,7 @@ const (
 	ChainEgressWays    = "egress-ways"
 	ChainEgressAway    = "egress-away"
 	ChainEgressBack    = "egress-back"
+	ChainEgressGuard   = "egress-guard"
 
 	// These chains are in a table of their own (Tunnel).
 	ChainTunnel         = "tunnel"

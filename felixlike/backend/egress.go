@@ -63,7 +63,7 @@ func Egress(c Config, addresses *hostnet.Addresses) (table, assigned Stage) {
 			if a == nil {
 				return Applied{}, nil
 			}
-			writes, err := addresses.Apply(a.Addresses, a.Node)
+			writes, err := addresses.Apply(*a)
 			return Applied{Writes: writes}, err
 		},
 	}

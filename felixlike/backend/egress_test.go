@@ -31,6 +31,11 @@ func TestEgressTable(t *testing.T) {
 		}
 		return e
 	}
+	leased := func(name, at, a string, pods ...string) model.EgressAddress {
+		e := egress(name, at, a, pods...)
+		e.Leased = true
+		return e
+	}
 	updates := []model.Update{
 		node("n1", "192.168.50.1", "10.10.0.0/24"), node("n2", "192.168.50.2", "10.10.1.0/24"),
 		model.EgressesUpdate{Egresses: []model.EgressAddress{
@@ -38,6 +43,8 @@ func TestEgressTable(t *testing.T) {
 			egress("b", "n2", "192.168.50.101", "10.10.0.3", "10.10.0.4"),
 			egress("c", "", "", "10.10.0.4", "10.10.0.5", "fd00::5"),
 			egress("d", "n1", "fd00::100", "fd00::2"),
+			leased("e", "n1", "192.168.50.110", "10.10.0.6"),
+			leased("f", "", "192.168.50.111", "10.10.0.7"), // no node has taken it
 		}},
 	}
 	stage := func() Stage {
@@ -52,9 +59,11 @@ func TestEgressTable(t *testing.T) {
 	run(t, s, updates...)
 	programmed := list()
 	for _, want := range []string{
-		"elements = { 10.10.0.2, 10.10.0.3 }", "elements = { 10.10.0.4, 10.10.0.5 }", "elements = { fd00::2 }", "elements = { fd00::5 }",
+		"elements = { 10.10.0.2, 10.10.0.3 }", "elements = { 10.10.0.4, 10.10.0.5,\n\t\t\t     10.10.0.7 }", "elements = { fd00::2 }", "elements = { fd00::5 }",
 		"ip saddr @pods-of-192.168.50.100 ", "snat ip to 192.168.50.100", "ip6 saddr @pods-of-fd00..100 ", "snat ip6 to fd00::100",
 		"ip saddr @not-outside-4 ", "ip saddr @peer-pods-4 counter drop", "elements = { 10.10.1.0/24 }", "elements = { 10.10.0.4 }", "type nat hook postrouting priority srcnat - 2",
+		"ip saddr @pods-of-192.168.50.110 ", "elements = { 192.168.50.110, 192.168.50.111 }", "type filter hook postrouting priority srcnat + 10",
+		"ip saddr @leased-4 fib saddr type != local counter drop", "ip6 saddr @leased-6 fib saddr type != local counter drop",
 	} {
 		if !strings.Contains(programmed, want) {
 			t.Errorf("no %q in\n%s", want, programmed)

@@ -85,6 +85,6 @@ func RemoveBeside(ctx context.Context, netns int) error {
 		errs = append(errs, table.Remove(ctx), table.Close())
 	}
 	addresses := hostnet.Addresses{NetNS: netns}
-	_, err := addresses.Apply(nil, nil)
+	_, err := addresses.Apply(hostnet.Wanted{})
 	return errors.Join(append(errs, err)...)
 }

@@ -7,6 +7,8 @@ import (
 	"math"
 	"net/netip"
 	"slices"
+	"sync"
+	"time"
 
 	socket "github.com/mdlayher/netlink"
 	"golang.org/x/sys/unix"
@@ -17,14 +19,32 @@ const ifaProto = 11
 
 // Addresses keeps addresses on the interfaces of this node beside those of other programs. Its addresses have our
 // protocol number (Protocol), so that a later process finds and removes them. The host does not choose them as the source of
-// its own packets.
+// its own packets. Its methods may be called from any goroutine.
 type Addresses struct {
 	// NetNS is the descriptor of the network namespace; the caller's if zero.
 	NetNS int
-	// read is set once the kernel's addresses have been read.
-	read bool
+
+	mu sync.Mutex
+	// wanted are those of the last Apply, nil before the first one.
+	wanted *Wanted
+	// present is set if addresses of ours may be on an interface.
+	present bool
 	// announced are the addresses that neighbours have been told of.
 	announced map[netip.Addr]int32
+	// held are the addresses that Hold allows, until a time. The kernel has times up to extended.
+	held            []netip.Addr
+	until, extended time.Time
+}
+
+// Wanted are the addresses for Addresses.
+type Wanted struct {
+	// Always are addresses that this node has without a limit of time.
+	Always []netip.Addr
+	// Leased are addresses that this node has while Hold allows it. The kernel removes such an address when its time is over,
+	// also if this process has ended. One that is on the interface, and that Hold has not named yet, stays for that time.
+	Leased []netip.Addr
+	// Node are the addresses of the node itself: the interfaces with them get the others.
+	Node []netip.Addr
 }
 
 // extra is an address in the kernel.
@@ -34,54 +54,120 @@ type extra struct {
 	ours  bool
 	// copied is set if it is the copy of an address of the uplink. It comes and goes with that one.
 	copied bool
+	// limited is set if the kernel removes it after a time.
+	limited bool
 }
 
 // Apply adds the wanted addresses to the interface with the node's own address of the family, and tells neighbours. With
-// a userspace bridge that is the uplink, from which the bridge gets a copy (package uplink). It leaves an address as it is if another program has added it. It removes our other addresses. It returns the number of
+// a userspace bridge that is the uplink, from which the bridge gets a copy (package uplink), or the bridge itself for leased addresses: a copy has
+// no limit of time. It leaves an address as it is if another program has added it. It removes our other addresses. It returns the number of
 // writes.
-func (a *Addresses) Apply(wanted, node []netip.Addr) (writes int, err error) {
-	if a.read && len(wanted) == 0 && len(a.announced) == 0 {
+func (a *Addresses) Apply(w Wanted) (writes int, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.wanted != nil && !a.present && len(w.Always)+len(w.Leased) == 0 {
+		a.wanted = &w
 		return 0, nil
 	}
-	s, err := socket.Dial(unix.NETLINK_ROUTE, &socket.Config{NetNS: a.NetNS})
+	a.wanted = &w
+	return a.applyLocked()
+}
+
+// Hold allows this node to have leased addresses, these and no others, until a time, which it extends with each call. Those that
+// Apply wants are on the interface afterwards.
+func (a *Addresses) Hold(held []netip.Addr, until time.Time) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.held, a.until = slices.Clone(held), until
+	if a.wanted == nil {
+		return nil // the first Apply adds them, after the rules that need them
+	}
+	_, err := a.applyLocked()
+	return err
+}
+
+// Release takes a leased address from this node. It is not on an interface afterwards, if there is no error.
+func (a *Addresses) Release(addr netip.Addr) (err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.held = slices.DeleteFunc(a.held, func(h netip.Addr) bool { return h == addr })
+	s, all, err := a.open()
 	if err != nil {
-		return 0, fmt.Errorf("connect to netlink: %w", err)
+		return err
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
+	for _, e := range all {
+		if e.addr == addr && e.ours && e.limited {
+			err = errors.Join(err, e.remove(s))
+		}
+	}
+	return err
+}
+
+// open returns a socket and all addresses.
+func (a *Addresses) open() (*socket.Conn, []extra, error) {
+	s, err := socket.Dial(unix.NETLINK_ROUTE, &socket.Config{NetNS: a.NetNS})
+	if err != nil {
+		return nil, nil, fmt.Errorf("connect to netlink: %w", err)
+	}
 	all, err := listExtra(s)
+	if err != nil {
+		return nil, nil, errors.Join(err, s.Close())
+	}
+	return s, all, nil
+}
+
+func (a *Addresses) applyLocked() (writes int, err error) {
+	s, all, err := a.open()
 	if err != nil {
 		return 0, err
 	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	w := a.wanted
 	var errs []error
 	has := map[netip.Addr]bool{}
+	a.present = false
 	for _, e := range all {
-		at, _ := placeFor(all, node, e.addr)
 		if e.copied {
 			continue
 		}
-		if !e.ours || slices.Contains(wanted, e.addr) && e.index == at {
-			has[e.addr] = true
+		leased := slices.Contains(w.Leased, e.addr)
+		at, _ := placeFor(all, w.Node, e.addr, leased)
+		if !e.ours || e.index == at && e.limited == leased && (leased || slices.Contains(w.Always, e.addr)) {
+			has[e.addr], a.present = true, a.present || e.ours
+			if e.ours && leased && a.mayHoldLocked(e.addr) && a.extended != a.until {
+				errs = append(errs, e.add(s, socket.Replace, a.until))
+			}
 			continue
 		}
-		if err := e.write(s, unix.RTM_DELADDR, 0); err != nil && !errors.Is(err, unix.EADDRNOTAVAIL) {
-			errs = append(errs, fmt.Errorf("remove address %s: %w", e.addr, err))
+		if err := e.remove(s); err != nil {
+			errs = append(errs, err)
 			continue
 		}
 		writes++
 	}
 	told := map[netip.Addr]int32{}
-	for _, addr := range wanted {
-		at, ok := placeFor(all, node, addr)
+	for _, addr := range slices.Concat(w.Always, w.Leased) {
+		leased := slices.Contains(w.Leased, addr)
+		if leased && !a.mayHoldLocked(addr) {
+			continue
+		}
+		at, ok := placeFor(all, w.Node, addr, leased)
 		if !ok {
 			errs = append(errs, fmt.Errorf("add address %s: no interface has an address of this node", addr))
 			continue
 		}
 		if !has[addr] {
-			if err := (extra{addr: addr, index: at}).write(s, unix.RTM_NEWADDR, socket.Create|socket.Excl); err != nil {
-				errs = append(errs, fmt.Errorf("add address %s: %w", addr, err))
+			var until time.Time
+			if leased {
+				until = a.until
+			}
+			if err := (extra{addr: addr, index: at}).add(s, socket.Create|socket.Excl, until); err != nil {
+				errs = append(errs, err)
 				continue
 			}
 			writes++
+			a.present = true
 		}
 		if !has[addr] || a.announced[addr] != at {
 			if err := announce(at, addr); err != nil {
@@ -91,17 +177,28 @@ func (a *Addresses) Apply(wanted, node []netip.Addr) (writes int, err error) {
 		}
 		told[addr] = at
 	}
-	a.announced, a.read = told, true
-	return writes, errors.Join(errs...)
+	a.announced = told
+	if err := errors.Join(errs...); err != nil {
+		return writes, err
+	}
+	a.extended = a.until
+	return writes, nil
+}
+
+// mayHoldLocked reports whether Hold allows an address for one more second at least, which is the unit of the kernel.
+func (a *Addresses) mayHoldLocked(addr netip.Addr) bool {
+	return slices.Contains(a.held, addr) && time.Until(a.until) >= time.Second
 }
 
 // placeFor returns the interface that is to have an address: the one with the node's address of the family, or else of the other
-// family.
-func placeFor(all []extra, node []netip.Addr, addr netip.Addr) (index int32, ok bool) {
+// family. A leased address comes to the interface with a copy of the node's address, if there is one.
+func placeFor(all []extra, node []netip.Addr, addr netip.Addr, leased bool) (index int32, ok bool) {
 	for _, same := range []bool{true, false} {
-		for _, e := range all {
-			if !e.ours && !e.copied && slices.Contains(node, e.addr) && (e.addr.Is4() == addr.Is4()) == same {
-				return e.index, true
+		for _, copied := range []bool{leased, false} {
+			for _, e := range all {
+				if !e.ours && e.copied == copied && slices.Contains(node, e.addr) && (e.addr.Is4() == addr.Is4()) == same {
+					return e.index, true
+				}
 			}
 		}
 	}
@@ -136,6 +233,11 @@ func listExtra(s *socket.Conn) ([]extra, error) {
 				if !local {
 					e.addr, _ = netip.AddrFromSlice(d.Bytes())
 				}
+			case unix.IFA_CACHEINFO:
+				// struct ifa_cacheinfo: the second word is the valid time.
+				if b := d.Bytes(); len(b) >= 8 {
+					e.limited = binary.NativeEndian.Uint32(b[4:]) != math.MaxUint32
+				}
 			case ifaProto:
 				e.ours, e.copied = d.Uint8() == Protocol, d.Uint8() == CopyProtocol
 			}
@@ -148,28 +250,52 @@ func listExtra(s *socket.Conn) ([]extra, error) {
 	return all, nil
 }
 
-// write adds or removes the address.
-func (e extra) write(s *socket.Conn, kind socket.HeaderType, flags socket.HeaderFlags) error {
+// add adds the address, or changes its limit of time; the zero time is none.
+func (e extra) add(s *socket.Conn, flags socket.HeaderFlags, until time.Time) error {
+	enc := e.encoder()
+	enc.Uint8(ifaProto, Protocol)
+	if e.addr.Is6() {
+		// Without a check for duplicates the address works at once: a node takes it over from another one.
+		enc.Uint32(unix.IFA_FLAGS, unix.IFA_F_NODAD|unix.IFA_F_NOPREFIXROUTE)
+	}
+	valid := uint32(math.MaxUint32)
+	if !until.IsZero() {
+		valid = uint32(max(0, time.Until(until)) / time.Second)
+	}
+	if e.addr.Is6() || !until.IsZero() {
+		// struct ifa_cacheinfo: never preferred (RFC 6724, section 5, rule 3), valid for that time.
+		info := make([]byte, 16)
+		binary.NativeEndian.PutUint32(info[4:], valid)
+		enc.Bytes(unix.IFA_CACHEINFO, info)
+	}
+	if err := e.write(s, unix.RTM_NEWADDR, flags, enc); err != nil {
+		return fmt.Errorf("add address %s: %w", e.addr, err)
+	}
+	return nil
+}
+
+// remove removes the address. It may be gone already.
+func (e extra) remove(s *socket.Conn) error {
+	if err := e.write(s, unix.RTM_DELADDR, 0, e.encoder()); err != nil && !errors.Is(err, unix.EADDRNOTAVAIL) {
+		return fmt.Errorf("remove address %s: %w", e.addr, err)
+	}
+	return nil
+}
+
+func (e extra) encoder() *socket.AttributeEncoder {
+	enc := socket.NewAttributeEncoder()
+	enc.Bytes(unix.IFA_LOCAL, e.addr.AsSlice())
+	enc.Bytes(unix.IFA_ADDRESS, e.addr.AsSlice())
+	return enc
+}
+
+func (e extra) write(s *socket.Conn, kind socket.HeaderType, flags socket.HeaderFlags, enc *socket.AttributeEncoder) error {
 	data := make([]byte, unix.SizeofIfAddrmsg)
 	data[0], data[1] = unix.AF_INET, 32
 	if e.addr.Is6() {
 		data[0], data[1] = unix.AF_INET6, 128
 	}
 	binary.NativeEndian.PutUint32(data[4:], uint32(e.index))
-	enc := socket.NewAttributeEncoder()
-	enc.Bytes(unix.IFA_LOCAL, e.addr.AsSlice())
-	enc.Bytes(unix.IFA_ADDRESS, e.addr.AsSlice())
-	if kind == unix.RTM_NEWADDR {
-		enc.Uint8(ifaProto, Protocol)
-		if e.addr.Is6() {
-			// Without a check for duplicates the address works at once: a node takes it over from another one.
-			enc.Uint32(unix.IFA_FLAGS, unix.IFA_F_NODAD|unix.IFA_F_NOPREFIXROUTE)
-			// struct ifa_cacheinfo: never preferred (RFC 6724, section 5, rule 3), valid for ever.
-			info := make([]byte, 16)
-			binary.NativeEndian.PutUint32(info[4:], math.MaxUint32)
-			enc.Bytes(unix.IFA_CACHEINFO, info)
-		}
-	}
 	attributes, err := enc.Encode()
 	if err != nil {
 		return err

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	socket "github.com/mdlayher/netlink"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
@@ -76,7 +77,7 @@ func TestExtraAddresses(t *testing.T) {
 	}
 	next := frames(t, "uplink0-p")
 	a := &Addresses{}
-	writes, err := a.Apply([]netip.Addr{v4, foreign, v6}, node)
+	writes, err := a.Apply(Wanted{Always: []netip.Addr{v4, foreign, v6}, Node: node})
 	if err != nil || writes != 2 {
 		t.Fatalf("%d writes, %v", writes, err)
 	}
@@ -85,7 +86,7 @@ func TestExtraAddresses(t *testing.T) {
 		t.Error("no gratuitous ARP request")
 	}
 	next = frames(t, "uplink0-p")
-	if _, err := (&Addresses{}).Apply([]netip.Addr{v4, foreign, v6}, node); err != nil { // a new process tells them again
+	if _, err := (&Addresses{}).Apply(Wanted{Always: []netip.Addr{v4, foreign, v6}, Node: node}); err != nil { // a new process tells them again
 		t.Fatal(err)
 	}
 	if !told(next, append(append(v6.AsSlice(), 2, 1), mac...)) { // target, option
@@ -96,7 +97,7 @@ func TestExtraAddresses(t *testing.T) {
 			t.Errorf("no %s among\n%s", want, list())
 		}
 	}
-	if writes, err := a.Apply([]netip.Addr{v4, foreign, v6}, node); err != nil || writes != 0 {
+	if writes, err := a.Apply(Wanted{Always: []netip.Addr{v4, foreign, v6}, Node: node}); err != nil || writes != 0 {
 		t.Errorf("again: %d writes, %v", writes, err)
 	}
 	// The host's own packets keep the node's address.
@@ -107,16 +108,118 @@ func TestExtraAddresses(t *testing.T) {
 		}
 	}
 	restarted := &Addresses{}
-	if writes, err := restarted.Apply([]netip.Addr{v6}, node); err != nil || writes != 1 || strings.Contains(list(), v4.String()+"/32") {
+	if writes, err := restarted.Apply(Wanted{Always: []netip.Addr{v6}, Node: node}); err != nil || writes != 1 || strings.Contains(list(), v4.String()+"/32") {
 		t.Errorf("after a restart: %d writes, %v\n%s", writes, err, list())
 	}
-	if writes, err := (&Addresses{}).Apply(nil, nil); err != nil || writes != 1 {
+	if writes, err := (&Addresses{}).Apply(Wanted{}); err != nil || writes != 1 {
 		t.Errorf("removal: %d writes, %v", writes, err)
 	}
 	if left := list(); strings.Contains(left, v6.String()+"/128") || !strings.Contains(left, foreign.String()) || !strings.Contains(left, "192.168.50.11/24") {
 		t.Errorf("left after removal:\n%s", left)
 	}
-	if _, err := restarted.Apply([]netip.Addr{v4}, []netip.Addr{netip.MustParseAddr("192.0.2.1")}); err == nil || !strings.Contains(err.Error(), "no interface has an address of this node") {
+	if _, err := restarted.Apply(Wanted{Always: []netip.Addr{v4}, Node: []netip.Addr{netip.MustParseAddr("192.0.2.1")}}); err == nil || !strings.Contains(err.Error(), "no interface has an address of this node") {
 		t.Errorf("without the node's address: %v", err)
 	}
 }
+
+// TestLeasedAddresses: the kernel removes a leased address when its time is over, and another call extends the time. An address that a process before this one
+// had stays for its time; it is gone at once when it is released, or is not wanted any more. A copy of the node's address attracts it.
+func TestLeasedAddresses(t *testing.T) {
+	inNamespace(t)
+	node := []netip.Addr{netip.MustParseAddr("192.168.50.11"), netip.MustParseAddr("fd00:10::c0a8:320b")}
+	both := []netip.Addr{netip.MustParseAddr("192.168.50.100"), netip.MustParseAddr("fd00:10::c0a8:3264")}
+	wanted := Wanted{Leased: both, Node: node}
+	list := func() string {
+		out, err := exec.Command("ip", "-o", "address", "show").CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		return string(out)
+	}
+	has := func() (n int) {
+		for _, a := range both {
+			n += strings.Count(list(), " "+a.String()+"/")
+		}
+		return n
+	}
+	a := &Addresses{}
+	apply := func(a *Addresses, w Wanted, writes, want int, when string) {
+		t.Helper()
+		if did, err := a.Apply(w); err != nil || did != writes || has() != want {
+			t.Errorf("%s: %d writes, %v, %d addresses, want %d and %d\n%s", when, did, err, has(), writes, want, list())
+		}
+	}
+	hold := func(a *Addresses, d time.Duration, want int, when string) {
+		t.Helper()
+		if err := a.Hold(both, time.Now().Add(d)); err != nil || has() != want {
+			t.Errorf("%s: %v, %d addresses, want %d\n%s", when, err, has(), want, list())
+		}
+	}
+	apply(a, wanted, 0, 0, "before they are held")
+	hold(a, 5*time.Second, 2, "held")
+	hold(a, time.Hour, 2, "extended")
+	if n := strings.Count(list(), "valid_lft 3599sec") + strings.Count(list(), "valid_lft 3600sec"); n != 2 {
+		t.Errorf("%d addresses for an hour:\n%s", n, list())
+	}
+	apply(a, wanted, 0, 2, "again")
+	restarted := &Addresses{}
+	hold(restarted, 3*time.Second, 2, "before the first Apply")
+	restarted = &Addresses{}
+	apply(restarted, wanted, 0, 2, "after a restart")
+	if err := restarted.Release(both[0]); err != nil || has() != 1 {
+		t.Errorf("released: %v\n%s", err, list())
+	}
+	apply(restarted, wanted, 0, 1, "after the release")
+	apply(restarted, Wanted{Node: node}, 1, 0, "not wanted")
+	apply(restarted, wanted, 0, 0, "wanted and not held")
+	hold(restarted, 2*time.Second, 2, "for two seconds")
+	for began := time.Now(); has() > 0; time.Sleep(50 * time.Millisecond) {
+		if time.Since(began) > 2*time.Second+kernelLate {
+			t.Fatalf("after %s:\n%s", time.Since(began), list())
+		}
+	}
+	if err := a.Hold(both, time.Now().Add(-time.Second)); err != nil || has() != 0 {
+		t.Errorf("held too late: %v\n%s", err, list())
+	}
+	// From an election to a fixed node, and back.
+	hold(restarted, time.Hour, 2, "once more")
+	apply(restarted, Wanted{Always: both, Node: node}, 4, 2, "for ever")
+	if strings.Contains(list(), "valid_lft 3") {
+		t.Errorf("a limit is left:\n%s", list())
+	}
+	for _, command := range []string{"ip link add bridge0 type veth peer name bridge0-p", "ip link set bridge0 up"} {
+		if out, err := exec.Command("sh", "-c", command).CombinedOutput(); err != nil {
+			t.Fatalf("%s: %v: %s", command, err, out)
+		}
+	}
+	copyOf(t, node[0], "bridge0")
+	last := &Addresses{}
+	apply(last, wanted, 2, 0, "for ever, and leased now")
+	hold(last, time.Hour, 2, "with a copy")
+	if out := list(); !strings.Contains(out, "bridge0    inet 192.168.50.100/32") {
+		t.Errorf("not at the copy:\n%s", out)
+	}
+}
+
+// copyOf adds an address to an interface as package uplink does.
+func copyOf(t *testing.T, a netip.Addr, name string) {
+	t.Helper()
+	link, err := netlink.LinkByName(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := socket.Dial(unix.NETLINK_ROUTE, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	e := extra{addr: a, index: int32(link.Attrs().Index)}
+	enc := e.encoder()
+	enc.Uint8(ifaProto, CopyProtocol)
+	if err := e.write(s, unix.RTM_NEWADDR, socket.Create, enc); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// kernelLate is how much too late the kernel removes an address at most (egresselection.Timing allows for it).
+const kernelLate = 2 * time.Second

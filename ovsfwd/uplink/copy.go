@@ -77,6 +77,11 @@ func (m *mover) there(has []netlink.Addr, a netlink.Addr) bool {
 
 // copies returns the addresses of an interface that give made.
 func copies(link netlink.Link, family int) ([]netlink.Addr, error) {
+	return marked(link, family, copyProto)
+}
+
+// marked returns the addresses of an interface with a protocol number.
+func marked(link netlink.Link, family int, number byte) ([]netlink.Addr, error) {
 	all, err := addresses(link, family)
 	if err != nil {
 		return nil, err
@@ -87,7 +92,7 @@ func copies(link netlink.Link, family int) ([]netlink.Addr, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list addresses: %w", err)
 	}
-	marked := map[netip.Addr]bool{}
+	with := map[netip.Addr]bool{}
 	for _, m := range messages {
 		msg := nl.DeserializeIfAddrmsg(m)
 		if int(msg.Index) != link.Attrs().Index || int(msg.Family) != family {
@@ -97,15 +102,15 @@ func copies(link netlink.Link, family int) ([]netlink.Addr, error) {
 		if err != nil {
 			return nil, fmt.Errorf("list addresses: %w", err)
 		}
-		local, with := attrs[unix.IFA_LOCAL]
-		if !with {
+		local, ok := attrs[unix.IFA_LOCAL]
+		if !ok {
 			local = attrs[unix.IFA_ADDRESS]
 		}
 		ip, _ := netip.AddrFromSlice(local.Value)
 		proto := attrs[ifaProto].Value
-		marked[ip] = len(proto) == 1 && proto[0] == copyProto
+		with[ip] = len(proto) == 1 && proto[0] == number
 	}
-	return slices.DeleteFunc(all, func(a netlink.Addr) bool { return !marked[address(a)] }), nil
+	return slices.DeleteFunc(all, func(a netlink.Addr) bool { return !with[address(a)] }), nil
 }
 
 func address(a netlink.Addr) netip.Addr {
@@ -132,9 +137,14 @@ func stale(uplink, bridge netlink.Link, family int, own netip.Addr) ([]netlink.A
 	return slices.DeleteFunc(made, func(c netlink.Addr) bool { return slices.ContainsFunc(has, c.Equal) }), err
 }
 
-// withoutStale leaves out stale copies, which do not move back to the uplink. It keeps the
-// source addresses of routes, because these belong to the node.
+// withoutStale leaves out stale copies, which do not move back to the uplink, and leased addresses of Egresses, which have a
+// limit of time that give does not copy. It keeps the source addresses of routes, because these belong to the node.
 func (m *mover) withoutStale(addrs []netlink.Addr, family int) ([]netlink.Addr, error) {
+	leased, err := marked(m.from, family, hostnet.Protocol)
+	if err != nil {
+		return nil, err
+	}
+	addrs = slices.DeleteFunc(addrs, func(a netlink.Addr) bool { return slices.ContainsFunc(leased, a.Equal) })
 	old, err := stale(m.to, m.from, family, netip.Addr{})
 	if err != nil || len(old) == 0 {
 		return addrs, err

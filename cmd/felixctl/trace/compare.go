@@ -183,7 +183,7 @@ func Compare(j *Judgement, p *Path) string {
 // NoEgress reports whether the packet is dropped because an Egress selects its pod, and the node does not have the
 // address. That is no verdict of a policy.
 func (p *Path) NoEgress() bool {
-	return p.Fate == Dropped && p.Decider().Table == "chain "+rules.ChainEgressDrops
+	return p.Fate == Dropped && (p.Decider().Table == "chain "+rules.ChainEgressDrops || p.Decider().Table == "chain "+rules.ChainEgressGuard)
 }
 
 func word(through bool) string {

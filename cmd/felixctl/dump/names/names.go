@@ -132,7 +132,8 @@ func (n *Names) static() {
 		rules.ChainRewritten: "sources that other programs rewrote", rules.ChainGuardForward: "guard while policy is loaded",
 		rules.ChainGuardPrerouting: "guard while policy is loaded", rules.ChainGuardInput: "guard while policy is loaded",
 		rules.ChainEgressDrops: "packets to the outside without the address of their Egress", rules.ChainEgressSources: "addresses of Egresses",
-		rules.ChainInput: "to this node", rules.ChainOwnNode: "from a pod to its own node",
+		rules.ChainEgressGuard: "packets with an address that another node may hold",
+		rules.ChainInput:       "to this node", rules.ChainOwnNode: "from a pod to its own node",
 	} {
 		n.setChain(name, name, what)
 	}
