@@ -221,7 +221,8 @@ func (a *agent) driver(ctx context.Context) (*Driver, *bridge) {
 	senders, distrusted := backend.Senders(a.backendConfig, hops)
 	tunnelPort, ends, open := backend.TunnelPort(a.backendConfig)
 	firewalls, dropping := backend.Firewalls(a.backendConfig, ends)
-	egress, egressAddresses := backend.Egress(a.backendConfig, &hostnet.Addresses{})
+	addresses := &hostnet.Addresses{}
+	egress, egressAddresses := backend.Egress(a.backendConfig, addresses)
 	dropped := newDroppedPackets()
 	daemon := vswitchd.New(cfg.OVSRunDir, a.backendConfig.Switch.DatapathType())
 	timing := DefaultTiming()
@@ -237,7 +238,7 @@ func (a *agent) driver(ctx context.Context) (*Driver, *bridge) {
 		Connections: func(ctx context.Context, place backend.Place) ([]control.Connection, error) {
 			return connections(ctx, carrier, place, ports.ServiceCIDRs)
 		},
-		Attachments: a.watchAttachments, HostAddresses: a.watchHostAddresses, Hops: a.watchHops(hops),
+		Attachments: a.watchAttachments, HostAddresses: a.watchHostAddresses, Hops: a.watchHops(hops), Election: newElection(a.source, cfg.NodeName, addresses, log),
 		HealthAddress: a.server.Status, Settings: a.settings,
 		Offload: a.offload, Offloading: a.offloading.run,
 		Underlay: a.network.status, NodeProblems: func() []model.Problem {

@@ -33,6 +33,8 @@ type cluster struct {
 	sourceSynced, attachmentsSynced bool
 	// addressesKnown is set once this node's own addresses are known.
 	addressesKnown bool
+	// holdersKnown is set once the elected nodes with addresses of Egresses are known, or none was elected when everything else was known.
+	holdersKnown bool
 	// nodeLost is set while this node's object, once known, is missing in the datastore.
 	nodeLost bool
 	// unread are the files of the datastore that could never be read in full, outdated counts those with a former
@@ -51,7 +53,7 @@ func newCluster(node string) *cluster {
 // inSync reports whether all first listings are complete. Before that, nothing is
 // programmed: objects of unknown pods would be removed, and their traffic left open.
 func (c *cluster) inSync() bool {
-	return c.sourceSynced && c.attachmentsSynced && c.addressesKnown && c.tracker.nodes[c.node] != nil
+	return c.sourceSynced && c.attachmentsSynced && c.addressesKnown && c.holdersKnown && c.tracker.nodes[c.node] != nil
 }
 
 // unknown lists the inputs that are missing and that the first apply needs.
@@ -65,6 +67,9 @@ func (c *cluster) unknown() []string {
 	}
 	if !c.addressesKnown {
 		missing = append(missing, "the addresses of this node are not known")
+	}
+	if c.sourceSynced && !c.holdersKnown {
+		missing = append(missing, "the nodes with the addresses of Egresses are not known")
 	}
 	if c.sourceSynced && c.tracker.nodes[c.node] == nil {
 		missing = append(missing, "node "+c.node+" is not in the datastore")

@@ -24,6 +24,15 @@ type AttachmentSource func(ctx context.Context, update func(model.Update), synce
 // ctx ends.
 type AddressSource func(ctx context.Context, update func(model.HostAddressesUpdate)) error
 
+// Election elects the nodes with the addresses of Egresses.
+type Election interface {
+	// Wanted takes all Egresses, once the datastore has listed them, and after each change.
+	Wanted([]model.EgressAddress)
+	// Run delivers the elected nodes by their address, and after each change, until ctx ends. It delivers nothing before Wanted has had an Egress
+	// with an elected node.
+	Run(ctx context.Context, holders func(map[netip.Addr]string)) error
+}
+
 // Config has the parts of a Driver.
 type Config struct {
 	// Node is this node's name. Status shows it and Datastore.
@@ -52,6 +61,8 @@ type Config struct {
 	HostAddresses AddressSource
 	// Hops delivers the neighbours that lead to routed peers. It may be nil.
 	Hops func(ctx context.Context, update func(model.HopsUpdate)) error
+	// Election elects the nodes with the addresses of Egresses. Without it, none is elected.
+	Election Election
 	// Offloading delivers whether the bridge is to switch packets of established connections, each time that it changes. It may
 	// be nil.
 	Offloading func(ctx context.Context, update func(model.OffloadUpdate)) error

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -39,6 +40,9 @@ func New(cfg Config) *Driver {
 	d := &Driver{cfg: &cfg, queue: newQueue(), cluster: newCluster(cfg.Node)}
 	d.cluster.addressesKnown = cfg.HostAddresses == nil
 	d.cluster.policyOnly = cfg.PolicyOnly
+	if cfg.Election != nil {
+		d.cluster.engine.SetEgressHolders(map[netip.Addr]string{})
+	}
 	d.stages = newStages(d.cfg, d.cluster.tracker)
 	turns := newTurns(d.cluster, d.stages)
 	d.cluster.tracker.waits = turns.waiting
@@ -63,7 +67,7 @@ func New(cfg Config) *Driver {
 	}
 	d.existing = newRevalidator(d.cfg, d.queue, d.cluster, d.stages)
 	d.scheduler = &scheduler{cfg: d.cfg, cluster: d.cluster, stages: d.stages, turns: turns, existing: d.existing, metrics: d.metrics}
-	d.feed = &feed{cluster: d.cluster, stages: d.stages, scheduler: d.scheduler, existing: d.existing}
+	d.feed = &feed{cluster: d.cluster, stages: d.stages, scheduler: d.scheduler, existing: d.existing, election: cfg.Election}
 	turns.flush = d.feed.flush
 	d.handovers = &handovers{cfg: d.cfg, queue: d.queue, cluster: d.cluster, stages: d.stages, scheduler: d.scheduler, feed: d.feed}
 	d.audit = newAudit(d.cfg, d.queue, d.cluster, d.stages, d.scheduler, d.metrics)
@@ -106,6 +110,13 @@ func (d *Driver) Run(ctx context.Context) error {
 	if d.cfg.Hops != nil {
 		g.Go(func() error {
 			return d.cfg.Hops(ctx, func(u model.HopsUpdate) { d.queue.call(ctx, func() { d.feed.update(u) }) })
+		})
+	}
+	if d.cfg.Election != nil {
+		g.Go(func() error {
+			return d.cfg.Election.Run(ctx, func(holders map[netip.Addr]string) {
+				d.queue.call(ctx, func() { d.feed.onEgressHolders(holders) })
+			})
 		})
 	}
 	if d.cfg.Offloading != nil {

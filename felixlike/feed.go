@@ -1,6 +1,7 @@
 package felixlike
 
 import (
+	"net/netip"
 	"time"
 
 	"github.com/felixlike/felixlike/felixlike/datastore"
@@ -14,6 +15,10 @@ type feed struct {
 	stages    *stages
 	scheduler *scheduler
 	existing  *revalidator
+	election  Election
+	// egresses are those of the last update, asked is set if they are to be handed to the election.
+	egresses []model.EgressAddress
+	asked    bool
 }
 
 // onBatch feeds a batch of the datastore to the policy engine.
@@ -28,7 +33,9 @@ func (f *feed) onBatch(b datastore.Batch) {
 			others = append(others, model.PodID{Namespace: e.Pod.Namespace, Name: e.Pod.Name})
 		}
 	}
-	f.cluster.sourceSynced = f.cluster.sourceSynced || b.InSync
+	if b.InSync && !f.cluster.sourceSynced {
+		f.cluster.sourceSynced, f.asked = true, true
+	}
 	f.cluster.problems.source = b.Problems
 	f.cluster.unread, f.cluster.outdated = b.Unknown, b.Outdated
 	// A batch without changes for this node still advances the programmed revision.
@@ -110,10 +117,28 @@ func (f *feed) onAttachment(u model.Update) {
 	f.flush()
 }
 
+// onEgressHolders feeds the elected nodes to the policy engine.
+func (f *feed) onEgressHolders(holders map[netip.Addr]string) {
+	f.cluster.engine.SetEgressHolders(holders)
+	f.cluster.holdersKnown = true
+	f.scheduler.dirty = true
+	f.flush()
+}
+
 // flush hands the engine's updates to the managers.
 func (f *feed) flush() {
 	for _, u := range f.cluster.engine.Flush() {
+		if u, ok := u.(model.EgressesUpdate); ok {
+			f.egresses, f.asked = u.Egresses, true
+		}
 		f.update(u)
+	}
+	if f.cluster.sourceSynced && f.asked {
+		f.asked = false
+		f.cluster.holdersKnown = f.cluster.holdersKnown || f.election == nil || !f.cluster.engine.ElectsEgressHolders()
+		if f.election != nil {
+			f.election.Wanted(f.egresses)
+		}
 	}
 	f.scheduler.turns.flushed()
 	f.existing.flushed(f.scheduler.turns.partial(), f.cluster.tracker.noted)

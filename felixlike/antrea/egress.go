@@ -29,7 +29,7 @@ type EgressSpec struct {
 	Bandwidth       json.RawMessage `json:"bandwidth,omitempty"`
 }
 
-// NodeEgress is an Egress of felixlike's own API: a node holds its address.
+// NodeEgress is an Egress of felixlike's own API: it says which nodes may hold its address.
 type NodeEgress struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
@@ -42,10 +42,13 @@ type NodeEgress struct {
 type NodeEgressSpec struct {
 	EgressSpec `json:",inline"`
 	// Node is the name of the node that holds the address.
-	Node string `json:"node"`
+	Node string `json:"node,omitempty"`
+	// NodeSelector matches the nodes one of which holds the address, by election.
+	NodeSelector *metav1.LabelSelector `json:"nodeSelector,omitempty"`
 }
 
-// EgressOf returns the content of an object of either kind, nil for other objects. Of Antrea's kind, Node is empty.
+// EgressOf returns the content of an object of either kind, nil for other objects. Of Antrea's kind, Node and
+// NodeSelector are empty.
 func EgressOf(object Object) *NodeEgressSpec {
 	switch o := object.(type) {
 	case *Egress:

@@ -3,6 +3,7 @@ package policy
 import (
 	"cmp"
 	"fmt"
+	"hash/fnv"
 	"maps"
 	"net/netip"
 	"reflect"
@@ -24,17 +25,46 @@ type egress struct {
 	// members are the addresses of the pods, sorted, if stale is false.
 	members []netip.Addr
 	stale   bool
+	// candidacy is this node's, and candidates counts the nodes that may hold the address, as of nodesSeen.
+	candidacy  *model.Candidacy
+	candidates int
+	nodesSeen  uint64
 }
 
 // egressStore has the Egresses. An address belongs to one node: the first Egress by name decides, and another Egress
 // that wants the address elsewhere drops.
 type egressStore struct {
-	byID    map[antrea.ID]*egress
-	index   *selectionIndex
-	nodes   *nodeStore
-	peers   *nodePeers
-	dirty   *dirtyRecords
+	byID  map[antrea.ID]*egress
+	index *selectionIndex
+	nodes *nodeStore
+	peers *nodePeers
+	dirty *dirtyRecords
+	// nodesChanged counts the changes of nodes.
+	nodesChanged uint64
+	// holders are the nodes that have been elected; nil without elections.
+	holders map[netip.Addr]string
 	emitted []model.EgressAddress
+}
+
+// setHolders sets the nodes that have been elected.
+func (x *egressStore) setHolders(holders map[netip.Addr]string) {
+	x.holders, x.dirty.egresses = holders, true
+}
+
+// elects reports whether there is an Egress with an elected node.
+func (x *egressStore) elects() bool {
+	for _, e := range x.byID {
+		if e.compiled.Nodes != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// onNode notes a change of a node.
+func (x *egressStore) onNode() {
+	x.nodesChanged++
+	x.dirty.egresses = true
 }
 
 func (x *egressStore) set(id antrea.ID, object antrea.Object) {
@@ -93,16 +123,18 @@ func (x *egressStore) ordered() []*egress {
 // all decides which node holds each address.
 func (x *egressStore) all() []model.EgressAddress {
 	var all []model.EgressAddress
-	holders, held := map[netip.Addr]*model.EgressAddress{}, map[string]int{}
+	p := placement{egressStore: x, first: map[netip.Addr]*model.EgressAddress{}, held: map[string]int{}}
 	for _, e := range x.ordered() {
 		if e.stale {
 			e.members, e.stale = e.pods.addressesOfPods(), false
 		}
 		e.conflicts = nil
 		out := model.EgressAddress{Object: e.id.Ref(), Address: e.compiled.Address}
-		if reason := x.place(e, &out, holders, held); reason != "" {
-			e.conflicts = []model.Problem{{Object: out.Object, Field: "spec.egressIP", Reason: reason + compile.EgressDrops}}
-			out = model.EgressAddress{Object: out.Object}
+		if field, reason := p.place(e, &out); reason != "" {
+			e.conflicts = []model.Problem{{Object: out.Object, Field: field, Reason: reason + compile.EgressDrops}}
+			if field != fieldElected {
+				out = model.EgressAddress{Object: out.Object}
+			}
 		}
 		for _, a := range e.members {
 			if out.Covers(model.FamilyOf(a)) {
@@ -114,46 +146,121 @@ func (x *egressStore) all() []model.EgressAddress {
 	return all
 }
 
-// place returns the node that holds the address of an Egress, or why no node does.
-func (x *egressStore) place(e *egress, out *model.EgressAddress, holders map[netip.Addr]*model.EgressAddress, held map[string]int) string {
+// Fields of an Egress with conflicts. One about the election leaves the address as it is: a node may take it later.
+const (
+	fieldAddress = "spec.egressIP"
+	fieldElected = "spec.nodeSelector"
+)
+
+// placement gives addresses to nodes.
+type placement struct {
+	*egressStore
+	// first has the first Egress of each address, held the number of addresses of each node.
+	first map[netip.Addr]*model.EgressAddress
+	held  map[string]int
+}
+
+// place sets the node that holds the address of an Egress. It returns why no node does, with the field that is to be changed.
+func (p *placement) place(e *egress, out *model.EgressAddress) (field, reason string) {
 	a := out.Address
 	if !a.IsValid() {
-		return "" // the object has problems
+		return "", "" // the object has problems
 	}
-	for _, name := range slices.Sorted(maps.Keys(x.nodes.byName)) {
-		if n := x.nodes.byName[name]; slices.ContainsFunc(n.wanted, func(p netip.Prefix) bool { return p.Contains(a) }) {
-			return fmt.Sprintf("%s is in the pod CIDRs of node %s", a, name)
+	for _, name := range slices.Sorted(maps.Keys(p.nodes.byName)) {
+		if n := p.nodes.byName[name]; slices.ContainsFunc(n.wanted, func(p netip.Prefix) bool { return p.Contains(a) }) {
+			return fieldAddress, fmt.Sprintf("%s is in the pod CIDRs of node %s", a, name)
 		}
 	}
-	owner := ""
+	owner, elected := p.owner(a), e.compiled.Nodes != nil
+	if first := p.first[a]; first != nil && (elected || first.Leased) {
+		if !elected {
+			return fieldAddress, fmt.Sprintf("%s has left the node of %s to an election", first.Object, a)
+		}
+		out.Node, out.Assigned, out.Leased = first.Node, first.Assigned, first.Leased
+		return "", ""
+	}
+	if elected {
+		out.Node, out.Assigned, out.Leased = p.holders[a], true, true
+	} else {
+		out.Node, out.Assigned = cmp.Or(e.compiled.Node, owner), e.compiled.Node != ""
+	}
+	switch {
+	case elected && owner != "":
+		return fieldAddress, fmt.Sprintf("%s is an address of node %s, which no other node can take: name the node in spec.node", a, owner)
+	case elected && p.holders == nil:
+		return fieldAddress, "there is no election here, which needs an API server: name the node in spec.node"
+	case elected && p.nodes.byName[out.Node] == nil:
+		out.Node = ""
+	case out.Node == "":
+		return fieldAddress, fmt.Sprintf("no node has %s in its status, and the object names none: an Egress of %s with node does", a, antrea.OwnGroupName)
+	case p.nodes.byName[out.Node] == nil:
+		return fieldAddress, fmt.Sprintf("there is no node %s", out.Node)
+	case owner != "" && owner != out.Node:
+		return fieldAddress, fmt.Sprintf("%s is an address of node %s, not of %s", a, owner, out.Node)
+	}
+	if first := p.first[a]; first != nil {
+		if first.Node != out.Node {
+			return fieldAddress, fmt.Sprintf("%s has given %s to node %s", first.Object, a, first.Node)
+		}
+		return "", ""
+	}
+	if out.Node != "" && p.held[out.Node] == model.MaxEgressAddresses {
+		return fieldAddress, fmt.Sprintf("node %s holds %d addresses of other Egresses already, and takes no more", out.Node, model.MaxEgressAddresses)
+	}
+	p.held[out.Node]++
+	if elected {
+		field, reason = fieldElected, p.elect(e, out)
+	}
+	kept := *out
+	p.first[a] = &kept
+	return field, reason
+}
+
+// owner returns the node with an address in its status, or "".
+func (x *egressStore) owner(a netip.Addr) string {
 	for _, name := range slices.Sorted(maps.Keys(x.peers.byName)) {
 		if slices.Contains(x.peers.byName[name].addresses, a) {
-			owner = name
-			break
+			return name
 		}
 	}
-	out.Node, out.Assigned = cmp.Or(e.compiled.Node, owner), e.compiled.Node != ""
-	switch {
-	case out.Node == "":
-		return fmt.Sprintf("no node has %s in its status, and the object names none: an Egress of %s with node does", a, antrea.OwnGroupName)
-	case x.nodes.byName[out.Node] == nil:
-		return fmt.Sprintf("there is no node %s", out.Node)
-	case owner != "" && owner != out.Node:
-		return fmt.Sprintf("%s is an address of node %s, not of %s", a, owner, out.Node)
-	}
-	if first := holders[a]; first != nil {
-		if first.Node != out.Node {
-			return fmt.Sprintf("%s has given %s to node %s", first.Object, a, first.Node)
-		}
-		return ""
-	}
-	if held[out.Node] == model.MaxEgressAddresses {
-		return fmt.Sprintf("node %s holds %d addresses of other Egresses already, and takes no more", out.Node, model.MaxEgressAddresses)
-	}
-	held[out.Node]++
-	kept := *out
-	holders[a] = &kept
 	return ""
+}
+
+// elect sets whether this node may hold a leased address. It returns why no node holds it now.
+func (p *placement) elect(e *egress, out *model.EgressAddress) string {
+	if e.nodesSeen != p.nodesChanged {
+		e.nodesSeen, e.candidacy, e.candidates = p.nodesChanged, nil, 0
+		local, rank := p.peers.byName[p.nodes.local], 0
+		for name, n := range p.peers.byName {
+			if p.index.matches(e.compiled.Nodes, n.labels) {
+				e.candidates++
+				if order(out.Address, name) < order(out.Address, p.nodes.local) {
+					rank++
+				}
+			}
+		}
+		if local != nil && p.index.matches(e.compiled.Nodes, local.labels) {
+			e.candidacy = &model.Candidacy{Rank: rank, Of: e.candidates}
+		}
+	}
+	if out.Node == p.nodes.local || p.held[p.nodes.local] < model.MaxEgressAddresses {
+		out.Candidacy = e.candidacy
+	}
+	switch {
+	case out.Node != "":
+		return ""
+	case e.candidates == 0:
+		return "no node matches it"
+	}
+	return fmt.Sprintf("no node has taken %s yet", out.Address)
+}
+
+// order returns the place of a node among those that may hold an address. Each address has another order, so that the addresses are
+// spread over the nodes.
+func order(a netip.Addr, node string) uint64 {
+	h := fnv.New64a()
+	h.Write([]byte(a.String() + " " + node))
+	return h.Sum64()
 }
 
 // addressesOfPods returns the addresses of the pods that are not on a host's network, sorted.

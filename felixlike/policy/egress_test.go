@@ -2,6 +2,7 @@ package policy_test
 
 import (
 	"fmt"
+	"net/netip"
 	"strings"
 	"testing"
 
@@ -9,6 +10,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/felixlike/felixlike/felixlike/antrea"
+	"github.com/felixlike/felixlike/felixlike/policy"
 	"github.com/felixlike/felixlike/model"
 )
 
@@ -75,10 +77,14 @@ func TestEgressFailsClosed(t *testing.T) {
 		{"{node: here, egressIP: 127.0.0.1, appliedTo: {podSelector: {matchLabels: {app: web}}}}", "spec.egressIP", "no address", "[10.0.0.2 fd00::2]"},
 		{"{node: here, appliedTo: {podSelector: {matchLabels: {app: web}}}}", "spec.egressIP", "required", "[10.0.0.2 fd00::2]"},
 		{"{node: here, egressIP: 192.0.2.100, externalIPPool: p, appliedTo: {podSelector: {matchLabels: {app: web}}}}", "spec.externalIPPool", "not supported", "[10.0.0.2 fd00::2]"},
-		{"{egressIP: 192.0.2.100, appliedTo: {podSelector: {matchLabels: {app: web}}}}", "spec.node", "required", "[10.0.0.2 fd00::2]"},
+		{"{egressIP: 192.0.2.100, appliedTo: {podSelector: {matchLabels: {app: web}}}}", "spec.node", "required without nodeSelector", "[10.0.0.2 fd00::2]"},
 		{"{node: nowhere, egressIP: 192.0.2.100, appliedTo: {podSelector: {matchLabels: {app: web}}}}", "spec.egressIP", "no node nowhere", "[10.0.0.2 fd00::2]"},
 		{"{node: here, egressIP: 192.0.2.2, appliedTo: {podSelector: {matchLabels: {app: web}}}}", "spec.egressIP", "an address of node there", "[10.0.0.2 fd00::2]"},
 		{"{node: here, egressIP: 10.0.1.9, appliedTo: {podSelector: {matchLabels: {app: web}}}}", "spec.egressIP", "in the pod CIDRs of node there", "[10.0.0.2 fd00::2]"},
+		{"{node: here, nodeSelector: {}, egressIP: 192.0.2.100, appliedTo: {podSelector: {matchLabels: {app: web}}}}", "spec.nodeSelector", "not with node", "[10.0.0.2 fd00::2]"},
+		{"{nodeSelector: {matchLabels: {a: '*'}}, egressIP: 192.0.2.100, appliedTo: {podSelector: {matchLabels: {app: web}}}}", "spec.nodeSelector.matchLabels", "Invalid value", "[10.0.0.2 fd00::2]"},
+		// From files there is no election.
+		{"{nodeSelector: {}, egressIP: 192.0.2.100, appliedTo: {podSelector: {matchLabels: {app: web}}}}", "spec.egressIP", "name the node in spec.node", "[10.0.0.2 fd00::2]"},
 		{"{node: here, egressIP: 192.0.2.100, appliedTo: {}}", "spec.appliedTo", "packets of all pods", "[10.0.0.2 10.0.0.3 fd00::2]"},
 		{"{node: here, egressIP: 192.0.2.100, appliedTo: {group: g}}", "spec.appliedTo.group", "packets of all pods", "[10.0.0.2 10.0.0.3 fd00::2]"},
 		{"{node: here, egressIP: 192.0.2.100, appliedTo: {podSelector: {matchExpressions: [{key: a, operator: Is}]}}}", "spec.appliedTo.podSelector.matchExpressions[0].operator", "packets of all pods", "[10.0.0.2 10.0.0.3 fd00::2]"},
@@ -158,6 +164,134 @@ func TestEgressesOfOneAddress(t *testing.T) {
 	for _, e := range s.model.Egresses {
 		if name := e.Object.Name; e.Address.IsValid() != (name != "b" && name != "d254") {
 			t.Errorf("%s has %v", name, e.Address)
+		}
+	}
+}
+
+// TestElectedEgress: an Egress with a nodeSelector has the node that has been elected, and packets of its family alone are dropped until
+// then. This node is a candidate if it matches. The first Egress of an address decides for all.
+func TestElectedEgress(t *testing.T) {
+	s := newState(t)
+	s.SetEgressHolders(map[netip.Addr]string{})
+	s.SetNamespace(newNamespace("shop"))
+	for i, name := range []string{"here", "there", "elsewhere"} {
+		n := addressedNode(name, fmt.Sprintf("10.0.%d.0/24", i), fmt.Sprintf("192.0.2.%d", i+1))
+		n.Labels = map[string]string{"egress": map[bool]string{true: "no", false: "yes"}[name == "elsewhere"]}
+		s.SetNode(n)
+	}
+	s.SetPod(newPod("shop/a", "10.0.0.2", "fd00::2"))
+	s.flush()
+	address := netip.MustParseAddr("192.0.2.100")
+	put := func(name, spec string) {
+		s.SetAntrea(newEgress(t, name, "{"+spec+", appliedTo: {podSelector: {}}}"))
+		s.flush()
+	}
+	expect := func(when, name, node string, candidate bool, of int, problem string) {
+		t.Helper()
+		s.flush()
+		var got model.EgressAddress
+		for _, e := range s.model.Egresses {
+			if e.Object.Name == name {
+				got = e
+			}
+		}
+		var reasons []string
+		for _, p := range s.AntreaProblems() {
+			if p.Object.Name == name {
+				reasons = append(reasons, p.Field+": "+p.Reason)
+			}
+		}
+		if !got.Leased || got.Address != address || got.Node != node || (got.Candidacy != nil) != candidate || candidate && got.Candidacy.Of != of {
+			t.Errorf("%s: %+v %+v", when, got, got.Candidacy)
+		}
+		if all := strings.Join(reasons, "; "); problem == "" && all != "" || !strings.Contains(all, problem) {
+			t.Errorf("%s: %q, want %q", when, all, problem)
+		}
+		if fmt.Sprint(got.Pods) != "[10.0.0.2]" {
+			t.Errorf("%s: pods %v", when, got.Pods)
+		}
+	}
+	if s.ElectsEgressHolders() {
+		t.Error("an election without an Egress")
+	}
+	put("b", "egressIP: 192.0.2.100, nodeSelector: {matchLabels: {egress: 'yes'}}")
+	if !s.ElectsEgressHolders() {
+		t.Error("no election")
+	}
+	expect("new", "b", "", true, 2, "spec.nodeSelector: no node has taken 192.0.2.100 yet")
+	s.SetEgressHolders(map[netip.Addr]string{address: "there"})
+	expect("elected", "b", "there", true, 2, "")
+	s.DeleteNode("there")
+	expect("without the node", "b", "", true, 1, "no node has taken")
+	here := addressedNode("here", "10.0.0.0/24", "192.0.2.1")
+	s.SetNode(here)
+	expect("no candidates", "b", "", false, 0, "spec.nodeSelector: no node matches it")
+	here = here.DeepCopy()
+	here.Labels = map[string]string{"egress": "yes"}
+	s.SetNode(here)
+	s.SetEgressHolders(map[netip.Addr]string{address: "here"})
+	put("c", "egressIP: 192.0.2.100, nodeSelector: {matchLabels: {egress: 'no'}}")
+	expect("the same address", "c", "here", false, 0, "")
+	put("d", "egressIP: 192.0.2.100, node: here")
+	if all := s.AntreaProblems(); len(all) != 1 || !strings.Contains(all[0].Reason, "Egress.felixlike.io b has left the node of 192.0.2.100 to an election") {
+		t.Errorf("a fixed node: %v", all)
+	}
+	put("e", "egressIP: 192.0.2.3, nodeSelector: {}")
+	if all := s.AntreaProblems(); len(all) != 2 || !strings.Contains(all[1].Reason, "192.0.2.3 is an address of node elsewhere, which no other node can take") {
+		t.Errorf("an address of a node: %v", all)
+	}
+}
+
+// TestElectionIsSpread: each candidate has another place in the order of an address, and the first places are spread over the nodes. A node
+// with 255 addresses is no candidate for another.
+func TestElectionIsSpread(t *testing.T) {
+	const nodes = 4
+	first, ranks := map[string]int{}, map[netip.Addr]map[int]bool{}
+	for n := range nodes {
+		local := fmt.Sprintf("n%d", n)
+		e := policy.New(local)
+		holders := map[netip.Addr]string{}
+		e.SetEgressHolders(holders)
+		for i := range nodes {
+			e.SetNode(addressedNode(fmt.Sprintf("n%d", i), fmt.Sprintf("10.0.%d.0/24", i), fmt.Sprintf("192.0.2.%d", i+1)))
+		}
+		for i := range 256 {
+			e.SetAntrea(newEgress(t, fmt.Sprintf("e%03d", i), fmt.Sprintf("{nodeSelector: {}, egressIP: 198.51.100.%d, appliedTo: {podSelector: {}}}", i)))
+		}
+		egresses := func() (all []model.EgressAddress) {
+			for _, u := range e.Flush() {
+				if u, ok := u.(model.EgressesUpdate); ok {
+					all = u.Egresses
+				}
+			}
+			return all
+		}
+		for _, a := range egresses() {
+			if a.Candidacy.Rank == 0 {
+				first[local]++
+			}
+			if ranks[a.Address] == nil {
+				ranks[a.Address] = map[int]bool{}
+			}
+			ranks[a.Address][a.Candidacy.Rank] = true
+		}
+		full := map[netip.Addr]string{}
+		for i := range 255 {
+			full[netip.AddrFrom4([4]byte{198, 51, 100, byte(i)})] = local
+		}
+		e.SetEgressHolders(full)
+		if all := egresses(); all[255].Candidacy != nil || all[254].Candidacy == nil {
+			t.Errorf("%s with 255 addresses: %+v, %+v", local, all[254], all[255])
+		}
+	}
+	for a, r := range ranks {
+		if len(r) != nodes {
+			t.Errorf("%s has the ranks %v", a, r)
+		}
+	}
+	for n, count := range first {
+		if count < 256/nodes/2 || count > 256/nodes*2 {
+			t.Errorf("%s is the first for %d addresses of 256", n, count)
 		}
 	}
 }

@@ -64,7 +64,7 @@ func New(nodeName string) *Engine {
 		antrea:    newAntreaStore(work, compile.GroupIDHash, x, policies),
 		endpoints: &endpointStore{work: work, dirty: dirty, pods: pods, emitted: map[model.PodID]*applied{}, unapplied: &applied{}},
 	}
-	e.egresses = &egressStore{byID: map[antrea.ID]*egress{}, index: x, nodes: &e.nodes, peers: peers, dirty: dirty}
+	e.egresses = &egressStore{byID: map[antrea.ID]*egress{}, index: x, nodes: &e.nodes, peers: peers, dirty: dirty, nodesChanged: 1}
 	return e
 }
 
@@ -84,7 +84,7 @@ func (e *Engine) SetNode(object *corev1.Node) []model.Problem {
 	}
 	r := compile.Report{Object: model.ObjectRef{Kind: "Node", Name: object.Name}}
 	e.nodePeers.set(object.Name, object)
-	e.dirty.egresses = true
+	e.egresses.onNode()
 	e.nodes.set(object.Name, parseInternalIPs(object, &r), parsePodCIDRs(object, &r), parsePublicKey(object, &r), &r)
 	return r.Problems
 }
@@ -92,7 +92,7 @@ func (e *Engine) SetNode(object *corev1.Node) []model.Problem {
 // DeleteNode removes a node.
 func (e *Engine) DeleteNode(name string) {
 	e.nodePeers.set(name, nil)
-	e.dirty.egresses = true
+	e.egresses.onNode()
 	e.nodes.remove(name)
 }
 
@@ -207,6 +207,12 @@ func (e *Engine) setAntrea(id antrea.ID, object antrea.Object) {
 	}
 	e.antrea.set(id, object)
 }
+
+// SetEgressHolders sets the nodes that have been elected to hold addresses of Egresses. Without a call, there are no elections.
+func (e *Engine) SetEgressHolders(holders map[netip.Addr]string) { e.egresses.setHolders(holders) }
+
+// ElectsEgressHolders reports whether an Egress leaves its node to an election.
+func (e *Engine) ElectsEgressHolders() bool { return e.egresses.elects() }
 
 // Flush returns the updates since the last Flush, or nothing if nothing changed. The order
 // is safe to apply, and the same for the same changes: nodes, Egresses, groups, policies, endpoints;

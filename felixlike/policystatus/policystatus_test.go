@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
+	"github.com/felixlike/felixlike/felixlike/egresselection"
 	"github.com/felixlike/felixlike/felixlike/policystatus"
 	"github.com/felixlike/felixlike/test/kubernetestest"
 )
@@ -309,7 +310,7 @@ func TestRights(t *testing.T) {
 		if err := json.Unmarshal(data, &role); err != nil {
 			t.Fatal(err)
 		}
-		if o.GetKind() == "Role" && !reflect.DeepEqual(role.Rules, policystatus.LeaseRights()) {
+		if o.GetKind() == "Role" && !reflect.DeepEqual(role.Rules, append(policystatus.LeaseRights(), egresselection.Rights()...)) {
 			t.Errorf("the role grants %v", role.Rules)
 		}
 	}

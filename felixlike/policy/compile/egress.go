@@ -14,9 +14,10 @@ type Egress struct {
 	Pods Selection
 	// Address is the zero Addr if packets of these pods to the outside are to be dropped.
 	Address netip.Addr
-	// Node is the name of the node that holds the address. Without one, it is a node that has the address in its
-	// status.
-	Node string
+	// Node is the name of the node that holds the address. Nodes matches those one of which holds it, by election; it may be nil.
+	// Without both, it is a node that has the address in its status.
+	Node  string
+	Nodes *label.Selector
 }
 
 // The effects of a mistake in an Egress.
@@ -53,8 +54,13 @@ func EgressOf(object antrea.Object) (Egress, []model.Problem) {
 	case err != nil || a.Zone() != "" || a.IsUnspecified() || a.IsLoopback() || a.IsMulticast() || a.IsLinkLocalUnicast():
 		c.Add("spec.egressIP", "%q is no address that packets to other networks can have"+EgressDrops, spec.EgressIP)
 	}
-	if id.Kind == antrea.KindNodeEgress && spec.Node == "" {
-		c.Add("spec.node", "required"+EgressDrops)
+	switch {
+	case spec.NodeSelector != nil && spec.Node != "":
+		c.Add("spec.nodeSelector", "not with node"+EgressDrops)
+	case spec.NodeSelector != nil:
+		e.Nodes = c.selector(spec.NodeSelector, "spec.nodeSelector", EgressDrops)
+	case spec.Node == "" && id.Kind == antrea.KindNodeEgress:
+		c.Add("spec.node", "required without nodeSelector"+EgressDrops)
 	}
 	if len(c.Problems) == 0 {
 		e.Address = a.Unmap()
