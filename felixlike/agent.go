@@ -162,7 +162,7 @@ func newSource(cfg *config.Effective, log *slog.Logger) (datastore.Source, error
 // newBackend returns the configured backend. It logs the effect of a missing serviceCIDRs if
 // the datastore cannot supply the ranges.
 func newBackend(ctx context.Context, c backend.Config, datastore string, log *slog.Logger) (backend.Backend, error) {
-	if err := config.CheckPolicyOnly(c.TrafficMode.String(), c.Name); err != nil {
+	if err := errors.Join(config.CheckPolicyOnly(c.TrafficMode.String(), c.Name), config.CheckSNAT(c.Switch.Node.SNAT != nil, c.Name)); err != nil {
 		return nil, err
 	}
 	b, err := backend.New(ctx, c)
@@ -218,6 +218,13 @@ func (a *agent) driver(ctx context.Context) (*Driver, *bridge) {
 	host := hostnet.NewReconciler()
 	br := newBridge(a.bridgeOptions(flows, host, back))
 	hops := hostnet.NewHops(model.GatewayPort)
+	if ports.SNAT != nil {
+		// An agent that starts again must not remove the flows that need the next hop. Failures are reported by watchHops.
+		hops.SetPeers([]netip.Addr{model.Outside()})
+		if known, err := hops.Now(ctx); err == nil {
+			forwarding.OnUpdate(model.HopsUpdate{Hops: known})
+		}
+	}
 	senders, distrusted := backend.Senders(a.backendConfig, hops)
 	tunnelPort, ends, open := backend.TunnelPort(a.backendConfig)
 	firewalls, dropping := backend.Firewalls(a.backendConfig, ends)
@@ -242,7 +249,7 @@ func (a *agent) driver(ctx context.Context) (*Driver, *bridge) {
 		HealthAddress: a.server.Status, Settings: a.settings,
 		Offload: a.offload, Offloading: a.offloading.run,
 		Underlay: a.network.status, NodeProblems: func() []model.Problem {
-			return slices.Concat(br.restore.problem(cfg.NodeName), routes.Problems(), a.encryption.problems(), distrusted(), open(), dropping())
+			return slices.Concat(br.restore.problem(cfg.NodeName), routes.Problems(), forwarding.Problems(), a.encryption.problems(), distrusted(), open(), dropping())
 		},
 		Outages: outages{cfg.NodeName, host, a.daemon, a.configs}.now, LostInterfaces: a.lost.attachments,
 		Trace: func(ctx context.Context, p vswitchd.TracedPacket) (vswitchd.Traced, error) {
@@ -333,7 +340,7 @@ func (a *agent) settings() control.Settings {
 	at := a.backendConfig.Switch
 	return control.Settings{
 		OVSRunDir: at.RunDir, Bridge: at.Bridge, Userspace: at.Node.Userspace,
-		Masquerade: a.backendConfig.Masquerade, TrafficMode: a.backendConfig.TrafficMode, TunnelPort: a.backendConfig.TunnelPort, ServiceCIDRs: at.Node.ServiceCIDRs, Offload: a.offloading.active(),
+		Masquerade: a.backendConfig.Masquerade, SNAT: at.Node.SNAT != nil, TrafficMode: a.backendConfig.TrafficMode, TunnelPort: a.backendConfig.TunnelPort, ServiceCIDRs: at.Node.ServiceCIDRs, Offload: a.offloading.active(),
 		NFTablesLayout: a.backendConfig.Layout,
 	}
 }
@@ -355,7 +362,7 @@ func (a *agent) stages(startup *startupHandover, back *ovsRestart, conntrack *ho
 		egress, egressAddresses,
 		startup.between(),
 		back.before(),
-		{Name: backend.ForwardingStage, Timeout: switchTimeout, Invalidate: br.forwarding.Reread, Watch: br.forwarding.Flows.Watch, Apply: func(ctx context.Context) (backend.Applied, error) {
+		{Name: backend.ForwardingStage, Timeout: switchTimeout, Invalidate: br.rereadFlows, Watch: br.watchFlows, Apply: func(ctx context.Context) (backend.Applied, error) {
 			applied, err := a.migration.apply(ctx, br.applyFlows)
 			if err == nil {
 				startup.leads()
@@ -400,7 +407,7 @@ func (a *agent) startupHandover(migration Migration) *startupHandover {
 // bridgeOptions configures the stage of the bridge.
 func (a *agent) bridgeOptions(flows *openflow.FlowTable, host *hostnet.Reconciler, back *ovsRestart) bridgeOptions {
 	options := bridgeOptions{
-		db: a.bridgeConfig(), runDir: a.cfg.OVSRunDir, flows: flows, network: a.network,
+		db: a.bridgeConfig(), runDir: a.cfg.OVSRunDir, flows: flows, network: a.network, snat: a.backendConfig.Switch.Node.SNAT,
 		gatewayMTU: a.encryption.mtu(host.SetMTU), connected: back.found, log: a.log,
 	}
 	if r, ok := a.source.(interface{ Reconnect() }); ok {
@@ -411,9 +418,13 @@ func (a *agent) bridgeOptions(flows *openflow.FlowTable, host *hostnet.Reconcile
 
 // bridgeConfig is the part of the bridge's configuration that needs no Node object.
 func (a *agent) bridgeConfig() ovsdb.Config {
+	snat, zones := a.backendConfig.Switch.Node.SNAT != nil, []uint16{pipeline.Zone}
+	if snat {
+		zones = append(zones, pipeline.SNATZone)
+	}
 	return ovsdb.Config{
 		Socket: a.socket, Bridge: a.cfg.Bridge, DatapathType: a.network.datapath(), TunnelType: a.cfg.Tunnel,
 		Gateway: model.GatewayPort, Tunnel: model.TunnelPort, GatewayMAC: ovsdb.GatewayMAC(a.cfg.NodeName),
-		NodeName: a.cfg.NodeName, Zone: pipeline.Zone,
+		NodeName: a.cfg.NodeName, SNAT: snat, Zones: zones,
 	}
 }

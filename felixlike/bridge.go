@@ -35,7 +35,12 @@ type bridge struct {
 	// of their last successful apply.
 	forwarding backend.Link
 	programmed *openflow.Conn
-	restore    *flowRestore
+	// physical is the connection to the bridge with the uplink, for the flows of snat.
+	physical backend.Link
+	// snat is nil without the setting. Then flows of an earlier agent with it are removed once, and removed is set.
+	snat    *pipeline.SNAT
+	removed bool
+	restore *flowRestore
 	// lost gets the reason when the OpenFlow connection breaks.
 	lost   chan error
 	daemon *vswitchd.Client
@@ -61,10 +66,12 @@ type bridge struct {
 // bridgeOptions configure a bridge.
 type bridgeOptions struct {
 	// db is the configuration of the bridge without addresses, uplink and MTU.
-	db         ovsdb.Config
-	runDir     string
-	flows      *openflow.FlowTable
-	network    *nodeNetwork
+	db      ovsdb.Config
+	runDir  string
+	flows   *openflow.FlowTable
+	network *nodeNetwork
+	// snat has the ports of translation by the switch; nil without it.
+	snat       *pipeline.SNAT
 	gatewayMTU func(int)
 	connected  func(empty bool)
 	// readdressed may be nil.
@@ -77,6 +84,10 @@ func newBridge(o bridgeOptions) *bridge {
 	b.daemon = vswitchd.New(o.runDir, o.db.DatapathType)
 	b.restore = &flowRestore{bridge: b, log: o.log.With("component", "ovs")}
 	b.forwarding = backend.Link{Socket: backend.Switch{RunDir: o.runDir, Bridge: o.db.Bridge}.ManagementSocket(), Flows: o.flows, Lost: b.connectionLost}
+	b.snat = o.snat
+	b.physical = backend.Link{
+		Socket: backend.Switch{RunDir: o.runDir, Bridge: ovsdb.PhysicalBridge}.ManagementSocket(), Flows: openflow.NewFlowTable(pipeline.Owner, pipeline.Version), Lost: b.connectionLost,
+	}
 	return b
 }
 
@@ -185,6 +196,9 @@ func (b *bridge) ensure(ctx context.Context) (int, error) {
 			return 0, err
 		}
 	}
+	if err := b.removePhysicalFlows(ctx); err != nil {
+		return 0, err
+	}
 	before := b.client.Writes()
 	err = b.client.EnsureBridge(ctx)
 	b.ensured = err == nil
@@ -252,6 +266,8 @@ func (b *bridge) applyFlows(ctx context.Context) (backend.Applied, error) {
 	}
 	if err == nil {
 		b.programmed = b.forwarding.Conn
+		// Only now: these flows lead packets of the host to the other bridge.
+		err = b.applyPhysicalFlows(ctx, &did)
 	}
 	return did, err
 }
@@ -277,6 +293,7 @@ func (b *bridge) connectionLost(reason error) {
 
 func (b *bridge) close() {
 	b.forwarding.Close()
+	b.physical.Close()
 	if b.client != nil {
 		b.client.Close()
 	}

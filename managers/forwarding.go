@@ -3,6 +3,7 @@ package managers
 import (
 	"net/netip"
 	"slices"
+	"sync/atomic"
 
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/openflow"
@@ -23,6 +24,12 @@ type ForwardingManager struct {
 	// orderedEgress those of ordered tiers that judge egress.
 	adminIngress, orderedEgress map[model.PolicyID]bool
 	services                    servicePrefixes
+	// snat has the ports of translation by the switch; nil without it. outside is the next hop to the outside.
+	snat     *pipeline.SNAT
+	outside  model.Hop
+	egresses []model.EgressAddress
+	// unroutable is why translated packets do not leave; nil if they do.
+	unroutable atomic.Pointer[model.Problem]
 	// baseDirty is true if a common input of all pods' flows has changed.
 	baseDirty bool
 }
@@ -33,8 +40,10 @@ type ForwardingManager struct {
 func NewForwardingManager(node string, bridge pipeline.Node, flows Flows) *ForwardingManager {
 	services := newServicePrefixes(bridge.ServiceCIDRs)
 	bridge.ServiceCIDRs = services.all
+	snat := bridge.SNAT
+	bridge.SNAT = nil
 	return &ForwardingManager{
-		bridge: bridge, node: node, flows: flows, services: services,
+		snat: snat, bridge: bridge, node: node, flows: flows, services: services,
 		attachments: map[model.PodID]*model.Attachment{}, owners: newOwners(), dirty: dirty[model.PodID]{},
 		adminIngress: map[model.PolicyID]bool{}, orderedEgress: map[model.PolicyID]bool{},
 	}
@@ -75,6 +84,10 @@ func (m *ForwardingManager) OnUpdate(u model.Update) {
 		if m.bridge.Offload != u.Active {
 			m.bridge.Offload, m.baseDirty = u.Active, true
 		}
+	case model.HopsUpdate:
+		m.setOutside(u.Hops)
+	case model.EgressesUpdate:
+		m.egresses, m.baseDirty = u.Egresses, m.baseDirty || m.snat != nil
 	case model.PolicyUpdate:
 		tier := u.Policy.ID.Tier
 		m.note(m.adminIngress, u.Policy.ID, tier == model.TierAdmin && len(u.Policy.Ingress) > 0)
@@ -122,6 +135,7 @@ func (m *ForwardingManager) CompleteDeferredWork() {
 	}
 	node := withNode(m.bridge, m.self)
 	if m.baseDirty {
+		node.SNAT = m.translation()
 		m.flows.SetFlows("base", func() []openflow.Flow { return pipeline.Base(node) })
 		for id := range m.attachments {
 			m.dirty.add(id)

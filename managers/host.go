@@ -23,6 +23,8 @@ type HostOptions struct {
 	// Masquerade hides pods behind the node's address on the way out of the
 	// cluster.
 	Masquerade bool
+	// SNATBridge is the host's interface with the node's address if the switch does that for IPv4; else empty.
+	SNATBridge string
 }
 
 // HostManager keeps the host's chains and sets for the backend that judges in the
@@ -118,6 +120,9 @@ func (m *HostManager) CompleteDeferredWork() {
 
 func (m *HostManager) host(n *model.Node) rules.Host {
 	h := rules.Host{Node: n, Services: slices.Clone(m.services.all), Masquerade: m.options.Masquerade}
+	if a := n.Address(model.IPv4); m.options.SNATBridge != "" && a.IsValid() {
+		h.SNAT = &rules.SNAT{Address: a.Unmap(), Bridge: m.options.SNATBridge}
+	}
 	for _, f := range model.Families() {
 		h.Hairpins = append(h.Hairpins, m.options.Hairpin(f))
 	}

@@ -2,6 +2,7 @@ package managers
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -302,6 +303,45 @@ func TestHostKeepsSources(t *testing.T) {
 				wantSeen(t, "a pod to an address without a Service", client(t, p.Receiver, f.other, f.unused, 80), "")
 			}
 		})
+	}
+}
+
+// With translation by the switch, the host translates packets of IPv4 only if a Service has led them outside, and drops others
+// of pods that come to it. It does not take a copy of what the switch has.
+func TestHostLeavesTranslationToTheSwitch(t *testing.T) {
+	p := newHostPath(t)
+	for _, f := range families() {
+		masquerader(t, p.Router, f, 100)
+	}
+	// Only the rules of Services stay of the other program.
+	p.Router.Run(t, "nft", "flush chain ip theirs post; flush chain ip6 theirs post")
+	p.manager.options.SNATBridge = "r1"
+	node := *p.manager.nodes["node1"]
+	node.Addresses = []netip.Addr{addr("192.168.1.1")}
+	send(p.manager, model.NodeUpdate{Node: &node})
+	p.load(t)
+	four, six := families()[0], families()[1]
+	wantSeen(t, "a pod to the outside", client(t, p.Receiver, four.other, four.client, 80), "")
+	wantSeen(t, "a pod to a Service that leads outside", client(t, p.Receiver, four.other, four.leads, 80), four.nodeOut)
+	wantSeen(t, "outside to a pod", client(t, p.Sender, four.client, four.pod, 80), four.client)
+	wantSeen(t, "outside to NodePort", client(t, p.Sender, four.client, four.nodeOut, 30080), four.client)
+	wantSeen(t, "a pod to the outside by IPv6", client(t, p.Receiver, six.other, six.client, 80), six.nodeOut)
+	reset := func() bool {
+		var err error
+		inside(t, p.Sender, func() error {
+			_, err = net.DialTimeout("tcp", "192.168.1.1:10250", 300*time.Millisecond)
+			return nil
+		})
+		return errors.Is(err, unix.ECONNREFUSED)
+	}
+	if !reset() {
+		t.Error("TCP that comes by the bridge is not answered")
+	}
+	p.manager.options.SNATBridge = "br-phy"
+	send(p.manager, model.NodeUpdate{Node: &node})
+	p.load(t)
+	if reset() {
+		t.Error("TCP that comes by the uplink is answered, although the switch has it too")
 	}
 }
 

@@ -112,12 +112,13 @@ func (m *MAC) UnmarshalText(b []byte) error {
 	return nil
 }
 
-// Hop is the neighbour by which this node's packets to a peer's address leave.
+// Hop is the neighbour by which this node's packets to a peer's address, or to Outside, leave.
 type Hop struct {
 	// Address is the peer's own.
 	Address netip.Addr `json:"address"`
-	// Interface is the interface that the packets leave by.
-	Interface string `json:"interface"`
+	// Interface is the interface that the packets leave by, InterfaceMAC its MAC address.
+	Interface    string `json:"interface"`
+	InterfaceMAC MAC    `json:"interfaceMAC"`
 	// Neighbour is the neighbour's address, MAC its MAC address: those of the peer, or of a router.
 	Neighbour netip.Addr `json:"neighbour"`
 	MAC       MAC        `json:"mac"`

@@ -19,6 +19,15 @@ type Host struct {
 	// Masquerade replaces the source of packets from pods to the outside of the cluster by
 	// the node's address.
 	Masquerade bool
+	// SNAT is set if the switch does that for IPv4.
+	SNAT *SNAT
+}
+
+// SNAT says where translated packets of pods come from and go to.
+type SNAT struct {
+	// Address is the node's own, and Bridge the interface with it, a bridge's local port.
+	Address netip.Addr
+	Bridge  string
 }
 
 // HostSets returns the sets that the host's chains of one family look up besides
@@ -37,6 +46,7 @@ func HostSets(f model.Family) []ipsets.Set {
 // programs rewrite them:
 //
 //	prerouting (before conntrack): around the switch ...... drop
+//	  with SNAT: TCP to a translated port, from the uplink .. drop
 //	forward
 //	  only in the modes noEncap and hybrid: neither in by gw nor marked as
 //	    believed (see Senders), source in a pod prefix: forged  drop
@@ -55,18 +65,46 @@ func HostSets(f model.Family) []ipsets.Set {
 //	             to or from own pods ........ the source is kept
 //	  else: from own pods to peers, without a tunnel . the source is kept
 //	        from own pods ................... masquerade
+//	          (IPv4 with SNAT: only through a Service)
 //	rewritten (after all nat)
+//	  with SNAT, not out by gw: from an IPv4 pod, untranslated . drop
 //	  out by gw, forwarded, to or from own pods, with an address of this
 //	  node as its source .................................. drop
 //
 // So connections through Services and NodePorts come to the switch with the client's
 // address. The netfilter backends judge them by the same address.
 //
+// With SNAT, the switch translates packets of pods to the outside. On its userspace datapath the kernel gets a copy of the answers,
+// which it would reset.
+//
 // Without a tunnel, packets of a peer's pods come from outside: the switch judges them by the
 // pod's address, which Senders has believed.
 func (n NodeChains) Host(h Host) []tables.Chain {
-	return ofEveryPod(prerouting(), n.hostForward(), n.fromSwitch(h), n.hostFromOutside(h), n.hostSources(h), n.rewritten(h))
+	return ofEveryPod(n.hostPrerouting(h), n.hostForward(), n.fromSwitch(h), n.hostFromOutside(h), n.hostSources(h), n.rewritten(h))
 }
+
+func (n NodeChains) hostPrerouting(h Host) tables.Chain {
+	c := prerouting()
+	if h.SNAT == nil {
+		return c
+	}
+	not := func(name string) tables.Match {
+		return tables.MatchInterface{Side: tables.Source, Name: name, Negated: true}
+	}
+	ports := model.SNATPorts()
+	c.Rules = append(c.Rules, tables.Rule{
+		Matches: []tables.Match{
+			not(h.SNAT.Bridge), n.notIn(), not(loopback),
+			tables.MatchPrefix{Side: tables.Destination, Prefix: single(h.SNAT.Address)},
+			tables.MatchProtocol{Protocol: model.TCP},
+			tables.MatchDestinationPorts{First: ports.First, Last: ports.Last},
+		},
+		Action: tables.Drop{}, Comment: "the switch has this packet too",
+	})
+	return c
+}
+
+func single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
 
 func (n NodeChains) hostForward() tables.Chain {
 	var rules []tables.Rule
@@ -159,7 +197,7 @@ func (n NodeChains) hostSources(h Host) tables.Chain {
 		}
 	}
 	if h.Masquerade {
-		c.Rules = append(c.Rules, n.masquerade(h.Node)...)
+		c.Rules = append(c.Rules, n.masquerade(h.Node, h.SNAT != nil)...)
 	}
 	return c
 }
@@ -171,10 +209,20 @@ func (n NodeChains) hostSources(h Host) tables.Chain {
 // source.
 func (n NodeChains) rewritten(h Host) tables.Chain {
 	c := tables.Chain{
-		Name:  ChainRewritten,
-		Hook:  &tables.Hook{Type: tables.HookFilter, Point: tables.HookPostrouting, Priority: priorityRewritten},
-		Rules: goOn(tables.Return{}, "connections that were allowed go on", markedAllowed()),
+		Name: ChainRewritten,
+		Hook: &tables.Hook{Type: tables.HookFilter, Point: tables.HookPostrouting, Priority: priorityRewritten},
 	}
+	for _, p := range h.Node.PodCIDRs {
+		if h.SNAT != nil && p.Addr().Is4() {
+			c.Rules = append(c.Rules, tables.Rule{
+				Matches: []tables.Match{
+					tables.MatchInterface{Side: tables.Destination, Name: n.gateway, Negated: true}, tables.MatchPrefix{Side: tables.Source, Prefix: p}, tables.MatchConnOriginal{},
+				},
+				Action: tables.Drop{}, Comment: "the switch translates packets of pods to outside",
+			})
+		}
+	}
+	c.Rules = append(c.Rules, goOn(tables.Return{}, "connections that were allowed go on", markedAllowed())...)
 	for _, p := range h.Node.PodCIDRs {
 		for _, concerned := range []tables.Match{
 			tables.MatchPrefix{Side: tables.Destination, Prefix: p}, tables.MatchConnSource{Prefix: p},

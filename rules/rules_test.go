@@ -79,9 +79,13 @@ func TestPolicyOnlyChains(t *testing.T) {
 }
 
 func TestHostChains(t *testing.T) {
-	for name, routed := range map[string]bool{"host.txt": false, "host-routed.txt": true} {
-		golden(t, name, text(NewRenderer("flx-gw0", 64).Routed(routed).Node().Host(Host{
-			Node: testNode(), Masquerade: true,
+	snat := &SNAT{Address: netip.MustParseAddr("192.168.50.11"), Bridge: "br-phy"}
+	for name, c := range map[string]struct {
+		routed bool
+		snat   *SNAT
+	}{"host.txt": {}, "host-routed.txt": {routed: true}, "host-snat.txt": {snat: snat}} {
+		golden(t, name, text(NewRenderer("flx-gw0", 64).Routed(c.routed).Node().Host(Host{
+			Node: testNode(), Masquerade: true, SNAT: c.snat,
 			Services: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/12"), netip.MustParsePrefix("fd00:96::/112")},
 			Hairpins: []netip.Addr{netip.MustParseAddr("169.254.20.20"), netip.MustParseAddr("fd00::20:20")},
 		})...))

@@ -25,7 +25,7 @@ func (n NodeChains) Sources(node *model.Node, masquerade bool) tables.Chain {
 		})
 	}
 	if masquerade {
-		c.Rules = append(c.Rules, n.masquerade(node)...)
+		c.Rules = append(c.Rules, n.masquerade(node, false)...)
 	}
 	return c
 }
@@ -38,8 +38,9 @@ func sourcesChain() tables.Chain {
 }
 
 // masquerade replaces the source of packets from pods to the outside of the cluster.
-// Packets that leave by the gateway port go to pods or peer nodes.
-func (n NodeChains) masquerade(node *model.Node) []tables.Rule {
+// Packets that leave by the gateway port go to pods or peer nodes. If the switch translates IPv4, only packets to Services
+// come to the host in that family.
+func (n NodeChains) masquerade(node *model.Node, switched bool) []tables.Rule {
 	var all []tables.Rule
 	for _, p := range node.PodCIDRs {
 		outside := []tables.Match{
@@ -54,10 +55,11 @@ func (n NodeChains) masquerade(node *model.Node) []tables.Rule {
 				Action:  tables.KeepSource{Family: f}, Comment: "pods within the cluster, by a route of another traffic mode",
 			})
 		}
-		all = append(all, tables.Rule{
-			Matches: outside,
-			Action:  tables.Masquerade{}, Comment: "pods to outside",
-		})
+		masquerade := tables.Rule{Matches: outside, Action: tables.Masquerade{}, Comment: "pods to outside"}
+		if switched && p.Addr().Is4() {
+			masquerade.Matches, masquerade.Comment = append(slices.Clone(outside), tables.MatchConnDNAT{}), "pods to outside through a service"
+		}
+		all = append(all, masquerade)
 	}
 	return all
 }

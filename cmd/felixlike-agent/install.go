@@ -43,7 +43,7 @@ Exit codes: 0 done; 2 something is missing.`,
 				return err
 			}
 			o.Backend, o.Datapath, o.OVSRunDir, o.Tunnel = cfg.Backend, cfg.Datapath, cfg.OVSRunDir, cfg.TunnelInUse()
-			o.WireGuardPort, o.PolicyOnly = cfg.WireGuardInUse(), cfg.TrafficMode == config.PolicyOnly
+			o.WireGuardPort, o.PolicyOnly, o.SNAT = cfg.WireGuardInUse(), cfg.TrafficMode == config.PolicyOnly, cfg.SNAT == config.OpenFlow
 			o.Try = func(ctx context.Context) error { return backend.Try(ctx, cfg) }
 			report := func(f install.Finding) { fmt.Fprintln(cmd.OutOrStdout(), f) }
 			if modulesOnly {

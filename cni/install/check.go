@@ -78,9 +78,10 @@ func (o Options) check(ctx context.Context, report func(Finding)) error {
 		{"other Open vSwitch", o.otherSwitch, !blocks},
 		{"tunnel", o.tunnelPort, !blocks},
 		{"encryption", o.encryption, !blocks},
+		{"snat", o.snat, !blocks},
 		{"network configurations", o.others, blocks},
 	}
-	ofSwitch := []string{"datapath " + o.Datapath, "kernel settings", "other Open vSwitch", "tunnel", "encryption"}
+	ofSwitch := []string{"datapath " + o.Datapath, "kernel settings", "other Open vSwitch", "tunnel", "encryption", "snat"}
 	for _, c := range checks {
 		if o.PolicyOnly && slices.Contains(ofSwitch, c.what) {
 			continue

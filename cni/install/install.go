@@ -34,6 +34,8 @@ type Options struct {
 	Tunnel string
 	// WireGuardPort is the UDP port of encrypted packets between nodes, zero without encryption.
 	WireGuardPort int
+	// SNAT is set if the switch translates the sources of pods' packets to the outside.
+	SNAT bool
 	// OtherSwitch is the socket of the database of a distribution's Open vSwitch, if it is not the usual one.
 	OtherSwitch string
 	// Kernel returns why the kernel has no datapath, or nil. It is underlay.KernelDatapath if

@@ -44,13 +44,27 @@ func ConfigOf(cfg *config.Effective, datapath string) (Config, error) {
 	if err := mode.UnmarshalText([]byte(cfg.Traffic())); err != nil {
 		return Config{}, err
 	}
+	if err := config.CheckDatapath(&cfg.Config, datapath); err != nil {
+		return Config{}, err
+	}
 	return Config{
 		Name: cfg.Backend, TrafficMode: mode, TunnelPort: TunnelPortOf(&cfg.Config), Variant: variant, Layout: cfg.NFTablesLayout, Node: cfg.NodeName, Masquerade: cfg.Masquerade,
 		Switch: Switch{RunDir: cfg.OVSRunDir, Bridge: cfg.Bridge, Node: pipeline.Node{
 			GatewayPort: ovsdb.GatewayOFPort, TunnelPort: ovsdb.TunnelOFPort, GatewayMAC: ovsdb.GatewayMAC(cfg.NodeName),
-			Userspace: datapath == ovsdb.DatapathNetdev, ServiceCIDRs: cfg.ServiceCIDRs,
+			Userspace: datapath == ovsdb.DatapathNetdev, ServiceCIDRs: cfg.ServiceCIDRs, SNAT: SNAT(cfg.SNAT == config.OpenFlow),
 		}},
 	}, nil
+}
+
+// SNAT returns the ports of translation by the switch, or nil if that is off. Addresses come with the model.
+func SNAT(on bool) *pipeline.SNAT {
+	if !on {
+		return nil
+	}
+	ports := model.SNATPorts()
+	return &pipeline.SNAT{
+		Uplink: ovsdb.SNATUplinkOFPort, Host: ovsdb.SNATHostOFPort, Bridge: ovsdb.PhysicalBridge, First: ports.First, Last: ports.Last,
+	}
 }
 
 // TunnelPortOf returns the UDP port that is closed to strangers: that of WireGuard, or of the tunnel; zero if it has none.

@@ -68,8 +68,8 @@ func (l *Link) Close() {
 	}
 }
 
-// noSwitch reports whether an error means that no switch serves a socket: then there are no
+// NoSwitch reports whether an error means that no switch serves a socket: then there are no
 // flows.
-func noSwitch(err error) bool {
+func NoSwitch(err error) bool {
 	return errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED)
 }

@@ -91,8 +91,12 @@ func OpenFlowManagers(c Config, flows policyflows.Flows, boundRates bool, host N
 func switchManagers(c Config, store *policyflows.Store, host NFTDriver) (*managers.SwitchPolicyManager, *rules.Renderer, []managers.Manager) {
 	r := rules.NewRenderer(model.GatewayPort, rules.NFTablesNameLength).Routed(c.TrafficMode != model.Encap)
 	policies := managers.NewSwitchPolicyManager(c.Node, store)
+	snatBridge := ""
+	if c.Switch.Node.SNAT != nil {
+		snatBridge = c.Switch.Node.SNAT.Bridge
+	}
 	return policies, r, []managers.Manager{policies, managers.NewNoServiceManager(host), managers.NewHostManager(managers.HostOptions{
-		Node: c.Node, Services: c.Switch.Node.ServiceCIDRs, Hairpin: pipeline.Hairpin, Masquerade: c.Masquerade,
+		Node: c.Node, Services: c.Switch.Node.ServiceCIDRs, Hairpin: pipeline.Hairpin, Masquerade: c.Masquerade, SNATBridge: snatBridge,
 	}, r, host, host), managers.NewHostPolicyManager(c.Node, r, host, host, store.Members)}
 }
 

@@ -238,7 +238,7 @@ func (p *switchPolicy) Left(ctx context.Context) (bool, error) {
 		return s.Exists, err
 	}
 	conn, err := openflow.Dial(ctx, p.link.Socket)
-	if noSwitch(err) {
+	if NoSwitch(err) {
 		return false, nil
 	}
 	if err != nil {
@@ -264,7 +264,7 @@ func (p *switchPolicy) Remove(ctx context.Context, _ string) error {
 	ctx, cancel := context.WithTimeout(ctx, removeTimeout)
 	defer cancel()
 	err := p.removeFlows(ctx)
-	if noSwitch(err) {
+	if NoSwitch(err) {
 		err = nil
 	}
 	return errors.Join(err, p.host.Remove(ctx))

@@ -74,6 +74,9 @@ const (
 	LayoutMaps  = "maps"
 )
 
+// HostSNAT is the default of the setting snat. The other value is OpenFlow.
+const HostSNAT = "host"
+
 // Config are the agent's settings. The keys of the file are the names in the
 // json tags, explained by the help tags; the flags are the same in kebab case, and the environment
 // variables FELIXLIKE_ and the same in upper case with underscores.
@@ -121,6 +124,8 @@ type Config struct {
 	// Masquerade hides pods behind the node's address on the way out of the cluster. Turn it off where pod
 	// addresses are routed.
 	Masquerade bool `json:"masquerade" help:"hide pods behind the node's address on the way out of the cluster; false where pod addresses are routed"`
+	// SNAT is "openflow" where the bridge is to translate the sources of pods' packets to the outside, as the reference does.
+	SNAT string `json:"snat" help:"what replaces the sources of pods' IPv4 packets to the outside: host (masquerade), or openflow, the bridge (backend openflow, datapath netdev, trafficMode encap); it uses the node's ports 10000 to 20000"`
 	// ExistingConnections is "revalidate" where a change of policy has to end the connections that it denies,
 	// as for the isolation of a pod that was broken into.
 	ExistingConnections string `json:"existingConnections" help:"established connections that a change of policy denies: keep, or revalidate, which ends them"`
@@ -169,6 +174,7 @@ func Defaults() Config {
 		WireGuardPort: 51820, // that of wg-quick(8)'s examples, and of other CNIs
 
 		Masquerade: true,
+		SNAT:       HostSNAT,
 
 		ExistingConnections: Keep,
 		Offload:             OffloadAuto,
@@ -210,6 +216,7 @@ func Choices(key string) []string {
 		"trafficMode": {Encap, NoEncap, Hybrid, PolicyOnly},
 		"encryption":  {NoEncryption, WireGuard},
 
+		"snat":                {HostSNAT, OpenFlow},
 		"existingConnections": {Keep, Revalidate},
 		"offload":             {OffloadAuto, OffloadOn, OffloadOff},
 
@@ -240,6 +247,40 @@ func CheckPolicyOnly(mode, backend string) error {
 		return fmt.Errorf("trafficMode: with %s there is no bridge for backend %s: choose nftables or iptables", PolicyOnly, OpenFlow)
 	}
 	return nil
+}
+
+// CheckSNAT returns an error if translation by the switch does not work with a backend.
+func CheckSNAT(on bool, backend string) error {
+	if on && backend != OpenFlow {
+		return fmt.Errorf("snat: %s does not work with backend %s, which sees packets in the host only: set snat to %s", OpenFlow, backend, HostSNAT)
+	}
+	return nil
+}
+
+// CheckDatapath returns an error if a setting does not work with the datapath in use.
+func CheckDatapath(c *Config, datapath string) error {
+	if c.SNAT == OpenFlow && datapath != "netdev" {
+		return fmt.Errorf("snat: %s needs datapath netdev, where the uplink is in a bridge; this node has %s: set snat to %s", OpenFlow, datapath, HostSNAT)
+	}
+	return nil
+}
+
+// checkSNAT returns an error if translation by the switch does not work with other settings.
+func (c *Config) checkSNAT() error {
+	if c.SNAT != OpenFlow {
+		return nil
+	}
+	all := []error{CheckSNAT(true, c.Backend)}
+	if c.Datapath == "system" {
+		all = append(all, CheckDatapath(c, c.Datapath))
+	}
+	if c.Traffic() != Encap {
+		all = append(all, fmt.Errorf("snat: %s works with trafficMode %s only, without encryption: else packets between nodes pass the host, and could be translated too", OpenFlow, Encap))
+	}
+	if !c.Masquerade {
+		all = append(all, fmt.Errorf("snat: with masquerade false there is nothing to translate: set snat to %s", HostSNAT))
+	}
+	return errors.Join(all...)
 }
 
 // Traffic returns the name of the model's traffic mode: with encryption, that of the encryption.
@@ -278,6 +319,7 @@ func (c *Config) validate() error {
 		{"tunnel", c.Tunnel},
 		{"trafficMode", c.TrafficMode},
 		{"encryption", c.Encryption},
+		{"snat", c.SNAT},
 		{"existingConnections", c.ExistingConnections},
 		{"offload", c.Offload},
 		{"logLevel", c.LogLevel},
@@ -302,7 +344,7 @@ func (c *Config) validate() error {
 	if c.TrafficMode == PolicyOnly && c.ExistingConnections == Revalidate {
 		all = append(all, fmt.Errorf("existingConnections: %s does not work with trafficMode %s", Revalidate, PolicyOnly))
 	}
-	all = append(all, checkEncryption(c.Encryption, c.TrafficMode), CheckPolicyOnly(c.TrafficMode, c.Backend))
+	all = append(all, checkEncryption(c.Encryption, c.TrafficMode), c.checkSNAT(), CheckPolicyOnly(c.TrafficMode, c.Backend))
 	if c.WireGuardPort < 1 || c.WireGuardPort > 65535 {
 		all = append(all, fmt.Errorf("wireguard.port: %d is not between 1 and 65535", c.WireGuardPort))
 	}

@@ -93,6 +93,11 @@ func TestBadSettingsAreNamed(t *testing.T) {
 		{"exclusive with policy only", "", nil, []string{"--traffic-mode", "networkPolicyOnly", "--exclusive", "true"}, "exclusive: with trafficMode networkPolicyOnly"},
 		{"revalidation with policy only", "", nil, []string{"--traffic-mode", "networkPolicyOnly", "--existing-connections", "revalidate"}, "existingConnections: revalidate does not work"},
 		{"encryption with policy only", "", nil, []string{"--traffic-mode", "networkPolicyOnly", "--encryption", "wireguard"}, "does not work with trafficMode networkPolicyOnly"},
+		{"translation under nftables", "", nil, []string{"--snat", "openflow"}, "snat: openflow does not work with backend nftables, which sees packets in the host only: set snat to host"},
+		{"translation by the kernel's datapath", "", nil, []string{"--snat", "openflow", "--backend", "openflow", "--datapath", "system"}, "snat: openflow needs datapath netdev"},
+		{"translation without a tunnel", "", nil, []string{"--snat", "openflow", "--backend", "openflow", "--traffic-mode", "hybrid"}, "snat: openflow works with trafficMode encap only"},
+		{"translation with encryption", "", nil, []string{"--snat", "openflow", "--backend", "openflow", "--encryption", "wireguard"}, "snat: openflow works with trafficMode encap only, without encryption"},
+		{"translation of nothing", "", nil, []string{"--snat", "openflow", "--backend", "openflow", "--masquerade", "false"}, "snat: with masquerade false there is nothing to translate"},
 		{"port of encryption", header + "wireguard: {port: 70000}\n", nil, nil, "wireguard.port: 70000 is not between 1 and 65535"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -55,6 +55,8 @@ type Settings struct {
 	Bridge     string `json:"bridge"`
 	Userspace  bool   `json:"userspaceDatapath"`
 	Masquerade bool   `json:"masquerade"`
+	// SNAT reports that the switch translates the sources of pods' IPv4 packets to the outside.
+	SNAT bool `json:"snatOpenFlow,omitempty"`
 	// TrafficMode is the way of packets between nodes.
 	TrafficMode model.TrafficMode `json:"trafficMode"`
 	// TunnelPort is the UDP port of the tunnel; zero if it has none.

@@ -87,7 +87,8 @@ func allowed(known []conntrack.Connection, sctp bool) *wanted {
 		if ended(k) && k.Mark != pipeline.GatewayMark {
 			w.ended[k.Original] = true
 		}
-		if !isAllowed(k) || !alive(k) || !sctp && k.Original.Protocol == unix.IPPROTO_SCTP {
+		// The kernel does not know the translation of those with SNATMark: there they would have another source.
+		if !isAllowed(k) || !alive(k) || k.Mark&pipeline.SNATMark != 0 || !sctp && k.Original.Protocol == unix.IPPROTO_SCTP {
 			continue
 		}
 		w.at[k.Original] = len(w.list)

@@ -73,6 +73,25 @@ func (h *Hops) Run(ctx context.Context, update func([]model.Hop), failed func(er
 	return again(ctx, w.run, func(err error) { failed(fmt.Errorf("watch the neighbours that lead to peers: %w", err)) })
 }
 
+// Now returns the hops that are known. It waits for the answers of the others, for at most patience.
+func (h *Hops) Now(ctx context.Context) ([]model.Hop, error) {
+	var all []model.Hop
+	w := &hopWatch{hops: h, reported: true, known: map[neighbour]model.MAC{}, update: func(found []model.Hop) { all = found }}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for {
+		whole, err := w.look()
+		if err != nil || whole {
+			return all, err
+		}
+		select {
+		case <-ctx.Done():
+			return all, nil
+		case <-time.After(gather):
+		}
+	}
+}
+
 // neighbour is the kernel's key of a neighbour.
 type neighbour struct {
 	link int
@@ -222,10 +241,10 @@ func (w *hopWatch) look() (whole bool, err error) {
 	w.hops.mu.Lock()
 	peers := w.hops.peers
 	w.hops.mu.Unlock()
-	ways, names := map[netip.Addr]neighbour{}, map[int]string{}
+	ways, links := map[netip.Addr]neighbour{}, map[int]*netlink.LinkAttrs{}
 	for _, p := range peers {
-		if n, name, ok := nextHop(p); ok && name != w.hops.gateway {
-			ways[p], names[n.link] = n, name
+		if n, link, ok := nextHop(p); ok && link.Name != w.hops.gateway {
+			ways[p], links[n.link] = n, link
 		}
 	}
 	now, err := w.learn(ways)
@@ -235,7 +254,9 @@ func (w *hopWatch) look() (whole bool, err error) {
 	var hops []model.Hop
 	for p, n := range ways {
 		if mac := now[n]; mac != (model.MAC{}) {
-			hops = append(hops, model.Hop{Address: p, Interface: names[n.link], Neighbour: n.addr, MAC: mac})
+			hop := model.Hop{Address: p, Interface: links[n.link].Name, Neighbour: n.addr, MAC: mac}
+			copy(hop.InterfaceMAC[:], links[n.link].HardwareAddr)
+			hops = append(hops, hop)
 		}
 	}
 	slices.SortFunc(hops, func(a, b model.Hop) int { return a.Address.Compare(b.Address) })
@@ -286,19 +307,19 @@ func (w *hopWatch) learn(ways map[netip.Addr]neighbour) (map[neighbour]model.MAC
 	return now, nil
 }
 
-// nextHop returns the neighbour that this node's packets to an address go to, with the name of the interface.
-func nextHop(to netip.Addr) (n neighbour, iface string, ok bool) {
+// nextHop returns the neighbour that this node's packets to an address go to, with the interface.
+func nextHop(to netip.Addr) (n neighbour, iface *netlink.LinkAttrs, ok bool) {
 	routes, err := netlink.RouteGet(to.AsSlice())
 	if err != nil || len(routes) == 0 || routes[0].Type != unix.RTN_UNICAST {
-		return n, "", false
+		return n, nil, false
 	}
 	link, err := netlink.LinkByIndex(routes[0].LinkIndex)
 	if err != nil {
-		return n, "", false
+		return n, nil, false
 	}
 	via := addrOf(routes[0].Gw)
 	if !via.IsValid() {
 		via = to
 	}
-	return neighbour{link.Attrs().Index, via}, link.Attrs().Name, true
+	return neighbour{link.Attrs().Index, via}, link.Attrs(), true
 }

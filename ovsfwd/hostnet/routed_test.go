@@ -96,7 +96,12 @@ func TestHops(t *testing.T) {
 	}
 	near := model.Hop{Address: netip.MustParseAddr("192.168.50.12"), Interface: "uplink0", Neighbour: netip.MustParseAddr("192.168.50.12"), MAC: model.MAC{2, 0, 0, 0, 0, 0x12}}
 	far := model.Hop{Address: netip.MustParseAddr("192.168.60.13"), Interface: "uplink0", Neighbour: netip.MustParseAddr("192.168.50.1"), MAC: model.MAC{2, 0, 0, 0, 0, 1}}
+	near.InterfaceMAC, far.InterfaceMAC = model.MAC(link.Attrs().HardwareAddr), model.MAC(link.Attrs().HardwareAddr)
 	silent := netip.MustParseAddr("192.168.50.14")
+	h.SetPeers([]netip.Addr{near.Address, far.Address})
+	if now, err := h.Now(t.Context()); err != nil || !slices.Equal(now, []model.Hop{near, far}) {
+		t.Errorf("known at once: %v, %v", now, err)
+	}
 	h.SetPeers([]netip.Addr{near.Address, silent, far.Address})
 	look(false, near, far)
 	n, err := netlink.NeighList(link.Attrs().Index, netlink.FAMILY_V4)

@@ -18,6 +18,7 @@ const (
 	roleIntegration = "integration"
 	rolePhysical    = "physical"
 	roleUplink      = "uplink"
+	rolePatch       = "patch"
 )
 
 // EnsureBridge makes the bridge, its gateway port and its tunnel port in one
@@ -33,6 +34,11 @@ func (c *Client) EnsureBridge(ctx context.Context) error {
 		wanted = append(wanted, c.cfg.physical())
 	}
 	p := plan{c: c, ctx: ctx}
+	if !c.cfg.SNAT {
+		if err := p.unpatch(); err != nil {
+			return fmt.Errorf("remove the patches between the bridges: %w", err)
+		}
+	}
 	var ports []string
 	for _, b := range wanted {
 		if err := p.bridge(b); err != nil {
@@ -42,8 +48,8 @@ func (c *Client) EnsureBridge(ctx context.Context) error {
 			ports = append(ports, i.Name)
 		}
 	}
-	if err := p.timeouts(c.cfg.DatapathType, c.cfg.Zone); err != nil {
-		return fmt.Errorf("timeouts of zone %d: %w", c.cfg.Zone, err)
+	if err := p.timeouts(c.cfg.DatapathType, c.cfg.Zones); err != nil {
+		return fmt.Errorf("timeouts of zones %d: %w", c.cfg.Zones, err)
 	}
 	if err := c.write(ctx, p.ops); err != nil {
 		return fmt.Errorf("bridge %s: %w", c.cfg.Bridge, err)
@@ -56,6 +62,9 @@ func (c *Client) EnsureBridge(ctx context.Context) error {
 		n, err := c.ofport(ctx, name)
 		if err != nil {
 			return err
+		}
+		if name == c.cfg.Uplink {
+			c.uplinkPort = n
 		}
 		// The pipeline treats packets from the gateway's port number as the host's.
 		// Another port that got the number earlier must not pass for the gateway.
@@ -73,7 +82,11 @@ const failSecure = "secure"
 
 // fixedPorts are the OpenFlow ports that the pipeline relies on, by name.
 func (c Config) fixedPorts() map[string]uint32 {
-	return map[string]uint32{c.Tunnel: TunnelOFPort, c.Gateway: GatewayOFPort}
+	fixed := map[string]uint32{c.Tunnel: TunnelOFPort, c.Gateway: GatewayOFPort}
+	for _, e := range patches() {
+		fixed[e.integration], fixed[e.physical] = e.port, e.port
+	}
+	return fixed
 }
 
 // bridgeSpec is a bridge as it should be. The columns that are set are ours;
@@ -92,7 +105,7 @@ func (c Config) integration() bridgeSpec {
 	if c.MTU == 0 {
 		mtu = nil
 	}
-	return bridgeSpec{
+	spec := bridgeSpec{
 		row: bridgeRow{
 			Name: c.Bridge, DatapathType: c.DatapathType, FailMode: ptr(failSecure),
 			Protocols: []string{"OpenFlow13", "OpenFlow15"}, ExternalIDs: c.marks(roleIntegration),
@@ -109,12 +122,18 @@ func (c Config) integration() bridgeSpec {
 			},
 		},
 	}
+	if c.SNAT {
+		for _, e := range patches() {
+			spec.interfaces = append(spec.interfaces, c.patch(e.integration, e.physical, e.port))
+		}
+	}
+	return spec
 }
 
 // physical is the bridge that carries the uplink. Its local port takes over
 // the uplink's MAC address, so that neighbours need not learn a new one.
 func (c Config) physical() bridgeSpec {
-	return bridgeSpec{
+	spec := bridgeSpec{
 		row: bridgeRow{
 			Name: PhysicalBridge, DatapathType: DatapathNetdev, FailMode: ptr("standalone"),
 			OtherConfig: map[string]string{"hwaddr": c.UplinkMAC.String()}, ExternalIDs: c.marks(rolePhysical),
@@ -124,6 +143,12 @@ func (c Config) physical() bridgeSpec {
 			{Name: c.Uplink, ExternalIDs: c.marks(roleUplink)},
 		},
 	}
+	if c.SNAT {
+		for _, e := range patches() {
+			spec.interfaces = append(spec.interfaces, c.patch(e.physical, e.integration, e.port))
+		}
+	}
+	return spec
 }
 
 func ptr[T any](v T) *T { return &v }
@@ -237,6 +262,9 @@ func (p *plan) port(want interfaceRow, bridge *bridgeRow) (string, error) {
 	}
 	want.UUID = p.name()
 	port := portRow{UUID: p.name(), Name: want.Name, Interfaces: []string{want.UUID}}
+	if want.ExternalIDs[keyRole] == rolePatch {
+		port.Tag = ptr(patchVLAN)
+	}
 	if err := p.add(p.c.db.Create(&want)); err != nil {
 		return "", err
 	}

@@ -27,7 +27,9 @@ type Client struct {
 	writes atomic.Int64
 	// removed is the configuration in which this client removed a port last.
 	removed atomic.Int64
-	change  broadcast
+	// uplinkPort is the OpenFlow port of the uplink.
+	uplinkPort uint32
+	change     broadcast
 }
 
 // steady is a back-off that never gives up: libovsdb panics when one does.

@@ -24,6 +24,13 @@ const (
 	GatewayOFPort = 2
 )
 
+// The OpenFlow ports of the patches between the two bridges (Config.SNAT), the same on both. They are far from
+// those that ovs-vswitchd gives pods.
+const (
+	SNATUplinkOFPort = 65000
+	SNATHostOFPort   = 65001
+)
+
 // Config is the desired bridge. The CNI code needs Socket and Bridge only.
 type Config struct {
 	// Socket is the path of ovsdb-server's unix socket.
@@ -46,9 +53,12 @@ type Config struct {
 	// datapath; empty for none. UplinkMAC is its MAC address.
 	Uplink    string
 	UplinkMAC net.HardwareAddr
-	// Zone is a connection tracking zone; zero for none. Its connections get the
+	// SNAT adds two patches between the bridges: packets of one come from and go to the uplink, those of the other the
+	// host. It needs an Uplink.
+	SNAT bool
+	// Zones are connection tracking zones. Their connections get the
 	// timeouts of the kernel's connection tracking.
-	Zone uint16
+	Zones []uint16
 	// NodeName marks the rows as ours.
 	NodeName string
 }

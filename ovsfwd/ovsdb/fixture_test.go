@@ -47,7 +47,7 @@ func newFixture(t *testing.T) *fixture {
 	f.cfg = Config{
 		Socket: f.ovs.DBSocket(), Bridge: "br-int", DatapathType: DatapathNetdev, TunnelType: "geneve",
 		Gateway: "flx-gw0", Tunnel: "flx-tun0", GatewayMAC: GatewayMAC("n1"), LocalIP: netip.MustParseAddr("192.168.77.100"),
-		MTU: 1450, NodeName: "n1", Zone: 65520,
+		MTU: 1450, NodeName: "n1", Zones: []uint16{65520},
 	}
 	return f
 }

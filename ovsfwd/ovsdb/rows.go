@@ -51,6 +51,7 @@ type portRow struct {
 	UUID        string            `ovsdb:"_uuid"`
 	Name        string            `ovsdb:"name"`
 	Interfaces  []string          `ovsdb:"interfaces"`
+	Tag         *int              `ovsdb:"tag"`
 	ExternalIDs map[string]string `ovsdb:"external_ids"`
 }
 
@@ -123,7 +124,7 @@ func monitored(db client.Client) *client.Monitor {
 		client.WithTable(&datapath, &datapath.Zones),
 		client.WithTable(&bridge, &bridge.Name, &bridge.DatapathType, &bridge.FailMode, &bridge.Protocols, &bridge.Ports,
 			&bridge.OtherConfig, &bridge.ExternalIDs),
-		client.WithTable(&port, &port.Name, &port.Interfaces, &port.ExternalIDs),
+		client.WithTable(&port, &port.Name, &port.Interfaces, &port.Tag, &port.ExternalIDs),
 		client.WithTable(&iface, &iface.Name, &iface.Type, &iface.MAC, &iface.MTURequest, &iface.OFPortRequest, &iface.OFPort,
 			&iface.Error, &iface.Options, &iface.ExternalIDs),
 	)

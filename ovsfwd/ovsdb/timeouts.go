@@ -1,16 +1,20 @@
 package ovsdb
 
-import "github.com/ovn-kubernetes/libovsdb/model"
+import (
+	"errors"
+
+	"github.com/ovn-kubernetes/libovsdb/model"
+)
 
 // kernelTimeouts are those of the kernel's connection tracking, in seconds, that
 // the userspace datapath's differ from: it forgets an exchange of datagrams after 30
 // seconds of silence, so that a later answer would have to be allowed by itself.
 func kernelTimeouts() map[string]int { return map[string]int{"udp_multiple": 120} }
 
-// timeouts gives the connections of the zone the kernel's timeouts. It leaves the
-// timeouts alone that an administrator has set for the zone.
-func (p *plan) timeouts(datapathType string, zone uint16) error {
-	if zone == 0 || datapathType != DatapathNetdev {
+// timeouts gives the connections of the zones the kernel's timeouts. It leaves the
+// timeouts alone that an administrator has set for a zone.
+func (p *plan) timeouts(datapathType string, wanted []uint16) error {
+	if datapathType != DatapathNetdev {
 		return nil
 	}
 	root, err := find(p.ctx, p.c, func(*rootRow) bool { return true })
@@ -23,18 +27,21 @@ func (p *plan) timeouts(datapathType string, zone uint16) error {
 			return err
 		}
 	}
-	if datapath != nil && datapath.Zones[int(zone)] != "" {
+	zones := map[int]string{}
+	for _, zone := range wanted {
+		if datapath != nil && datapath.Zones[int(zone)] != "" {
+			continue
+		}
+		policy := timeoutPolicyRow{UUID: p.name(), Timeouts: kernelTimeouts()}
+		row := zoneRow{UUID: p.name(), TimeoutPolicy: &policy.UUID}
+		if err := errors.Join(p.add(p.c.db.Create(&policy)), p.add(p.c.db.Create(&row))); err != nil {
+			return err
+		}
+		zones[int(zone)] = row.UUID
+	}
+	if len(zones) == 0 {
 		return nil
 	}
-	policy := timeoutPolicyRow{UUID: p.name(), Timeouts: kernelTimeouts()}
-	if err := p.add(p.c.db.Create(&policy)); err != nil {
-		return err
-	}
-	row := zoneRow{UUID: p.name(), TimeoutPolicy: &policy.UUID}
-	if err := p.add(p.c.db.Create(&row)); err != nil {
-		return err
-	}
-	zones := map[int]string{int(zone): row.UUID}
 	if datapath != nil {
 		return p.add(p.c.db.Where(datapath).Mutate(datapath, model.Mutation{Field: &datapath.Zones, Mutator: insert, Value: zones}))
 	}

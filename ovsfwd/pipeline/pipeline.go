@@ -76,7 +76,7 @@
 //
 // # Facts about single tables
 //
-//   - 5, 111: only with Node.SNAT (table005_snat.go), which no setting of the agent turns on yet.
+//   - 5, 111: only with Node.SNAT (table005_snat.go). The bridge with the uplink has flows too (physical.go).
 //   - 0: a tunnel packet is accepted only from a peer's outer source, and goes to 10,
 //     not to 30 as in the reference: the tunnel guard compares the inner source with the
 //     outer one, which the reference does not do.

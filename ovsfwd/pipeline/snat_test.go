@@ -17,7 +17,7 @@ func routerMAC() net.HardwareAddr { return net.HardwareAddr{2, 0, 0, 0, 0, 0x01}
 
 func testSNAT(uplink uint32) *SNAT {
 	return &SNAT{
-		Uplink: uplink, Address: netip.MustParseAddr(nodeAddress), First: 10000, Last: 20000,
+		Uplink: uplink, Host: openflow.LocalPort, Address: netip.MustParseAddr(nodeAddress), First: 10000, Last: 20000,
 		MAC: uplinkMAC(), Router: routerMAC(),
 	}
 }

@@ -1,9 +1,9 @@
 package pipeline
 
-// Tables 5 (uplink) and 111 (translated), SNAT by the switch: Node.SNAT. The uplink is a port of the bridge,
-// whose local port has the node's address. Packets of pods to the outside leave by the uplink with that
-// address, and a port of a range; answers come back to the pod past the host. All other packets from the
-// uplink go to the local port, and the host's packets to the uplink.
+// Tables 5 (uplink) and 111 (translated), SNAT by the switch: Node.SNAT. UPLINK and LOCAL are ports of the bridge that lead
+// to the uplink and to the host: patches to the bridge with the uplink (physical.go). Packets of pods to the outside leave by
+// UPLINK with the node's address, and a port of a range; answers come back to the pod past the host. All other packets from
+// UPLINK go to LOCAL, and the host's packets to UPLINK.
 //
 //	table=0,priority=210,udp,in_port=UPLINK,tp_dst=6081 actions=LOCAL                      (and 4789, GRE)
 //	table=0,priority=210,udp,in_port=LOCAL,tp_dst=6081 actions=output:UPLINK               (and 4789, GRE)
@@ -25,10 +25,11 @@ package pipeline
 //	table=70,priority=200,ip,reg0=0x2/0xffff,nw_dst=NODE actions=goto_table:80
 //	table=70,priority=193,ip,reg0=0x2/0xffff,nw_dst=PODS actions=drop                      (and 224.0.0.0/3)
 //	table=70,priority=193,ip,reg0=0x2/0xffff,dl_dst=01:00:00:00:00:00/01:00:00:00:00:00 actions=drop
+//	table=70,priority=193,ct_mark=0x40,ip,reg0=0x2/0xffff actions=as for priority 190
 //	table=70,priority=192,ip,reg0=0x2/0xffff,nw_dst=EXCEPTION actions=set_field:GWMAC->eth_dst,goto_table:80
+//	table=70,priority=192,ip,reg0=0x2/0xffff,nw_src=POD WITH AN EGRESS actions=the same
 //	table=70,priority=191,sctp,reg0=0x2/0xffff actions=drop                                (userspace datapath)
 //	table=70,priority=190,ct_state=+new+trk,ip,reg0=0x2/0xffff actions=set_field:0x20000/0x20000->reg0,goto_table:80
-//	table=70,priority=189,ct_mark=0x40,ip,reg0=0x2/0xffff actions=the same
 //	table=70,priority=189,ct_mark=0/0x20,ct_label=0/ALLOWED,ip,reg0=0x2/0xffff actions=the same
 //	table=80,priority=210,ip,reg0=0x20000/0x20000 actions=set_field:UPLINK->reg1,set_field:0x10000/0x10000->reg0,goto_table:105
 //	table=105,priority=207,ct_state=-new,tcp,tcp_flags=+syn-ack,reg0=0x20000/0x420000 actions=COMMIT
@@ -58,7 +59,8 @@ package pipeline
 // A packet that got no translation, as when all ports are taken, still has the pod's address. Table 111 drops
 // it. SCTP on the userspace datapath is not tracked, so it cannot be translated. IPv6 is not translated here.
 //
-// A pod's connections from before the change go on to the host, which has their translation.
+// A pod's connections from before the change go on to the host, which has their translation. So do new connections of pods that an
+// Egress selects; those that are translated stay so. While the next hop is not known, table 111 drops what is translated.
 
 import (
 	"net"
@@ -71,16 +73,19 @@ import (
 
 // SNAT says how the switch translates the sources of pods' IPv4 packets to the outside.
 type SNAT struct {
-	// Uplink is the port of the node's uplink.
-	Uplink uint32
-	// Address is the node's IPv4 address, one of Node.HostAddresses. The bridge's local port has it.
+	// Uplink and Host are the ports that lead to the node's uplink, and to the host.
+	Uplink, Host uint32
+	// Address is the node's IPv4 address, one of Node.HostAddresses; Bridge is the host's interface with it.
 	Address netip.Addr
+	Bridge  string
 	// First and Last are the range of translated ports.
 	First, Last uint16
-	// MAC is that of the local port, Router that of the next hop.
+	// MAC is that of Bridge, Router that of the next hop; nil if it is not known.
 	MAC, Router net.HardwareAddr
 	// Exceptions are destinations that pods reach by the gateway port, with their own addresses.
 	Exceptions []netip.Prefix
+	// Egresses are the pods of this node that an Egress selects: the host decides about their source.
+	Egresses []netip.Addr
 }
 
 // SNATZone is the connection tracking zone of translated connections, and of the host's.
@@ -107,6 +112,7 @@ const (
 	priorityUnanswered     uint16 = 205
 	priorityTranslateLate  uint16 = 202
 	priorityNotOutside     uint16 = 193
+	priorityTranslateMore  uint16 = 193
 	priorityException      uint16 = 192
 	priorityUntranslatable uint16 = 191
 	priorityTranslateKnown uint16 = 189
@@ -123,16 +129,15 @@ func snatBase(n Node) []openflow.Flow {
 	if n.SNAT == nil {
 		return nil
 	}
-	return slices.Concat(snatClassifier(n.SNAT), snatAnswers(), snatForwarding(n), snatOutput(n.SNAT))
+	return slices.Concat(snatClassifier(n.SNAT), snatAnswers(n.SNAT), snatForwarding(n), snatOutput(n.SNAT))
 }
 
 func snatClassifier(s *SNAT) []openflow.Flow {
 	var l flowList
-	local, uplink := openflow.Output(openflow.LocalPort), openflow.Output(s.Uplink)
 	for _, way := range []struct {
 		from uint32
 		to   openflow.Action
-	}{{s.Uplink, local}, {openflow.LocalPort, uplink}} {
+	}{{s.Uplink, openflow.Output(s.Host)}, {s.Host, openflow.Output(s.Uplink)}} {
 		ip := openflow.IPv4().InPort(way.from)
 		for _, port := range model.TunnelPorts() {
 			l.add(TableClassifier, priorityHigh, ip.Protocol(model.UDP).Port(openflow.UDPDst, port, 0xffff), way.to)
@@ -144,7 +149,7 @@ func snatClassifier(s *SNAT) []openflow.Flow {
 		return []openflow.Action{openflow.SetBits(openflow.Reg0, v, sourceMask), openflow.GotoTable(TableUplink)}
 	}
 	l.add(TableClassifier, priorityNormal, openflow.IPv4().InPort(s.Uplink), source(sourceUplink)...)
-	l.add(TableClassifier, priorityNormal, from(single(s.Address)).InPort(openflow.LocalPort), source(sourceLocal)...)
+	l.add(TableClassifier, priorityNormal, from(single(s.Address)).InPort(s.Host), source(sourceLocal)...)
 	l.add(TableUplink, priorityNormal, openflow.IPv4().Bits(openflow.Reg0, sourceUplink, sourceMask), openflow.GotoTable(TableConntrack))
 	l.add(TableUplink, priorityNormal, openflow.IPv4().Bits(openflow.Reg0, sourceLocal, sourceMask), openflow.CT(openflow.CTSpec{
 		Commit: true, Zone: SNATZone, Table: TableTranslated, Source: openflow.NATSource{Address: s.Address.Unmap()},
@@ -154,14 +159,14 @@ func snatClassifier(s *SNAT) []openflow.Flow {
 
 // snatAnswers makes the flows for packets from the uplink. An answer to a pod goes through table 31 twice:
 // with its state in SNATZone, then, translated back and with the bit macRewrite, with that in Zone.
-func snatAnswers() []openflow.Flow {
+func snatAnswers(s *SNAT) []openflow.Flow {
 	var l flowList
 	uplink := openflow.IPv4().Bits(openflow.Reg0, sourceUplink, sourceMask)
 	l.add(TableConntrack, priorityUplinkLookup, uplink, openflow.CT(openflow.CTSpec{Zone: SNATZone, NAT: true, Table: TableConntrackState}))
 
 	first := openflow.IPv4().Bits(openflow.Reg0, sourceUplink, sourceMask|macRewrite)
 	marked := first.CTMark(SNATMark, exactMark)
-	local := openflow.Output(openflow.LocalPort)
+	local := openflow.Output(s.Host)
 	l.add(TableConntrackState, priorityUplinkInvalid, uplink.CTMark(SNATMark, exactMark).CTState(openflow.CTInv|openflow.CTTrk, 0))
 	l.add(TableConntrackState, priorityUplinkForged, marked.CTState(openflow.CTTrk, openflow.CTRpl))
 	l.add(TableConntrackState, priorityUplinkAnswer, marked.CTState(openflow.CTTrk|openflow.CTRpl, 0),
@@ -184,6 +189,9 @@ func snatForwarding(n Node) []openflow.Flow {
 	for _, p := range n.SNAT.Exceptions {
 		l.add(TableL3Forwarding, priorityException, pod(to(p)), openflow.SetMAC(openflow.EthDst, n.GatewayMAC), openflow.GotoTable(TableL2Forwarding))
 	}
+	for _, a := range n.SNAT.Egresses {
+		l.add(TableL3Forwarding, priorityException, pod(from(single(a))), openflow.SetMAC(openflow.EthDst, n.GatewayMAC), openflow.GotoTable(TableL2Forwarding))
+	}
 	for _, p := range n.PodCIDRs {
 		if isIPv4(p.Addr()) {
 			l.add(TableL3Forwarding, priorityNotOutside, pod(to(p)))
@@ -198,7 +206,7 @@ func snatForwarding(n Node) []openflow.Flow {
 	}
 	chosen := []openflow.Action{openflow.SetBits(openflow.Reg0, translate, translate), openflow.GotoTable(TableL2Forwarding)}
 	l.add(TableL3Forwarding, priorityLow, pod(openflow.IPv4().CTState(openflow.CTNew|openflow.CTTrk, 0)), chosen...)
-	l.add(TableL3Forwarding, priorityTranslateKnown, pod(openflow.IPv4().CTMark(SNATMark, exactMark)), chosen...)
+	l.add(TableL3Forwarding, priorityTranslateMore, pod(openflow.IPv4().CTMark(SNATMark, exactMark)), chosen...)
 	l.add(TableL3Forwarding, priorityTranslateKnown, pod(notAllowed(openflow.IPv4()).CTMark(0, GatewayMark)), chosen...)
 	l.add(TableL2Forwarding, priorityHigh, openflow.IPv4().Bits(openflow.Reg0, translate, translate),
 		append(setOutput(n.SNAT.Uplink), openflow.GotoTable(TableCommit))...)
@@ -224,8 +232,10 @@ func snatOutput(s *SNAT) []openflow.Flow {
 	l.add(TableOutput, priorityTranslated, notAllowed(ip).Bits(openflow.Reg0, known|judged, known|judged|neverAllow), allowConnection(), translated)
 	l.add(TableOutput, priorityTranslateLate, ip.Bits(openflow.Reg0, known, known), translated)
 
-	l.add(TableTranslated, priorityNormal, from(single(s.Address)).Bits(openflow.Reg0, translate, translate),
-		openflow.SetMAC(openflow.EthSrc, s.MAC), openflow.SetMAC(openflow.EthDst, s.Router), openflow.DecTTL(), openflow.Output(s.Uplink))
+	if s.Router != nil {
+		l.add(TableTranslated, priorityNormal, from(single(s.Address)).Bits(openflow.Reg0, translate, translate),
+			openflow.SetMAC(openflow.EthSrc, s.MAC), openflow.SetMAC(openflow.EthDst, s.Router), openflow.DecTTL(), openflow.Output(s.Uplink))
+	}
 	l.add(TableTranslated, priorityNormal, ip.Bits(openflow.Reg0, sourceLocal, sourceMask), openflow.Output(s.Uplink))
 	l.add(TableTranslated, priorityDefault, openflow.Any())
 	return l

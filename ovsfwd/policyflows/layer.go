@@ -110,7 +110,7 @@ func (l layer) label(id uint32) openflow.Label {
 func (l layer) peer(m model.Member) openflow.Match {
 	f := m.Family()
 	if m.Protocol != model.AnyProtocol {
-		return address(ip(f).Protocol(m.Protocol), openflow.IPv4Dst, m.Prefix).Port(portField(m.Protocol), m.Port, 0xffff)
+		return address(ip(f).Protocol(m.Protocol), openflow.IPv4Dst, m.Prefix).Port(openflow.DestinationPort(m.Protocol), m.Port, 0xffff)
 	}
 	if l.direction() == model.Ingress {
 		return address(ip(f), openflow.IPv4Src, m.Prefix)
@@ -143,14 +143,4 @@ func twin(f openflow.Field) openflow.Field {
 		return openflow.IPv6Src
 	}
 	return openflow.IPv6Dst
-}
-
-func portField(p model.Protocol) openflow.Field {
-	switch p {
-	case model.UDP:
-		return openflow.UDPDst
-	case model.SCTP:
-		return openflow.SCTPDst
-	}
-	return openflow.TCPDst
 }

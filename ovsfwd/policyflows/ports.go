@@ -28,7 +28,7 @@ func (m portMask) match(f model.Family) openflow.Match {
 	case m.mask == 0:
 		return match
 	case !m.protocol.IsICMP():
-		return match.Port(portField(m.protocol), m.value, m.mask)
+		return match.Port(openflow.DestinationPort(m.protocol), m.value, m.mask)
 	case m.mask == 0xffff:
 		return match.ICMPMessage(kind, code)
 	}
@@ -48,14 +48,8 @@ func portMasks(r model.PortRange) []portMask {
 		return nil
 	}
 	var masks []portMask
-	for first, last := int(r.First), int(r.Last); first <= last; {
-		size := 1
-		// The largest block that begins at first and ends in the range.
-		for first%(size*2) == 0 && first+size*2-1 <= last && size < 1<<16 {
-			size *= 2
-		}
-		masks = append(masks, portMask{r.Protocol, uint16(first), uint16(1<<16 - size)})
-		first += size
+	for _, m := range openflow.Masks(r.First, r.Last) {
+		masks = append(masks, portMask{r.Protocol, m.Value, m.Mask})
 	}
 	return masks
 }

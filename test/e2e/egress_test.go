@@ -54,8 +54,8 @@ func newOutsideHost(t *testing.T, l *lab.Lab, address string, f model.Family) *o
 			}
 			go func() {
 				defer conn.Close()
-				from := netip.MustParseAddrPort(conn.RemoteAddr().String()).Addr().Unmap()
-				fmt.Fprintln(conn, from)
+				from := netip.MustParseAddrPort(conn.RemoteAddr().String())
+				fmt.Fprintln(conn, netip.AddrPortFrom(from.Addr().Unmap(), from.Port()))
 				buffer := make([]byte, 1)
 				for {
 					if _, err := conn.Read(buffer); err != nil {
@@ -74,27 +74,37 @@ func newOutsideHost(t *testing.T, l *lab.Lab, address string, f model.Family) *o
 // connect opens a connection from a namespace, and returns it with the client's address as the host sees it.
 func (h *outsideHost) connect(t *testing.T, ns *namespace.Namespace, timeout time.Duration) (conn net.Conn, seen string, err error) {
 	t.Helper()
+	conn, from, err := h.connectBy(t, ns, net.Dialer{}, timeout)
+	if err != nil {
+		return nil, "", err
+	}
+	return conn, from.Addr().String(), nil
+}
+
+// connectBy is connect with a dialer, and returns the client's port too.
+func (h *outsideHost) connectBy(t *testing.T, ns *namespace.Namespace, d net.Dialer, timeout time.Duration) (conn net.Conn, seen netip.AddrPort, err error) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	defer cancel()
 	err = ns.Do(func() (err error) {
-		var d net.Dialer
 		conn, err = d.DialContext(ctx, "tcp", h.addr.String())
 		return err
 	})
 	if err != nil {
-		return nil, "", err
+		return nil, seen, err
 	}
 	t.Cleanup(func() { conn.Close() })
 	if err := conn.SetDeadline(time.Now().Add(timeout)); err != nil {
-		return nil, "", err
+		return nil, seen, err
 	}
 	var line []byte
 	for one := make([]byte, 1); ; line = append(line, one[0]) {
 		if _, err := conn.Read(one); err != nil {
-			return nil, "", err
+			return nil, seen, err
 		}
 		if one[0] == '\n' {
-			return conn, string(line), nil
+			seen, err = netip.ParseAddrPort(string(line))
+			return conn, seen, err
 		}
 	}
 }

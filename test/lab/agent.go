@@ -38,8 +38,8 @@ func FindAgent() (string, error) {
 
 // agentCommand is the command line of a lab's agents.
 type agentCommand struct {
-	binary, backend, datapath, tunnel, logLevel, existing, offload, traffic, encryption, layout string
-	manifests                                                                                   manifestsDir
+	binary, backend, datapath, tunnel, logLevel, existing, offload, traffic, encryption, layout, snat string
+	manifests                                                                                         manifestsDir
 	// source are the flags of another datastore than the manifests.
 	source   []string
 	serveCNI bool
@@ -71,6 +71,9 @@ func (c agentCommand) args(n *Node) []string {
 	}, source...)
 	if c.layout != config.LayoutRules { // earlier versions do not know the setting
 		args = append(args, "--nftables-layout", c.layout)
+	}
+	if c.snat != config.HostSNAT {
+		args = append(args, "--snat", c.snat)
 	}
 	return args
 }

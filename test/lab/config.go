@@ -36,6 +36,8 @@ type Config struct {
 	// Encryption is the setting of the agents; the default if it is empty. With wireguard, the lab makes the private keys and
 	// writes the public ones into the Node manifests.
 	Encryption string
+	// SNAT is the setting of the agents; the default if it is empty.
+	SNAT string
 	// ProbeRate is the number of probes begun per second; probe.DefaultRate if
 	// zero.
 	ProbeRate int
@@ -61,7 +63,7 @@ func (c Config) withDefaults() (Config, error) {
 	for _, field := range []struct {
 		value *string
 		def   string
-	}{{&c.Root, labs.DefaultRoot}, {&c.Backend, "nftables"}, {&c.Datapath, "netdev"}, {&c.Tunnel, "geneve"}, {&c.LogLevel, "info"}, {&c.ExistingConnections, config.Keep}, {&c.Offload, config.Defaults().Offload}, {&c.TrafficMode, config.Encap}, {&c.Encryption, config.NoEncryption}, {&c.NFTablesLayout, config.LayoutRules}} {
+	}{{&c.Root, labs.DefaultRoot}, {&c.Backend, "nftables"}, {&c.Datapath, "netdev"}, {&c.Tunnel, "geneve"}, {&c.LogLevel, "info"}, {&c.ExistingConnections, config.Keep}, {&c.Offload, config.Defaults().Offload}, {&c.TrafficMode, config.Encap}, {&c.Encryption, config.NoEncryption}, {&c.NFTablesLayout, config.LayoutRules}, {&c.SNAT, config.HostSNAT}} {
 		if *field.value == "" {
 			*field.value = field.def
 		}
@@ -69,7 +71,7 @@ func (c Config) withDefaults() (Config, error) {
 	if c.SyncTimeout <= 0 {
 		c.SyncTimeout = DefaultSyncTimeout
 	}
-	for key, value := range map[string]string{"backend": c.Backend, "datapath": c.Datapath, "tunnel": c.Tunnel, "logLevel": c.LogLevel, "existingConnections": c.ExistingConnections, "offload": c.Offload, "trafficMode": c.TrafficMode, "encryption": c.Encryption, "nftables.layout": c.NFTablesLayout} {
+	for key, value := range map[string]string{"backend": c.Backend, "datapath": c.Datapath, "tunnel": c.Tunnel, "logLevel": c.LogLevel, "existingConnections": c.ExistingConnections, "offload": c.Offload, "trafficMode": c.TrafficMode, "encryption": c.Encryption, "nftables.layout": c.NFTablesLayout, "snat": c.SNAT} {
 		if err := config.CheckChoice(key, value); err != nil {
 			return c, fmt.Errorf("lab %s: %w", c.Name, err)
 		}

@@ -110,7 +110,7 @@ func lookAround(ctx context.Context, cfg *config.Effective, agent *control.Clien
 	if _, err := os.Stat(confDir); err != nil {
 		confDir = ""
 	}
-	o := install.Options{Backend: cfg.Backend, Datapath: cfg.Datapath, InUse: inUse, OVSRunDir: cfg.OVSRunDir, Tunnel: cfg.TunnelInUse(), WireGuardPort: cfg.WireGuardInUse(), PolicyOnly: cfg.TrafficMode == config.PolicyOnly, ConfDir: confDir, Conflist: conflist}
+	o := install.Options{Backend: cfg.Backend, Datapath: cfg.Datapath, InUse: inUse, OVSRunDir: cfg.OVSRunDir, Tunnel: cfg.TunnelInUse(), WireGuardPort: cfg.WireGuardInUse(), SNAT: cfg.SNAT == config.OpenFlow, PolicyOnly: cfg.TrafficMode == config.PolicyOnly, ConfDir: confDir, Conflist: conflist}
 	o.Try = func(ctx context.Context) error { return backend.Try(ctx, cfg) }
 	o.Inspect(ctx, add)
 	if o.PolicyOnly {

@@ -172,6 +172,9 @@ func (w *bridge) leave(port uint32, f *fields) {
 func (w *bridge) ct(a flowtext.CT, f *fields) error {
 	known := *f
 	w.tracker.track(a, &known)
+	if a.Source.Address.IsValid() {
+		known[openflow.IPv4Src] = flowtext.WordOf(a.Source.Address.AsSlice())
+	}
 	if a.Table == openflow.NoTable {
 		return nil
 	}
@@ -240,6 +243,9 @@ func ctEffect(a flowtext.CT) string {
 		if e.Field == openflow.CTLabel && e.Mask == (flowtext.Word{Hi: pipeline.AllowedLabel().Hi}) {
 			text = "connection allowed"
 		}
+	}
+	if a.Source.Address.IsValid() {
+		text = "source translated to " + a.Source.Address.String()
 	}
 	if a.Table == openflow.NoTable {
 		return text

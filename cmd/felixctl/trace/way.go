@@ -167,6 +167,8 @@ func (w *way) left(s *Site, out output) error {
 			return w.tunnel(s, out.fields[to].Addr(to))
 		}
 		return w.tunnel(s, out.fields[openflow.TunDst].Addr(openflow.TunDst))
+	case ovsdb.SNATUplinkOFPort:
+		return w.outside(s)
 	}
 	for _, at := range s.Attachments {
 		if at.OFPort == out.port {

@@ -30,7 +30,7 @@ func Of(m *control.Model, name string) (*dump.State, error) {
 		Layout: m.Settings.NFTablesLayout,
 		Switch: backend.Switch{Node: pipeline.Node{
 			GatewayPort: ovsdb.GatewayOFPort, TunnelPort: ovsdb.TunnelOFPort, GatewayMAC: ovsdb.GatewayMAC(m.Node),
-			Userspace: m.Settings.Userspace, ServiceCIDRs: m.Settings.ServiceCIDRs, Offload: m.Settings.Offload,
+			Userspace: m.Settings.Userspace, ServiceCIDRs: m.Settings.ServiceCIDRs, Offload: m.Settings.Offload, SNAT: backend.SNAT(m.Settings.SNAT),
 		}},
 	}
 	updates := m.Updates()
