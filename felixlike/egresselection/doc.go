@@ -36,5 +36,5 @@
 // address keeps it, also if one before it in the order comes back.
 //
 // The package may not program anything but by Kernel. It is tested with a clock of its own, under cut connections, dead agents and late
-// answers (TestOneHolder), and against an API server.
+// answers (TestOneHolder, TestTakeover), and on packets with agents and an API server by TestEgressElection of test/e2e.
 package egresselection

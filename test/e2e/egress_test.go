@@ -93,7 +93,8 @@ func (h *outsideHost) connectBy(t *testing.T, ns *namespace.Namespace, d net.Dia
 	if err != nil {
 		return nil, seen, err
 	}
-	t.Cleanup(func() { conn.Close() })
+	opened := conn // a failure below sets the result to nil
+	t.Cleanup(func() { opened.Close() })
 	if err := conn.SetDeadline(time.Now().Add(timeout)); err != nil {
 		return nil, seen, err
 	}
