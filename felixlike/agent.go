@@ -113,6 +113,7 @@ func (a *agent) run(ctx context.Context, d *Driver) error {
 	if to, ok := a.source.(publisher); ok && a.encryption != nil {
 		g.Go(func() error { return a.encryption.publish(ctx, to, a.log.With("component", "wireguard")) })
 	}
+	g.Go(func() error { return a.writeEgressStatus(ctx, d) })
 	g.Go(func() error { return writePolicyStatus(ctx, a.source, a.cfg.NodeName, a.log) })
 	g.Go(func() error {
 		return control.Serve(ctx, filepath.Join(a.cfg.RunDir, control.SocketName), d, a.log.With("component", "control"))
@@ -184,6 +185,8 @@ type agent struct {
 	// chained are the pods whose interfaces another CNI plugin has made; nil in other modes than networkPolicyOnly, which has no
 	// switch, attachments, network and daemon.
 	chained *cni.Chained
+	// addresses are those of Egresses on this node; nil in networkPolicyOnly.
+	addresses *hostnet.Addresses
 	// encryption is nil without the setting.
 	encryption *encryption
 	server     *health.Server
@@ -228,8 +231,8 @@ func (a *agent) driver(ctx context.Context) (*Driver, *bridge) {
 	senders, distrusted := backend.Senders(a.backendConfig, hops)
 	tunnelPort, ends, open := backend.TunnelPort(a.backendConfig)
 	firewalls, dropping := backend.Firewalls(a.backendConfig, ends)
-	addresses := &hostnet.Addresses{}
-	egress, egressAddresses := backend.Egress(a.backendConfig, addresses)
+	a.addresses = &hostnet.Addresses{}
+	egress, egressAddresses := backend.Egress(a.backendConfig, a.addresses)
 	dropped := newDroppedPackets()
 	daemon := vswitchd.New(cfg.OVSRunDir, a.backendConfig.Switch.DatapathType())
 	timing := DefaultTiming()
@@ -245,7 +248,7 @@ func (a *agent) driver(ctx context.Context) (*Driver, *bridge) {
 		Connections: func(ctx context.Context, place backend.Place) ([]control.Connection, error) {
 			return connections(ctx, carrier, place, ports.ServiceCIDRs)
 		},
-		Attachments: a.watchAttachments, HostAddresses: a.watchHostAddresses, Hops: a.watchHops(hops), Election: newElection(a.source, cfg.NodeName, addresses, log),
+		Attachments: a.watchAttachments, HostAddresses: a.watchHostAddresses, Hops: a.watchHops(hops), Election: newElection(a.source, cfg.NodeName, a.addresses, log),
 		HealthAddress: a.server.Status, Settings: a.settings,
 		Offload: a.offload, Offloading: a.offloading.run,
 		Underlay: a.network.status, NodeProblems: func() []model.Problem {

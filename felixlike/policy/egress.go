@@ -234,7 +234,7 @@ func (p *placement) elect(e *egress, out *model.EgressAddress) string {
 		for name, n := range p.peers.byName {
 			if p.index.matches(e.compiled.Nodes, n.labels) {
 				e.candidates++
-				if order(out.Address, name) < order(out.Address, p.nodes.local) {
+				if key := out.Address.String(); Order(key, name) < Order(key, p.nodes.local) {
 					rank++
 				}
 			}
@@ -255,11 +255,11 @@ func (p *placement) elect(e *egress, out *model.EgressAddress) string {
 	return fmt.Sprintf("no node has taken %s yet", out.Address)
 }
 
-// order returns the place of a node among those that may hold an address. Each address has another order, so that the addresses are
+// Order returns the place of a node among those that may do something about a key. Each key has another order, so that the work is
 // spread over the nodes.
-func order(a netip.Addr, node string) uint64 {
+func Order(key, node string) uint64 {
 	h := fnv.New64a()
-	h.Write([]byte(a.String() + " " + node))
+	h.Write([]byte(key + " " + node))
 	return h.Sum64()
 }
 

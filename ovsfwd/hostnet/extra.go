@@ -104,6 +104,14 @@ func (a *Addresses) Release(addr netip.Addr) (err error) {
 	return err
 }
 
+// Has reports whether an address was on an interface after the last Apply or Hold, as wanted.
+func (a *Addresses) Has(addr netip.Addr) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	_, has := a.announced[addr]
+	return has
+}
+
 // open returns a socket and all addresses.
 func (a *Addresses) open() (*socket.Conn, []extra, error) {
 	s, err := socket.Dial(unix.NETLINK_ROUTE, &socket.Config{NetNS: a.NetNS})

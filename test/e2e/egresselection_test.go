@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"encoding/json"
 	"maps"
 	"net/netip"
 	"os"
@@ -96,6 +97,24 @@ func (a *electedAPI) call(t *testing.T, verb, name, body string) string {
 	return string(out)
 }
 
+// untilStatus waits until the status of an Egress names the node and the address.
+func (a *electedAPI) untilStatus(t *testing.T, f model.Family, node string, address netip.Addr) {
+	t.Helper()
+	eventually(t, "the status of out-"+f.String()+" names "+node, func() bool {
+		var o struct {
+			Status struct {
+				EgressNode, EgressIP string
+				Conditions           []metav1.Condition
+			}
+		}
+		if err := json.Unmarshal([]byte(a.call(t, "GET", "/out-"+f.String(), "")), &o); err != nil {
+			t.Fatal(err)
+		}
+		s := o.Status
+		return s.EgressNode == node && s.EgressIP == address.String() && len(s.Conditions) == 1 && s.Conditions[0].Type == "Assigned" && s.Conditions[0].Status == metav1.ConditionTrue
+	})
+}
+
 // holder returns the node that has an address on an interface, "" for none. No two ever have it.
 func (a *electedAPI) holder(t *testing.T, address netip.Addr) string {
 	t.Helper()
@@ -188,6 +207,9 @@ func TestEgressElection(t *testing.T) {
 			watched[f][node] = watchSources(t, hosts[f], l.Pod(pod(name)).Namespace())
 		}
 	}
+	for f, address := range elected {
+		a.untilStatus(t, f, first[f], address)
+	}
 	died := l.Node(first[model.IPv4])
 	killed := time.Now()
 	if err := died.KillAgent(); err != nil {
@@ -221,6 +243,9 @@ func TestEgressElection(t *testing.T) {
 				t.Errorf("the host outside has seen the pod of %s with %v, not only %s", node, all, address)
 			}
 		}
+	}
+	for f, address := range elected {
+		a.untilStatus(t, f, other, address)
 	}
 	a.restart(t, hosts, other)
 	for _, f := range model.Families() {

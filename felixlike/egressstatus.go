@@ -1,0 +1,73 @@
+package felixlike
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/felixlike/felixlike/felixlike/antrea"
+	"github.com/felixlike/felixlike/felixlike/datastore/kubernetes"
+	"github.com/felixlike/felixlike/felixlike/egressstatus"
+	"github.com/felixlike/felixlike/felixlike/policy"
+	"github.com/felixlike/felixlike/model"
+)
+
+// egressStatusWriters is how many nodes write the status of an Egress that no node has, one after the other.
+const egressStatusWriters = 3
+
+// writeEgressStatus writes the status of Egresses, if the datastore is an API server. has reports whether this node has an address.
+func (a *agent) writeEgressStatus(ctx context.Context, d *Driver) error {
+	s, ok := a.source.(*kubernetes.Source)
+	if !ok || a.addresses == nil {
+		return nil
+	}
+	o := egressstatus.DefaultOptions()
+	o.Client, o.Log = s.Dynamic(), a.log.With("component", "egress")
+	o.Look = func(ctx context.Context) (all []egressstatus.Status, err error) {
+		err = d.queue.ask(ctx, func() { all = d.feed.egressStatus(a.addresses.Has) })
+		return all, err
+	}
+	return egressstatus.Run(ctx, o)
+}
+
+// egressStatus returns the status of Egresses that this node writes.
+func (f *feed) egressStatus(has func(netip.Addr) bool) []egressstatus.Status {
+	c := f.cluster
+	if !c.inSync() {
+		return nil
+	}
+	reasons := map[model.ObjectRef][]string{}
+	for _, p := range append(c.engine.AntreaProblems(), c.problems.source...) {
+		reasons[p.Object] = append(reasons[p.Object], p.Field+": "+p.Reason)
+	}
+	own := antrea.ID{Kind: antrea.KindNodeEgress}.Ref().Kind
+	var all []egressstatus.Status
+	for _, e := range f.egresses {
+		if e.Object.Kind != own {
+			continue
+		}
+		s := egressstatus.Status{Name: e.Object.Name}
+		switch {
+		case e.Node == c.node && has(e.Address):
+			s.Node, s.Address = e.Node, e.Address.String()
+			s.Reason, s.Message = egressstatus.ReasonAssigned, fmt.Sprintf("node %s has the address", e.Node)
+		case e.Node == c.node:
+			s.Reason, s.Message = egressstatus.ReasonNotOnInterface, fmt.Sprintf("node %s has not added the address yet; the status of its agent names errors", e.Node)
+		case e.Node != "":
+			continue // that node writes it
+		default:
+			for name := range c.tracker.nodes {
+				if policy.Order(s.Name, name) < policy.Order(s.Name, c.node) {
+					s.Rank++
+				}
+			}
+			if s.Rank >= egressStatusWriters {
+				continue
+			}
+			s.Reason, s.Message = egressstatus.ReasonNoNode, strings.Join(reasons[e.Object], "\n")
+		}
+		all = append(all, s)
+	}
+	return all
+}

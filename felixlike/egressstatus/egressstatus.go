@@ -1,0 +1,219 @@
+package egressstatus
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"time"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/felixlike/felixlike/felixlike/antrea"
+	"github.com/felixlike/felixlike/felixlike/leases"
+)
+
+// ConditionAssigned is the type of the condition. True: a node has the address on an interface.
+const ConditionAssigned = "Assigned"
+
+// Reasons of the condition.
+const (
+	ReasonAssigned = "Assigned"
+	// ReasonNoNode: no node has the address. ReasonNotOnInterface: a node is to have it, and its agent could not add it.
+	ReasonNoNode         = "NoNode"
+	ReasonNotOnInterface = "NotOnInterface"
+)
+
+// fieldManager owns our part of the status.
+const fieldManager = "felixlike"
+
+// Status is the status that an Egress is to have, and when this node writes it.
+type Status struct {
+	// Name is that of the Egress.
+	Name string
+	// Node has the address. Both are empty if no node has one.
+	Node, Address string
+	// Reason and Message are those of the condition.
+	Reason, Message string
+	// Rank is the place of this node among those that write it.
+	Rank int
+}
+
+// Options configure Run.
+type Options struct {
+	Client dynamic.Interface
+	// Look returns what this node is to write.
+	Look func(ctx context.Context) ([]Status, error)
+	Log  *slog.Logger
+	// Every is the time between two looks, TakeOver the time that a node waits for the one before it. Most is the number of
+	// writes of one look at most.
+	Every, TakeOver time.Duration
+	Most            int
+}
+
+// DefaultOptions has the times of an agent.
+func DefaultOptions() Options {
+	return Options{Every: 2 * time.Second, TakeOver: 20 * time.Second, Most: 10}
+}
+
+// Rights returns the rights that Run needs. The ClusterRole in deploy/ grants them.
+func Rights() []rbacv1.PolicyRule {
+	return []rbacv1.PolicyRule{
+		{APIGroups: []string{antrea.OwnGroupName}, Resources: []string{"egresses"}, Verbs: []string{"get"}},
+		{APIGroups: []string{antrea.OwnGroupName}, Resources: []string{"egresses/status"}, Verbs: []string{"patch"}},
+	}
+}
+
+// writer writes the status of Egresses.
+type writer struct {
+	Options
+	egresses dynamic.ResourceInterface
+	// known has what is to be written, by name.
+	known map[string]*entry
+	said  leases.Said
+}
+
+// entry is a status, since when it is to be so, and when it was last right.
+type entry struct {
+	status  Status
+	since   time.Time
+	checked time.Time
+}
+
+// Run writes until ctx ends. It returns nil: nothing of it ends an agent.
+func Run(ctx context.Context, o Options) error {
+	w := &writer{
+		Options: o, known: map[string]*entry{},
+		egresses: o.Client.Resource(antrea.KindNodeEgress.GroupVersion().WithResource(antrea.KindNodeEgress.Resource())),
+		said:     leases.Said{Log: o.Log, What: "write the status of Egresses", Effect: "they are in force without it"},
+	}
+	ticker := time.NewTicker(o.Every)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+		all, err := o.Look(ctx)
+		if err != nil {
+			return nil // the agent is stopping
+		}
+		w.look(ctx, all)
+	}
+}
+
+// look writes what has changed, and checks one other status.
+func (w *writer) look(ctx context.Context, all []Status) {
+	now := time.Now()
+	there := map[string]bool{}
+	for _, s := range all {
+		there[s.Name] = true
+		if e := w.known[s.Name]; e == nil || e.status != s {
+			w.known[s.Name] = &entry{status: s, since: now}
+		}
+	}
+	maps.DeleteFunc(w.known, func(name string, _ *entry) bool { return !there[name] })
+	due := slices.SortedFunc(maps.Values(w.known), func(a, b *entry) int { return a.checked.Compare(b.checked) })
+	for i, e := range due {
+		fresh := e.checked.IsZero()
+		if fresh && now.Sub(e.since) < time.Duration(e.status.Rank)*w.TakeOver {
+			continue
+		}
+		if i == w.Most || !fresh && i > 0 {
+			break
+		}
+		err := w.write(ctx, e.status)
+		w.said.Note(ctx, err)
+		if err != nil {
+			break
+		}
+		e.checked = time.Now()
+	}
+}
+
+// write writes a status unless the Egress has it. An Egress that is gone needs none.
+func (w *writer) write(ctx context.Context, s Status) error {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	o, err := w.egresses.Get(ctx, s.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("get Egress %s: %w", s.Name, err)
+	}
+	have := statusOf(o)
+	want := s.status(have.condition())
+	if have.equal(want) {
+		return nil
+	}
+	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&want)
+	if err != nil {
+		return fmt.Errorf("encode the status of Egress %s: %w", s.Name, err)
+	}
+	patch := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": antrea.KindNodeEgress.GroupVersion().String(), "kind": antrea.KindNodeEgress.String(),
+		"metadata": map[string]any{"name": s.Name, "uid": string(o.GetUID())}, "status": fields,
+	}}
+	_, err = w.egresses.ApplyStatus(ctx, s.Name, patch, metav1.ApplyOptions{FieldManager: fieldManager, Force: true})
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil // it has gone; a new one is checked later
+	}
+	if err != nil {
+		return fmt.Errorf("write the status of Egress %s: %w", s.Name, err)
+	}
+	return nil
+}
+
+// fields are those of a status.
+type fields struct {
+	EgressIP   string             `json:"egressIP"`
+	EgressNode string             `json:"egressNode"`
+	Conditions []metav1.Condition `json:"conditions"`
+}
+
+// statusOf returns the status of an object. One that cannot be read is empty.
+func statusOf(o *unstructured.Unstructured) fields {
+	var f fields
+	data, err := json.Marshal(o.Object["status"])
+	if err != nil || json.Unmarshal(data, &f) != nil {
+		return fields{}
+	}
+	return f
+}
+
+// condition returns our condition, nil if there is none.
+func (f fields) condition() *metav1.Condition {
+	for i := range f.Conditions {
+		if f.Conditions[i].Type == ConditionAssigned {
+			return &f.Conditions[i]
+		}
+	}
+	return nil
+}
+
+// equal reports whether our part of two statuses is the same.
+func (f fields) equal(o fields) bool {
+	a, b := f.condition(), o.condition()
+	return f.EgressIP == o.EgressIP && f.EgressNode == o.EgressNode && a != nil && *a == *b
+}
+
+// status returns the fields of a status. before is the condition that the object has; it may be nil.
+func (s Status) status(before *metav1.Condition) fields {
+	c := metav1.Condition{Type: ConditionAssigned, Status: metav1.ConditionFalse, Reason: s.Reason, Message: s.Message, LastTransitionTime: metav1.Now()}
+	if s.Reason == ReasonAssigned {
+		c.Status = metav1.ConditionTrue
+	}
+	if before != nil && before.Status == c.Status && !before.LastTransitionTime.IsZero() {
+		c.LastTransitionTime = before.LastTransitionTime
+	}
+	return fields{EgressIP: s.Address, EgressNode: s.Node, Conditions: []metav1.Condition{c}}
+}

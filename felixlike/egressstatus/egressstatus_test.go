@@ -1,0 +1,162 @@
+package egressstatus
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"reflect"
+	"sync"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/felixlike/felixlike/felixlike/antrea"
+	"github.com/felixlike/felixlike/test/kubernetestest"
+)
+
+// cluster is an API server and what its agents are to write.
+type cluster struct {
+	server   *kubernetestest.Server
+	egresses dynamic.ResourceInterface
+	mu       sync.Mutex
+	wanted   map[string][]Status
+}
+
+func newCluster(t *testing.T) *cluster {
+	t.Helper()
+	c := &cluster{server: kubernetestest.NewServer(t), wanted: map[string][]Status{}}
+	admin, err := dynamic.NewForConfig(c.server.Config(kubernetestest.Admin))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.egresses = admin.Resource(antrea.KindNodeEgress.GroupVersion().WithResource(antrea.KindNodeEgress.Resource()))
+	return c
+}
+
+// start starts the agent of a node.
+func (c *cluster) start(t *testing.T, node string) {
+	t.Helper()
+	client, err := dynamic.NewForConfig(c.server.Config(node))
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := Options{
+		Client: client, Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Every: 10 * time.Millisecond, TakeOver: 300 * time.Millisecond, Most: 10,
+		Look: func(context.Context) ([]Status, error) {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			return c.wanted[node], nil
+		},
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		if err := Run(ctx, o); err != nil {
+			t.Error(err)
+		}
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-ended
+	})
+}
+
+func (c *cluster) want(node string, all ...Status) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.wanted[node] = all
+}
+
+func (c *cluster) create(t *testing.T, name string) {
+	t.Helper()
+	o := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": antrea.KindNodeEgress.GroupVersion().String(), "kind": "Egress", "metadata": map[string]any{"name": name}, "spec": map[string]any{},
+	}}
+	if _, err := c.egresses.Create(t.Context(), o, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// until waits until an Egress has a status, and returns it and its version.
+func (c *cluster) until(t *testing.T, name string, want Status) (fields, string) {
+	t.Helper()
+	for began := time.Now(); ; time.Sleep(5 * time.Millisecond) {
+		o, err := c.egresses.Get(t.Context(), name, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		have := statusOf(o)
+		if have.equal(want.status(have.condition())) {
+			return have, o.GetResourceVersion()
+		}
+		if time.Since(began) > 30*time.Second {
+			data, err := json.Marshal(o.Object["status"])
+			t.Fatalf("Egress %s has %s (%v), want %+v", name, data, err, want)
+		}
+	}
+}
+
+// TestStatus: the node with the address writes the status, once, and again if another program has changed it or the object is a new one.
+// Without a node with the address, the first node by rank writes it, or, if that is dead, the next one.
+func TestStatus(t *testing.T) {
+	c := newCluster(t)
+	c.create(t, "out")
+	c.start(t, "n1")
+	c.start(t, "n2")
+	has := func(node string) Status {
+		return Status{Name: "out", Node: node, Address: "192.0.2.1", Reason: ReasonAssigned, Message: "node " + node + " has the address"}
+	}
+	c.want("n1", has("n1"), Status{Name: "gone", Reason: ReasonNoNode})
+	first, version := c.until(t, "out", has("n1"))
+	time.Sleep(100 * time.Millisecond)
+	if _, again := c.until(t, "out", has("n1")); again != version {
+		t.Errorf("it was written again without need: version %s, then %s", version, again)
+	}
+	// Another node takes the address. The condition stays true.
+	c.want("n1")
+	c.want("n2", has("n2"))
+	if second, _ := c.until(t, "out", has("n2")); !second.condition().LastTransitionTime.Equal(&first.condition().LastTransitionTime) {
+		t.Errorf("the condition has changed: %+v, then %+v", first, second)
+	}
+	o, err := c.egresses.Get(t.Context(), "out", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Object["status"] = map[string]any{"egressNode": "somewhere"}
+	if _, err := c.egresses.Update(t.Context(), o, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	c.until(t, "out", has("n2"))
+	if err := c.egresses.Delete(t.Context(), "out", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	c.create(t, "out")
+	c.until(t, "out", has("n2"))
+	// No node has it. The first by rank is dead.
+	none := Status{Name: "out", Reason: ReasonNoNode, Message: "spec.nodeSelector: no node matches it", Rank: 1}
+	began := time.Now()
+	c.want("n2")
+	c.want("n1", none)
+	c.until(t, "out", none)
+	if took := time.Since(began); took < 300*time.Millisecond {
+		t.Errorf("the second node has written after %s", took)
+	}
+	// The rights are those that are used.
+	asked, granted := map[string]bool{}, map[string]bool{}
+	for _, r := range c.server.Requests() {
+		if r.Client != kubernetestest.Admin {
+			asked[r.Verb+" "+r.Group+"/"+r.Resource] = true
+		}
+	}
+	for _, r := range Rights() {
+		granted[r.Verbs[0]+" "+r.APIGroups[0]+"/"+r.Resources[0]] = true
+	}
+	if !reflect.DeepEqual(asked, granted) {
+		t.Errorf("asked for %v, granted are %v", asked, granted)
+	}
+}
