@@ -75,7 +75,7 @@ func Rights() []rbacv1.PolicyRule {
 type writer struct {
 	Options
 	egresses dynamic.ResourceInterface
-	// known has what is to be written, by name.
+	// known has the status to write for each Egress, by its name.
 	known map[string]*entry
 	said  leases.Said
 }
@@ -110,7 +110,7 @@ func Run(ctx context.Context, o Options) error {
 	}
 }
 
-// look writes what has changed, and checks one other status.
+// look writes each status that has changed, and compares one more with the API server.
 func (w *writer) look(ctx context.Context, all []Status) {
 	now := time.Now()
 	there := map[string]bool{}
@@ -190,7 +190,7 @@ func statusOf(o *unstructured.Unstructured) fields {
 	return f
 }
 
-// condition returns our condition, nil if there is none.
+// condition returns the condition Assigned, or nil without one.
 func (f fields) condition() *metav1.Condition {
 	for i := range f.Conditions {
 		if f.Conditions[i].Type == ConditionAssigned {

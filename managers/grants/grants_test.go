@@ -17,7 +17,7 @@ import (
 	"github.com/felixlike/felixlike/tables"
 )
 
-// kernel holds what is programmed. It fails if an entry of networks overlaps another, as the kernel would.
+// kernel stands for the maps and sets of the kernel. As there, an entry of networks that overlaps another is an error.
 type kernel struct {
 	t       interface{ Fatalf(string, ...any) }
 	sets    map[string]map[model.Member]bool
@@ -102,7 +102,7 @@ func (k *kernel) allows(d model.Direction, p judge.Packet) bool {
 	return false
 }
 
-// world is a random model, what is programmed of it, and a judge of it.
+// world is a random model, the maps and sets programmed from it, and a judge that decides by the model.
 type world struct {
 	grants    *Grants
 	kernel    *kernel

@@ -8,7 +8,7 @@ import (
 	"github.com/felixlike/felixlike/tables"
 )
 
-// numbers gives things of one kind their numbers. Zero is none.
+// numbers gives each identity or list its number. No number is zero.
 type numbers struct {
 	taken map[tables.Number]bool
 	// bits shortens the numbers; tests make them collide.

@@ -258,7 +258,7 @@ func listExtra(s *socket.Conn) ([]extra, error) {
 	return all, nil
 }
 
-// add adds the address, or changes its limit of time; the zero time is none.
+// add adds the address, or changes the time until which it is valid. The zero time means without end.
 func (e extra) add(s *socket.Conn, flags socket.HeaderFlags, until time.Time) error {
 	enc := e.encoder()
 	enc.Uint8(ifaProto, Protocol)
