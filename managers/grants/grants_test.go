@@ -110,6 +110,10 @@ type world struct {
 	groups    map[model.GroupID]map[model.Member]bool
 	policies  map[model.PolicyID]*model.Policy
 	endpoints map[model.PodID]*model.Endpoint
+	// chains are the policies that need a chain, as far as the manager of policies was told: it asks for a policy
+	// when this changes, and when the grants say so.
+	chains map[rules.PolicySide]bool
+	asked  map[model.PolicyID]bool
 }
 
 func newWorld(t interface{ Fatalf(string, ...any) }, bits int) *world {
@@ -117,6 +121,7 @@ func newWorld(t interface{ Fatalf(string, ...any) }, bits int) *world {
 	w := &world{
 		grants: New(k), kernel: k, judge: judge.New(), groups: map[model.GroupID]map[model.Member]bool{},
 		policies: map[model.PolicyID]*model.Policy{}, endpoints: map[model.PodID]*model.Endpoint{},
+		chains: map[rules.PolicySide]bool{}, asked: map[model.PolicyID]bool{},
 	}
 	w.grants.numbers.bits = bits
 	w.grants.addresses.identities.numbers.bits = bits
@@ -124,6 +129,9 @@ func newWorld(t interface{ Fatalf(string, ...any) }, bits int) *world {
 }
 
 func (w *world) update(u model.Update) {
+	if u, ok := u.(model.PolicyUpdate); ok {
+		w.asked[u.Policy.ID] = true
+	}
 	w.grants.OnUpdate(u)
 	w.judge.OnUpdate(u)
 }
@@ -132,7 +140,16 @@ func (w *world) update(u model.Update) {
 func (w *world) complete() {
 	w.grants.CompleteDeferredWork()
 	w.grants.ChangedLists()
-	w.grants.ChangedSides()
+	for _, side := range w.grants.ChangedSides() {
+		w.asked[side.ID] = true
+	}
+	for id := range w.asked {
+		for _, d := range model.Directions() {
+			side := rules.PolicySide{ID: id, Direction: d}
+			w.chains[side] = w.grants.NeedsChain(side)
+		}
+	}
+	clear(w.asked)
 	for i := range pods {
 		for _, a := range podAddresses(i) {
 			for _, d := range model.Directions() {
@@ -289,8 +306,14 @@ func drawApplied(t *rapid.T) model.Applied {
 	return a
 }
 
-// check compares the verdicts about all packets of pods whose list is in grants.
+// check compares the verdicts about all packets of pods whose list is in grants. The lists of other pods have the chain
+// of each of their policies.
 func (w *world) check(t *rapid.T) (mapped int) {
+	for side, has := range w.chains {
+		if w.policies[side.ID] != nil && has != w.grants.NeedsChain(side) {
+			t.Fatalf("%v has a chain: %v, and nobody was told that it needs one: %v", side, has, !has)
+		}
+	}
 	for i := range pods {
 		e := w.endpoints[podID(i)]
 		for _, d := range model.Directions() {

@@ -39,9 +39,12 @@ func (g *Grants) hold(d model.Direction, a model.Applied, by int) {
 		l = &list{key: key, direction: d, applied: a}
 		g.lists[key] = l
 		for id := range a.All() {
-			s := g.side(rules.PolicySide{ID: id, Direction: d})
+			k := rules.PolicySide{ID: id, Direction: d}
+			s := g.side(k)
 			s.lists[l] = struct{}{}
-			s.chained++
+			if s.chained++; s.chained == 1 {
+				g.changedSides[k] = struct{}{}
+			}
 		}
 	}
 	l.holders += by

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
 
+	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/policy/oracle"
 )
 
@@ -64,14 +65,13 @@ func manyNetworkPolicies(n int) []*networkingv1.NetworkPolicy {
 }
 
 // TestOneRuleOfMany changes the port of one rule of 200 policies about db. Under each
-// backend a ClusterNetworkPolicy costs no more messages than a NetworkPolicy.
+// backend a ClusterNetworkPolicy costs no more messages than a NetworkPolicy. With the layout
+// of maps, which holds NetworkPolicies only, no more than a NetworkPolicy in rules.
 func TestOneRuleOfMany(t *testing.T) {
 	const policies = 200
 	for _, backend := range backends() {
 		t.Run(backend, func(t *testing.T) {
-			b := newTestbedOf(t, backend, []string{"web", "db", "api", "mon"})
-			d := b.sites["node1"].plane()
-			change := func(set func(changed bool)) (writes int, took time.Duration) {
+			change := func(d *dataplane, set func(changed bool)) (writes int, took time.Duration) {
 				for _, changed := range []bool{true, false, true} {
 					set(changed)
 					began := time.Now()
@@ -83,10 +83,17 @@ func TestOneRuleOfMany(t *testing.T) {
 				}
 				return writes, took
 			}
+			pods := []string{"web", "db", "api", "mon"}
+			b := newTestbedOf(t, backend, pods)
+			inRules := b
+			if backend == nftablesMaps {
+				inRules = newTestbedOf(t, config.NFTables, pods)
+			}
 			network := tierCluster(t)
 			network.Policies = manyNetworkPolicies(policies)
-			b.lead(t, network)
-			networkWrites, networkTime := change(func(changed bool) {
+			inRules.lead(t, network)
+			d := inRules.sites["node1"].plane()
+			networkWrites, networkTime := change(d, func(changed bool) {
 				p := network.Policies[policies/2].DeepCopy()
 				if changed {
 					*p.Spec.Ingress[4].Ports[0].Port = intstr.FromInt32(60000)
@@ -96,7 +103,8 @@ func TestOneRuleOfMany(t *testing.T) {
 			cluster := tierCluster(t)
 			cluster.ClusterPolicies = manyClusterPolicies(policies)
 			b.lead(t, cluster)
-			clusterWrites, clusterTime := change(func(changed bool) {
+			d = b.sites["node1"].plane()
+			clusterWrites, clusterTime := change(d, func(changed bool) {
 				p := cluster.ClusterPolicies[policies/2].DeepCopy()
 				if changed {
 					p.Spec.Ingress[4].Protocols[0].TCP.DestinationPort.Number = 60000
