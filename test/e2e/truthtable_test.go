@@ -16,8 +16,8 @@ import (
 	"github.com/felixlike/felixlike/test/truthtable"
 )
 
-// TestTruthTable runs the sample and the table of hosts over IPv4 and IPv6, twice
-// in a row in one lab, and the tables with ClusterNetworkPolicies and with Antrea's kinds once. A pod's own node always gets through; every other source is
+// TestTruthTable runs the sample and the table of hosts over IPv4 and IPv6, then over IPv4
+// again in the same lab, and the tables with ClusterNetworkPolicies and with Antrea's kinds once. A pod's own node always gets through; every other source is
 // judged by its address, and no address changes on the way. In the first round
 // every probe is traced as well, by the policies and through the state of the nodes. The
 // backends spend their time waiting for answers that must not come, so they run side
@@ -28,7 +28,11 @@ func TestTruthTable(t *testing.T) {
 	tiers := append(readSteps(t, "../truthtable/testdata/tiers.jsonl"), readSteps(t, "../truthtable/testdata/antrea.jsonl")...)
 	test := func(t *testing.T, l *lab.Lab, rounds ...string) {
 		for _, round := range rounds {
-			for _, family := range model.Families() {
+			families := model.Families()
+			if round == "second" {
+				families = families[:1]
+			}
+			for _, family := range families {
 				t.Run(round+"/IPv"+family.String(), func(t *testing.T) {
 					var also []func(*truthtable.Step, verify.Outcome)
 					if round == "first" && !emulated() {
