@@ -158,21 +158,26 @@ func expect(t *testing.T, through bool, what string, flows []probe.Flow) {
 func (p *pod) serveName(t *testing.T, port uint16) {
 	t.Helper()
 	for _, f := range model.Families() {
-		if !p.address(f).IsValid() {
-			continue
+		if p.address(f).IsValid() {
+			serveNameAt(t, p.station.Namespace(), netip.AddrPortFrom(p.address(f), port), p.Name)
 		}
-		listener := listen(t, p.station.Namespace(), netip.AddrPortFrom(p.address(f), port))
-		go func() {
-			for {
-				conn, err := listener.Accept()
-				if err != nil {
-					return
-				}
-				fmt.Fprintln(conn, p.Name, conn.RemoteAddr())
-				conn.Close()
-			}
-		}()
 	}
+}
+
+// serveNameAt answers each connection with a name and the client's address, in a line.
+func serveNameAt(t *testing.T, in *namespace.Namespace, at netip.AddrPort, name string) {
+	t.Helper()
+	listener := listen(t, in, at)
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			fmt.Fprintln(conn, name, conn.RemoteAddr())
+			conn.Close()
+		}
+	}()
 }
 
 // visit connects and returns the server's name and the source that it saw.

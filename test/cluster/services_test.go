@@ -116,6 +116,11 @@ spec: {podSelector: {matchLabels: {pod: one}}, ingress: %s}
 	w.testAffinity(t)
 }
 
+// outside returns the addresses of the control plane in the subnet of both nodes. It has the first ones.
+func outside() map[model.Family]netip.Addr {
+	return map[model.Family]netip.Addr{model.IPv4: netip.MustParseAddr("172.30.1.1"), model.IPv6: netip.MustParseAddr("fd00:30:1::1")}
+}
+
 // newWorld starts pods and Services.
 func newWorld(t *testing.T, s *site) *world {
 	t.Helper()
@@ -145,8 +150,7 @@ spec: {ipFamilyPolicy: PreferDualStack, selector: {%s}, %s}
 		}
 	}
 	w.ends["out"] = open(t, kubelab.ControlPlane)
-	// Of the subnet that both nodes are in, the control plane has the first address.
-	w.addresses["out"] = map[model.Family]netip.Addr{model.IPv4: netip.MustParseAddr("172.30.1.1"), model.IPv6: netip.MustParseAddr("fd00:30:1::1")}
+	w.addresses["out"] = outside()
 	for i, name := range nodes {
 		w.ends[name] = open(t, kubelab.Namespace(name))
 		w.addNode(t, name, fmt.Sprintf("gw%d", i+1))
