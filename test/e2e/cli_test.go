@@ -32,6 +32,15 @@ func felixctl(t *testing.T, args ...string) (stdout, stderr string, code int) {
 	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
 }
 
+// liveIsWanted fails the test if felixctl diff finds that a node's kernel or switch lacks something that the agent wants, or
+// has more.
+func liveIsWanted(t *testing.T, lab, node string) {
+	t.Helper()
+	if out, errs, code := felixctl(t, "diff", "live", "wanted", "--lab", lab, "--node", node); code != 0 {
+		t.Errorf("what is programmed on %s is not what the agent wants: felixctl diff ended with %d\n%s%s", node, code, out, errs)
+	}
+}
+
 // labNamed returns a function that runs `felixctl lab` on one lab and fails the
 // test on another exit code than wanted.
 func labNamed(t *testing.T, name string) func(wantCode int, args ...string) string {

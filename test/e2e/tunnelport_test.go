@@ -77,9 +77,7 @@ func tunnelPort(t *testing.T, l *lab.Lab, node *lab.Node) {
 	}
 	expect(t, l, true, "x/c", "x/a", model.TCP, 80)
 	expect(t, l, true, "x/a", "x/c", model.TCP, 80)
-	if out, errs, code := felixctl(t, "diff", "live", "wanted", "--lab", l.Name(), "--node", "node1"); code != 0 {
-		t.Errorf("the node does not have what is desired: exit code %d\n%s%s", code, out, errs)
-	}
+	liveIsWanted(t, l.Name(), "node1")
 }
 
 // firstInput reports whether the agent's rule is the first one of INPUT, and the only one of the agent.

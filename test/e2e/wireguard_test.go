@@ -66,9 +66,7 @@ func encrypted(t *testing.T, first, then string) {
 	l.routes(t)
 	forgers(t, l.Lab, l.fabric)
 	l.forgedNode(t)
-	if out, errs, code := felixctl(t, "diff", "live", "wanted", "--lab", l.Name(), "--node", "node1"); code != 0 {
-		t.Errorf("the node does not have what is desired: exit code %d\n%s%s", code, out, errs)
-	}
+	liveIsWanted(t, l.Name(), "node1")
 	l.restart(t)
 	l.tampered(t)
 	l.withoutDevice(t)
