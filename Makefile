@@ -79,7 +79,7 @@ lint: ## formatting, vet, staticcheck, and go.mod and manifests that are up to d
 	@deploy/generate --check
 
 bench: setup build ## measure all backends: programming, enforcement, packets (a quarter of an hour; writes docs/benchmarks/w1)
-	@bin/felixctl bench run --profile w1 --backends nftables,iptables-legacy,iptables-nft,openflow --rounds 3 --out docs/benchmarks/w1
+	@bin/felixctl bench run --profile w1 --rounds 3 --out docs/benchmarks/w1
 
 bench-kernel: setup ## measure packets on the kernel's Open vSwitch datapath, in a virtual machine (half an hour under QEMU's emulation)
 	@test/vm/bench

@@ -33,7 +33,7 @@ type limit struct {
 // limits are the budgets of this design. A change is measured from the object,
 // a little before the update of the model.
 func limits() []limit {
-	all := nftLimits()
+	all := append(nftLimits(), mapsLimits()...)
 	for _, backend := range []string{config.IPTablesLegacy, config.IPTablesNFT} {
 		all = append(all, iptablesLimits(backend)...)
 	}
@@ -43,15 +43,7 @@ func limits() []limit {
 // nftLimits are those of the nftables backend.
 func nftLimits() []limit {
 	const nft = config.NFTables
-	element := func(c worker.Case, what string) []limit {
-		return []limit{
-			{nft, what + ", p50", worst(c, func(r *Result) measure.Series { return measure.Series{r.Latency.P50} }), 0.00035, seconds},
-			{nft, what + ", p99", worst(c, func(r *Result) measure.Series { return measure.Series{r.Latency.P99} }), 0.005, seconds},
-		}
-	}
-	var all []limit
-	all = append(all, element(worker.ElementAdded, "an element into a set")...)
-	all = append(all, element(worker.ElementRemoved, "an element out of a set")...)
+	all := elementLimits(nft)
 	for _, c := range []struct {
 		worker.Case
 		what string
@@ -76,6 +68,45 @@ func nftLimits() []limit {
 		limit{nft, "restart with nothing changed, peak RSS", median(worker.Restart, func(r *Result) measure.Series { return r.PeakRSS }), 120e6, measure.Megabytes().Print},
 	)
 	return append(append(all, restartWrites(nft)), loadLimits(nft)...)
+}
+
+// elementLimits are those of one element that comes or goes.
+func elementLimits(backend string) (all []limit) {
+	for _, e := range []struct {
+		worker.Case
+		what string
+	}{{worker.ElementAdded, "an element into a set"}, {worker.ElementRemoved, "an element out of a set"}} {
+		all = append(all,
+			limit{backend, e.what + ", p50", worst(e.Case, func(r *Result) measure.Series { return measure.Series{r.Latency.P50} }), 0.00035, seconds},
+			limit{backend, e.what + ", p99", worst(e.Case, func(r *Result) measure.Series { return measure.Series{r.Latency.P99} }), 0.005, seconds},
+		)
+	}
+	return all
+}
+
+// mapsLimits are those of the nftables backend with the layout maps.
+func mapsLimits() []limit {
+	const maps = worker.NFTablesMaps
+	all := append(elementLimits(maps),
+		limit{maps, "one rule of one policy changed, CPU", median(worker.RuleChanged, func(r *Result) measure.Series { return r.CPU }), 0.0005, seconds},
+		limit{maps, "a new connection with the most policies, as a multiple of one without, p50", newConnectionRatio, 1.2, measure.Multiples().Print},
+		restartWrites(maps),
+	)
+	return append(all, loadLimits(maps)...)
+}
+
+// newConnectionRatio compares the median times of a new connection at the point with the most policies and at that
+// without.
+func newConnectionRatio(r *Report, backend string) (float64, bool) {
+	if r.Packets == nil || len(r.Packets.Points) == 0 {
+		return 0, false
+	}
+	with := r.Packets.Find(backend, mostPolicies(r.Packets), Connections)
+	without := r.Packets.Find(backend, workload.Point{}, Connections)
+	if with == nil || without == nil {
+		return 0, false
+	}
+	return with.Latency.P50Rounds.Over(without.Latency.P50Rounds).Median(), true
 }
 
 // iptablesLimits are those of the iptables backend in one of its variants.

@@ -16,6 +16,7 @@ import (
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/internal/namespace"
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/test/bench/worker"
 	"github.com/felixlike/felixlike/test/bench/workload"
 	"github.com/felixlike/felixlike/test/lab"
 )
@@ -26,8 +27,8 @@ type labNode struct {
 	lab    *lab.Lab
 	wire   *wire
 	server *namespace.Namespace
-	// offload is the setting of the agent.
-	offload bool
+	// offload and layout are settings of the agent.
+	offload, layout string
 	// probes is the number of the next probe: no two of a run are alike.
 	probes uint64
 }
@@ -50,19 +51,21 @@ func clientPod() model.PodID { return model.PodID{Namespace: labNamespace, Name:
 
 func serverPod() model.PodID { return model.PodID{Namespace: labNamespace, Name: "server"} }
 
-func labConfig(backend, datapath string) lab.Config {
+func labConfig(path, datapath string) lab.Config {
+	backend, offload, layout := settingsOf(path, config.LayoutRules)
 	return lab.Config{
-		Name: fmt.Sprintf("bench-%d", os.Getpid()), Backend: backend, Datapath: datapath, SyncTimeout: syncTimeout, Offload: config.OffloadOff,
+		Name: fmt.Sprintf("bench-%d", os.Getpid()), Backend: backend, Datapath: datapath, SyncTimeout: syncTimeout, Offload: offload, NFTablesLayout: layout,
 	}
 }
 
-// startLabNode makes a lab. It ends with close, or else when the next lab is made.
-func startLabNode(ctx context.Context, backend, datapath string) (_ *labNode, err error) {
-	l, err := lab.Up(ctx, labConfig(backend, datapath))
+// startLabNode makes a lab on one of pathsOfBackends. It ends with close, or else when the next lab is made.
+func startLabNode(ctx context.Context, path, datapath string) (_ *labNode, err error) {
+	cfg := labConfig(path, datapath)
+	l, err := lab.Up(ctx, cfg)
 	if err != nil {
 		return nil, err
 	}
-	n := &labNode{lab: l}
+	n := &labNode{lab: l, offload: cfg.Offload, layout: cfg.NFTablesLayout}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, n.close())
@@ -133,23 +136,38 @@ func (n *labNode) agent() *control.Client {
 	return control.NewClient(n.lab.Node(labNodeName).ControlSocket())
 }
 
-// use moves the node to a path of pathsOfBackends. The setting offload takes a restart of the
-// agent.
-func (n *labNode) use(ctx context.Context, name string) error {
-	backend, on := strings.CutSuffix(name, offloaded)
-	if on != n.offload {
+// use moves the node to a path of pathsOfBackends. Another setting takes a restart of the agent.
+func (n *labNode) use(ctx context.Context, path string) error {
+	backend, offload, layout := settingsOf(path, n.layout)
+	if offload != n.offload || layout != n.layout {
 		node := n.lab.Node(labNodeName)
 		if err := node.StopAgent(); err != nil {
 			return err
 		}
-		node.SetOffload(map[bool]string{false: config.OffloadOff, true: config.OffloadAuto}[on])
+		node.SetOffload(offload)
+		node.SetLayout(layout)
 		node.SetBackend(backend)
 		if err := errors.Join(node.StartAgent(), node.Sync(ctx)); err != nil {
 			return err
 		}
-		n.offload = on
+		n.offload, n.layout = offload, layout
 	}
 	return n.agent().SetBackend(ctx, backend)
+}
+
+// settingsOf returns the settings of a path. Only backend nftables has a layout; with others it stays as it is.
+func settingsOf(path, before string) (backend, offload, layout string) {
+	backend, on := strings.CutSuffix(path, offloaded)
+	if offload = config.OffloadOff; on {
+		offload = config.OffloadAuto
+	}
+	switch backend {
+	case worker.NFTablesMaps:
+		return config.NFTables, offload, config.LayoutMaps
+	case config.NFTables:
+		return backend, offload, config.LayoutRules
+	}
+	return backend, offload, before
 }
 
 // offloaded follows the name of a backend whose established connections skip the host.

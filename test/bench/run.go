@@ -47,6 +47,9 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 			return nil, err
 		}
 	}
+	if cfg.has(Programming) {
+		report.Budgets = evaluate(report)
+	}
 	report.Took = time.Since(begin).Seconds()
 	report.Machine.LoadAfter = measure.LoadAverage()
 	report.Calibration = r.calibration
@@ -71,7 +74,6 @@ func (r *run) programming(ctx context.Context, report *Report) error {
 		return err
 	}
 	report.Engine = collectEngine(r.engineTurns, r.calibration, r.Profile.EngineDivisor)
-	report.Budgets = evaluate(report)
 	return nil
 }
 

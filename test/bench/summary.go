@@ -35,7 +35,7 @@ func headlines(r *Report) []headline {
 		{words: "a policy that denies, until the first packet meets it", what: EnforcementWords(Denied, false), kinds: typical},
 	}
 	if p := r.Packets; p != nil && len(p.Points) > 0 {
-		at := slices.MaxFunc(p.Points, func(a, b workload.Point) int { return cmp.Compare(a.Policies, b.Policies) })
+		at := mostPolicies(p)
 		for _, t := range []struct {
 			words string
 			of    TrafficKind
@@ -45,6 +45,11 @@ func headlines(r *Report) []headline {
 		}
 	}
 	return all
+}
+
+// mostPolicies returns the point with the most policies.
+func mostPolicies(p *Packets) workload.Point {
+	return slices.MaxFunc(p.Points, func(a, b workload.Point) int { return cmp.Compare(a.Policies, b.Policies) })
 }
 
 // summary has a row for each headline and a column for each backend.

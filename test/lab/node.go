@@ -131,6 +131,9 @@ func (n *Node) SetSource(flags ...string) { n.command.source = flags }
 // SetEncryption sets the setting encryption of the agents that are started from now on.
 func (n *Node) SetEncryption(setting string) { n.command.encryption = setting }
 
+// SetLayout sets the setting nftables.layout of the agents that are started from now on.
+func (n *Node) SetLayout(setting string) { n.command.layout = setting }
+
 // SetSNAT sets the setting snat of the agents that are started from now on.
 func (n *Node) SetSNAT(setting string) { n.command.snat = setting }
 

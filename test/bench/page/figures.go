@@ -13,7 +13,7 @@ import (
 
 // look returns that of a backend: the same in every report.
 func look(backend string) int {
-	known := []string{config.NFTables, config.IPTablesLegacy, config.IPTablesNFT, config.OpenFlow}
+	known := []string{config.NFTables, config.IPTablesLegacy, config.IPTablesNFT, config.OpenFlow, worker.NFTablesMaps}
 	if i := slices.Index(known, backend); i >= 0 {
 		return i
 	}

@@ -16,8 +16,12 @@ import (
 	"github.com/felixlike/felixlike/test/bench/workload"
 )
 
+// NFTablesMaps is the name of backend nftables with the layout maps.
+const NFTablesMaps = config.NFTables + "-" + config.LayoutMaps
+
 // Backend is a backend that can be measured.
 type Backend struct {
+	// Name is one of config.BackendsInForce, or NFTablesMaps.
 	Name string
 	// New makes it for the workload's node, as an agent would by default.
 	New func(Switch) (backend.Backend, error)
@@ -64,6 +68,15 @@ func Backends() []Backend {
 			Name:  config.NFTables,
 			New:   func(Switch) (backend.Backend, error) { return backend.NewNFTables(workload.Node, true), nil },
 			Tools: []Tool{nftTool()}, Foreign: foreignNFT, Sparing: 1,
+		},
+		{
+			Name: NFTablesMaps,
+			New: func(Switch) (backend.Backend, error) {
+				return backend.New(context.Background(), backend.Config{
+					Name: config.NFTables, Layout: config.LayoutMaps, Node: workload.Node, Masquerade: true,
+				})
+			},
+			Tools: []Tool{nftTool()}, Foreign: foreignMaps, Sparing: 1,
 		},
 		xtables(iptables.Legacy),
 		xtables(iptables.NFT),

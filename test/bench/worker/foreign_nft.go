@@ -18,13 +18,20 @@ import (
 // foreignNFT changes the agent's table over a separate netlink socket, as nft
 // would, but without the start of a program.
 func foreignNFT(w workload.Workload, r *rules.Renderer, _ Switch) []Foreign {
-	f := &nftWriter{
-		conn: &nft.Conn{}, table: &nft.Table{Name: nftables.DefaultTable, Family: nft.TableFamilyINet},
-		workload: w, renderer: r,
-	}
+	f := newNFTWriter(w, r, func(s *nft.Set) bool { return !s.IsMap && !s.Interval && strings.HasSuffix(s.Name, "-4") })
 	return []Foreign{
 		{Case: ForeignRule, Change: f.deleteRule},
 		{Case: ForeignChain, Change: f.flushChain},
+		{Case: ForeignElement, Change: f.deleteMember},
+		{Case: ForeignDispatch, Change: f.deleteDispatch},
+		{Case: ForeignAll, Once: true, Change: f.deleteTable},
+	}
+}
+
+// foreignMaps is foreignNFT for the layout maps, where policies have no chains. Members are grants.
+func foreignMaps(w workload.Workload, r *rules.Renderer, _ Switch) []Foreign {
+	f := newNFTWriter(w, r, func(s *nft.Set) bool { return s.Name == rules.GrantsSet })
+	return []Foreign{
 		{Case: ForeignElement, Change: f.deleteMember},
 		{Case: ForeignDispatch, Change: f.deleteDispatch},
 		{Case: ForeignAll, Once: true, Change: f.deleteTable},
@@ -37,8 +44,18 @@ type nftWriter struct {
 	table    *nft.Table
 	workload workload.Workload
 	renderer *rules.Renderer
-	// groups are the sets of addresses, once they were asked for.
-	groups []*nft.Set
+	// ofMembers chooses the sets that members are deleted from; sets are those, once they were asked for.
+	ofMembers func(*nft.Set) bool
+	sets      []*nft.Set
+	// members are those of sets that have been read: there can be 100,000 grants.
+	members map[string][]nft.SetElement
+}
+
+func newNFTWriter(w workload.Workload, r *rules.Renderer, ofMembers func(*nft.Set) bool) *nftWriter {
+	return &nftWriter{
+		conn: &nft.Conn{}, table: &nft.Table{Name: nftables.DefaultTable, Family: nft.TableFamilyINet},
+		workload: w, renderer: r, ofMembers: ofMembers, members: map[string][]nft.SetElement{},
+	}
 }
 
 // flush sends the prepared changes.
@@ -74,26 +91,31 @@ func (f *nftWriter) flushChain(i int) (time.Time, error) {
 }
 
 func (f *nftWriter) deleteMember(i int) (time.Time, error) {
-	if f.groups == nil {
+	if f.sets == nil {
 		sets, err := f.conn.GetSets(f.table)
 		if err != nil {
 			return time.Time{}, fmt.Errorf("sets: %w", err)
 		}
-		f.groups = slices.DeleteFunc(sets, func(s *nft.Set) bool { return s.IsMap || s.Interval || !strings.HasSuffix(s.Name, "-4") })
-		slices.SortFunc(f.groups, func(a, b *nft.Set) int { return cmp.Compare(a.Name, b.Name) })
+		f.sets = slices.DeleteFunc(sets, func(s *nft.Set) bool { return !f.ofMembers(s) })
+		slices.SortFunc(f.sets, func(a, b *nft.Set) int { return cmp.Compare(a.Name, b.Name) })
 	}
-	if len(f.groups) == 0 {
-		return time.Time{}, fmt.Errorf("table %s has no sets of addresses", f.table.Name)
+	if len(f.sets) == 0 {
+		return time.Time{}, fmt.Errorf("table %s has no sets of members", f.table.Name)
 	}
-	set := f.groups[i%len(f.groups)]
-	held, err := f.conn.GetSetElements(set)
-	if err != nil {
-		return time.Time{}, fmt.Errorf("members of set %s: %w", set.Name, err)
+	set := f.sets[i%len(f.sets)]
+	held := f.members[set.Name]
+	if held == nil {
+		var err error
+		if held, err = f.conn.GetSetElements(set); err != nil {
+			return time.Time{}, fmt.Errorf("members of set %s: %w", set.Name, err)
+		}
+		f.members[set.Name] = held
 	}
 	if len(held) == 0 {
 		return time.Time{}, fmt.Errorf("set %s has no members", set.Name)
 	}
-	if err := f.conn.SetDeleteElements(set, held[:1]); err != nil {
+	at := i % len(held)
+	if err := f.conn.SetDeleteElements(set, held[at:at+1]); err != nil {
 		return time.Time{}, err
 	}
 	return f.flush()
