@@ -171,6 +171,7 @@ type fake struct {
 	denials   backend.Denials
 	logs      backend.Reports
 	unbounded error
+	fellBack  error
 	remove    func() error
 }
 
@@ -185,6 +186,7 @@ func (f *fake) Forwarded(func(*model.Attachment) bool) bool { return false }
 func (f *fake) Denials() backend.Denials                    { return f.denials }
 func (f *fake) Logs() backend.Reports                       { return f.logs }
 func (f *fake) Unbounded() error                            { return f.unbounded }
+func (f *fake) FellBack() error                             { return f.fellBack }
 func (f *fake) Left(context.Context) (bool, error)          { return false, nil }
 func (f *fake) Remove(context.Context, string) error        { return f.remove() }
 func (f *fake) Close() error                                { return nil }

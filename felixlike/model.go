@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/model"
 )
@@ -31,6 +32,9 @@ func (rep *reporter) model() control.Model {
 	}
 	if rep.cfg.Settings != nil {
 		m.Settings = rep.cfg.Settings()
+	}
+	if rep.stages.backend.FellBack() != nil {
+		m.Settings.NFTablesLayout = config.LayoutRules
 	}
 	for _, u := range rep.cluster.engine.Snapshot() {
 		m.Add(u)

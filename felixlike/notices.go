@@ -19,6 +19,7 @@ const (
 	noticeUnreachable    = "PeerUnreachable"
 	noticeSetAside       = "SetAside"
 	noticeDropped        = "TrafficDropped"
+	noticeFellBack       = "LayoutFellBack"
 )
 
 // recorder is a datastore that records Events about problems until ctx ends.
@@ -64,6 +65,7 @@ func (rep *reporter) notices() []datastore.Notice {
 	add(noticeEqualPriority, datastore.KnownToSome, rep.cluster.priorityProblems()...)
 	add(noticeEqualPriority, datastore.KnownToAll, rep.cluster.tierProblems()...)
 	add(noticeUnreachable, datastore.KnownToSome, rep.cluster.peerProblems()...)
+	add(noticeFellBack, datastore.KnownHere, rep.layoutProblems()...)
 	for _, q := range view.quarantined {
 		for _, object := range policiesAmong(q.Owners) {
 			add(noticeSetAside, datastore.KnownHere, model.Problem{

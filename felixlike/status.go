@@ -71,6 +71,7 @@ func (rep *reporter) status() control.Status {
 	s.Problems = append(s.Problems, rep.cluster.tierProblems()...)
 	s.Problems = append(s.Problems, rep.cluster.peerProblems()...)
 	s.Problems = append(s.Problems, rep.unboundedProblems()...)
+	s.Problems = append(s.Problems, rep.layoutProblems()...)
 	s.Problems = append(s.Problems, rep.quarantineProblems(view.quarantined)...)
 	sortProblems(s.Problems)
 	rep.cluster.tracker.fill(&s, view.closed)
@@ -85,6 +86,17 @@ func (rep *reporter) unboundedProblems() []model.Problem {
 	}
 	return []model.Problem{{
 		Object: ref("Node", "", rep.cfg.Node), Reason: "the rate of new connections of pods has no limit: " + err.Error(),
+	}}
+}
+
+// layoutProblems reports that the backend does not use the configured layout.
+func (rep *reporter) layoutProblems() []model.Problem {
+	err := rep.stages.backend.FellBack()
+	if err == nil {
+		return nil
+	}
+	return []model.Problem{{
+		Object: ref("Node", "", rep.cfg.Node), Reason: "NetworkPolicies are in chains of rules, not in maps (nftables.layout), until the agent restarts: " + err.Error(),
 	}}
 }
 

@@ -56,6 +56,8 @@ type Observer interface {
 	// Unbounded returns the reason if the rate of new connections of pods should have a
 	// limit and has none, or nil.
 	Unbounded() error
+	// FellBack returns why NetworkPolicies are in chains of rules although the layout is maps, or nil.
+	FellBack() error
 }
 
 // Leftovers is the part of a backend that finds and removes what it programmed.
@@ -101,3 +103,6 @@ func (c *common) Forwarded(func(*model.Attachment) bool) bool { return false }
 
 // Unbounded implements Observer: the backend limits no rates.
 func (c *common) Unbounded() error { return nil }
+
+// FellBack implements Observer: the backend has no layouts.
+func (c *common) FellBack() error { return nil }

@@ -32,6 +32,8 @@ type Config struct {
 	Switch Switch
 	// CommonFrom replaces managers.CommonFrom and its like if it is not zero.
 	CommonFrom int
+	// GrantsBound replaces grants.DefaultBound if it is not zero.
+	GrantsBound int
 }
 
 // ConfigOf returns the config of the configured backend.

@@ -1,6 +1,7 @@
 package backend
 
 import (
+	"net/netip"
 	"os"
 	"runtime"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	"github.com/felixlike/felixlike/felixlike/policy"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/test/bench/workload"
+	"github.com/felixlike/felixlike/test/tablestest"
 )
 
 // BenchmarkLayouts measures the reference workload, 1,000 pods and 1,000 policies of ten rules, in each layout of
@@ -99,4 +101,84 @@ func threadCPU(b *testing.B) time.Duration {
 		b.Fatal(err)
 	}
 	return time.Duration(now.Nano())
+}
+
+// layoutUpdates are pod x/a, whose policy allows UDP port 4000 to the network 10.2.0.0/16, and UDP port 7 to all. With many,
+// it allows 64 other ports as well.
+func layoutUpdates(many bool) []model.Update {
+	updates := closedPod("10.1.0.2", false) // also the address of Passes
+	p := *updates[1].(model.PolicyUpdate).Policy
+	outside := model.Group{ID: "noutside", Kind: model.Networks}
+	p.Egress = []model.Rule{
+		{Action: model.Allow, Peers: []model.GroupID{outside.ID}, Ports: []model.PortRange{{Protocol: model.UDP, First: 4000, Last: 4000}}},
+		{Action: model.Allow, AnyPeer: true, Ports: []model.PortRange{{Protocol: model.UDP, First: tablestest.Sentinel, Last: tablestest.Sentinel}}},
+	}
+	if many {
+		p.Egress = append(p.Egress, model.Rule{Action: model.Allow, Peers: []model.GroupID{outside.ID}, Ports: []model.PortRange{{Protocol: model.UDP, First: 10000, Last: 10063}}})
+	}
+	return append(updates, model.PolicyUpdate{Policy: &p},
+		model.GroupUpdate{Group: outside, Added: []model.Member{{Prefix: netip.MustParsePrefix("10.2.0.0/16")}}})
+}
+
+// TestLayoutChanges: agents with one layout after the other, and with more grants than the bound, let no packet through that
+// policy denies, at any moment of the change. Afterwards each layout judges alike.
+func TestLayoutChanges(t *testing.T) {
+	f := newFirewall(t)
+	f.path.Router.Run(t, "sh", "-ec", "ip link set r1 down; ip link set r1 name "+model.GatewayPort+"; ip link set "+model.GatewayPort+` up
+		ip route add 10.1.0.0/16 via 192.168.1.2`)
+	pod, outside := netip.MustParseAddr("10.1.0.2"), netip.MustParseAddr("10.2.0.9")
+	const bound = 10
+	program := func(node Backend, many bool) {
+		t.Helper()
+		for _, m := range node.Stage().Managers {
+			for _, u := range layoutUpdates(many) {
+				m.OnUpdate(u)
+			}
+		}
+		for _, m := range node.Stage().Managers {
+			m.CompleteDeferredWork()
+		}
+		if a, err := node.Stage().Apply(t.Context()); err != nil || len(a.Refused) > 0 {
+			t.Fatalf("%v, refused %v", err, a.Refused)
+		}
+	}
+	start := func(layout string) *nftablesBackend {
+		node := newNFTables(Config{Name: config.NFTables, Layout: layout, GrantsBound: bound, NetNS: f.path.Router.FD, Node: "node1"})
+		t.Cleanup(func() { _ = node.Close() })
+		return node
+	}
+	judged := func(many bool) {
+		t.Helper()
+		for port, want := range map[uint16]bool{4000: true, 5000: false, 10005: many} {
+			if got := f.path.Passes(t, model.UDP, pod, outside, port); got != want {
+				t.Errorf("a packet to port %d passes: %v, want %v", port, got, want)
+			}
+		}
+	}
+	program(start(config.LayoutRules), false)
+	judged(false)
+	stop := f.path.Flood(t, pod, outside, 5000)
+	for range 20 {
+		maps := start(config.LayoutMaps)
+		program(maps, false)
+		if err := maps.FellBack(); err != nil {
+			t.Fatal(err)
+		}
+		program(maps, true)
+		if err := maps.FellBack(); err == nil || err.Error() != "more than 10 grants; 66 of them for the egress of pods with x/closed" {
+			t.Fatalf("fell back: %v", err)
+		}
+		program(start(config.LayoutMaps), false)
+		program(start(config.LayoutRules), false)
+	}
+	sent, arrived := stop()
+	if sent == 0 || arrived > 0 {
+		t.Errorf("of %d denied packets %d arrived", sent, arrived)
+	}
+	judged(false)
+	maps := start(config.LayoutMaps)
+	program(maps, false)
+	judged(false)
+	program(maps, true)
+	judged(true)
 }

@@ -36,7 +36,7 @@ func NFTablesManagers(c Config, table NFTDriver) (*rules.Renderer, []managers.Ma
 		managers.NewIPSetManager(ipsets.WithRanges(table)),
 	})
 	if c.Layout == config.LayoutMaps {
-		g := grants.New(table)
+		g := grants.New(table, c.GrantsBound)
 		policies.UseGrants(g)
 		endpoints.UseGrants(g)
 		for _, d := range model.Directions() {

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/felixlike/felixlike/felixlike/config"
+	"github.com/felixlike/felixlike/managers/grants"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/rules"
 	"github.com/felixlike/felixlike/tables/nftables"
@@ -16,6 +17,8 @@ type nftablesBackend struct {
 	collisions *collisions
 	denials    Denials
 	at         Config
+	// grants are nil without the layout maps.
+	grants *grants.Grants
 }
 
 // NewNFTables returns the backend in one private nftables table, for the node
@@ -29,6 +32,11 @@ func newNFTables(c Config) *nftablesBackend {
 	table := nftables.New(nftables.Options{NetNS: c.NetNS})
 	r, all := NFTablesManagers(c, table)
 	b := &nftablesBackend{at: c, table: table, collisions: newCollisions(all)}
+	for _, m := range all {
+		if g, ok := m.(*grants.Grants); ok {
+			b.grants = g
+		}
+	}
 	b.denials = nflogDenials{c, r, func(ctx context.Context, add func(of rules.Counter, packets uint64)) error {
 		return countDrops(ctx, table, r, add)
 	}}
@@ -57,6 +65,9 @@ func (b *nftablesBackend) Hits(ctx context.Context, counted Counted, policies []
 	}
 	return err
 }
+
+// FellBack implements Observer.
+func (b *nftablesBackend) FellBack() error { return b.grants.Full() }
 
 // Denials implements Observer.
 func (b *nftablesBackend) Denials() Denials { return b.denials }

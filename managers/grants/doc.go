@@ -17,7 +17,7 @@
 //
 // A list that cannot be expressed stays in chains of rules, with all policies of its pods in this direction: one with a
 // tier before or after NetworkPolicies, or with a rule that logs, has a named port, a whole protocol, or too many
-// ports. If the grants become too many, all lists do, until the agent restarts (Full).
+// ports. If the grants become too many, all lists do, until the agent restarts (Overflow).
 //
 // The package does no I/O. It is tested against an evaluation of the model by random changes, and on the real kernel in
 // test/property.

@@ -1,6 +1,7 @@
 package grants
 
 import (
+	"cmp"
 	"maps"
 	"net/netip"
 	"slices"
@@ -38,12 +39,12 @@ type Grants struct {
 	// changedLists were mapped or are no longer; changedSides need a chain now, or no longer.
 	changedLists map[string]struct{}
 	changedSides map[rules.PolicySide]struct{}
-	full         bool
+	full         *Overflow
 }
 
-// New returns Grants without lists, and wants their maps and sets.
-func New(driver Driver) *Grants {
-	l := newLedger()
+// New returns Grants without lists, and wants their maps and sets. A bound of zero is DefaultBound.
+func New(driver Driver, bound int) *Grants {
+	l := newLedger(cmp.Or(bound, DefaultBound))
 	s := newIdentities(l)
 	g := &Grants{
 		driver: driver, policies: map[model.PolicyID]*model.Policy{}, endpoints: map[model.PodID]*model.Endpoint{},
@@ -147,9 +148,10 @@ func (g *Grants) activate(groups []model.GroupID) {
 // all lists back to the chains.
 func (g *Grants) CompleteDeferredWork() {
 	g.settle()
-	if !g.full && g.ledger.full() {
-		g.full = true
-		g.abandon()
+	if g.full == nil {
+		if g.full = g.overflow(); g.full != nil {
+			g.abandon()
+		}
 	}
 	g.ledger.settle(g.driver)
 }
@@ -183,8 +185,13 @@ func (g *Grants) abandon() {
 	clear(g.ledger.counts)
 }
 
-// Full reports whether the lists are in chains because their grants were too many.
-func (g *Grants) Full() bool { return g != nil && g.full }
+// Full returns why the lists are in chains: an Overflow if their grants were too many, or nil.
+func (g *Grants) Full() error {
+	if g == nil || g.full == nil {
+		return nil
+	}
+	return g.full
+}
 
 // Mapped reports whether a list of policies is in grants, by its rules.AppliedIdentity.
 func (g *Grants) Mapped(key string) bool {

@@ -6,9 +6,6 @@ import (
 	"github.com/felixlike/felixlike/rules"
 )
 
-// maxGrants bounds the grants of a node. The agent needs some 200 bytes for each, and the kernel 100.
-const maxGrants = 250_000
-
 // use is a rule in a list.
 type use struct {
 	list *list
@@ -26,10 +23,10 @@ type ledger struct {
 	limit   int
 }
 
-func newLedger() *ledger {
+func newLedger(bound int) *ledger {
 	return &ledger{
 		counts: map[model.Grant]int{}, changed: map[model.Grant]bool{}, uses: map[model.GroupID]map[use]struct{}{},
-		holders: map[model.GroupID]map[*identity]struct{}{}, limit: maxGrants,
+		holders: map[model.GroupID]map[*identity]struct{}{}, limit: bound,
 	}
 }
 

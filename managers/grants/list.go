@@ -93,7 +93,7 @@ func (g *Grants) settleList(key string) {
 	if l == nil {
 		return
 	}
-	g.mapList(l, l.holders > 0 && !g.full && g.expressible(l))
+	g.mapList(l, l.holders > 0 && g.full == nil && g.expressible(l))
 	if l.holders > 0 {
 		return
 	}
