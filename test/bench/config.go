@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"slices"
 
+	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/internal/measure"
 	"github.com/felixlike/felixlike/test/bench/worker"
 	"github.com/felixlike/felixlike/test/bench/workload"
@@ -38,6 +39,9 @@ type Config struct {
 	Rounds int
 	// Datapath is that of the bridges that packets pass.
 	Datapath string
+	// TrafficModes are the modes in which packets pass between two nodes, in turn. If there are none, packets pass between
+	// pods of one node.
+	TrafficModes []string
 	// Worker is the command of a process that calls worker.Run.
 	Worker []string
 	// Command is put into the report: it repeats the run.
@@ -118,6 +122,11 @@ func (c *Config) checkPackets() error {
 	}
 	if len(c.Profile.Points) == 0 {
 		return errors.New("no numbers of policies to send packets through")
+	}
+	for _, mode := range c.TrafficModes {
+		if modes := []string{config.Encap, config.NoEncap, config.Hybrid}; !slices.Contains(modes, mode) {
+			return fmt.Errorf("traffic mode %q: must be one of %v", mode, modes)
+		}
 	}
 	for _, at := range c.Profile.Points {
 		if err := at.Check(); err != nil {

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/test/bench"
 	"github.com/felixlike/felixlike/test/bench/workload"
 	"github.com/felixlike/felixlike/test/lab"
@@ -77,6 +78,24 @@ func TestLabRun(t *testing.T) {
 	checkDecodes(t, r)
 }
 
+// TestTrafficModes sends packets between two nodes, in both modes.
+func TestTrafficModes(t *testing.T) {
+	cfg, _ := labRun(t)
+	cfg.Parts, cfg.TrafficModes = []bench.Part{bench.PacketsPart}, []string{config.Encap, config.NoEncap}
+	cfg.Backends, cfg.Profile.Points = cfg.Backends[:1], cfg.Profile.Points[1:]
+	r, err := bench.Run(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Packets.Nodes != 2 {
+		t.Errorf("%d nodes in the report", r.Packets.Nodes)
+	}
+	for _, mode := range cfg.TrafficModes {
+		checkPackets(t, r.Packets, cfg.Backends[0].Name+"+"+mode, cfg.Profile.Points)
+	}
+	checkDecodes(t, r)
+}
+
 // checkEnforcement wants every change to be found by the packets, and not long after the agent's word.
 func checkEnforcement(t *testing.T, e *bench.Enforcement, backend string) {
 	t.Helper()
@@ -137,6 +156,7 @@ func TestBadLabConfigIsRefused(t *testing.T) {
 		"-1 policies":                    func(c *bench.Config) { c.Profile.Points = []workload.Point{{Policies: -1}} },
 		"0 peers":                        func(c *bench.Config) { c.Profile.Points = []workload.Point{{Policies: 1}} },
 		"no policy that 7 peers":         func(c *bench.Config) { c.Profile.Points = []workload.Point{{Peers: 7}} },
+		`traffic mode "vxlan"`:           func(c *bench.Config) { c.TrafficModes = []string{"encap", "vxlan"} },
 		"traffic for 0s":                 func(c *bench.Config) { c.Profile.Traffic = 0 },
 		`datapath: "ebpf" is not one of`: func(c *bench.Config) { c.Datapath = "ebpf" },
 		lab.AgentProgram + " is neither": func(c *bench.Config) { c.Parts = bench.Parts() },

@@ -21,22 +21,25 @@ import (
 	"github.com/felixlike/felixlike/test/lab"
 )
 
-// labNode is the only node of a lab, with two pods. Its backend changes between
-// turns.
+// labNode is the node of a lab with the pod that is the client. The server is on the same node or, if the run has traffic
+// modes, on a second one. The settings of all nodes change between turns.
 type labNode struct {
 	lab    *lab.Lab
 	wire   *wire
 	server *namespace.Namespace
-	// offload and layout are settings of the agent.
-	offload, layout string
+	// nodes are the names of all nodes, the client's first.
+	nodes []string
+	// now are the settings of the agents.
+	now settings
 	// probes is the number of the next probe: no two of a run are alike.
 	probes uint64
 }
 
 const (
-	// labNodeName is the node's name, labNamespace that of its pods.
-	labNodeName  = "node1"
-	labNamespace = "bench"
+	// labNodeName is the node's name, secondNodeName that of another one, labNamespace that of the pods.
+	labNodeName    = "node1"
+	secondNodeName = "node2"
+	labNamespace   = "bench"
 	// packetsPort is the port of the server pod.
 	packetsPort = 8080
 	// podInterface is the interface of a pod.
@@ -52,9 +55,10 @@ func clientPod() model.PodID { return model.PodID{Namespace: labNamespace, Name:
 func serverPod() model.PodID { return model.PodID{Namespace: labNamespace, Name: "server"} }
 
 func labConfig(path, datapath string) lab.Config {
-	backend, offload, layout := settingsOf(path, config.LayoutRules)
+	on := settingsOf(path, settings{layout: config.LayoutRules})
 	return lab.Config{
-		Name: fmt.Sprintf("bench-%d", os.Getpid()), Backend: backend, Datapath: datapath, SyncTimeout: syncTimeout, Offload: offload, NFTablesLayout: layout,
+		Name: fmt.Sprintf("bench-%d", os.Getpid()), Backend: on.backend, Datapath: datapath, SyncTimeout: syncTimeout,
+		Offload: on.offload, NFTablesLayout: on.layout, TrafficMode: on.mode,
 	}
 }
 
@@ -65,7 +69,10 @@ func startLabNode(ctx context.Context, path, datapath string) (_ *labNode, err e
 	if err != nil {
 		return nil, err
 	}
-	n := &labNode{lab: l, offload: cfg.Offload, layout: cfg.NFTablesLayout}
+	n := &labNode{lab: l, nodes: []string{labNodeName}, now: settingsOf(path, settings{layout: config.LayoutRules})}
+	if n.now.mode != "" {
+		n.nodes = append(n.nodes, secondNodeName)
+	}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, n.close())
@@ -95,16 +102,19 @@ func (n *labNode) set(ctx context.Context, at workload.Point) error {
 	if err != nil {
 		return err
 	}
-	return n.lab.SetState(ctx, lab.State{
-		Nodes: []*corev1.Node{{
-			ObjectMeta: metav1.ObjectMeta{Name: labNodeName},
-			Spec:       corev1.NodeSpec{PodCIDRs: []string{"10.244.1.0/24"}},
-			Status:     corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "192.168.77.11"}}},
-		}},
+	state := lab.State{
 		Namespaces: []*corev1.Namespace{{ObjectMeta: metav1.ObjectMeta{Name: labNamespace}}},
-		Pods:       []*corev1.Pod{labPod(clientPod(), labAddress(0)), labPod(serverPod(), labAddress(1))},
+		Pods:       []*corev1.Pod{n.pod(clientPod()), n.pod(serverPod())},
 		Files:      files,
-	})
+	}
+	for i, name := range n.nodes {
+		state.Nodes = append(state.Nodes, &corev1.Node{
+			ObjectMeta: metav1.ObjectMeta{Name: name},
+			Spec:       corev1.NodeSpec{PodCIDRs: []string{fmt.Sprintf("10.244.%d.0/24", 1+i)}},
+			Status:     corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: fmt.Sprintf("192.168.77.%d", 11+i)}}},
+		})
+	}
+	return n.lab.SetState(ctx, state)
 }
 
 // reached are the policies of a point.
@@ -118,10 +128,15 @@ func reached(at workload.Point) workload.Reached {
 // labAddress is the address of the client (0) or the server (1).
 func labAddress(i byte) netip.Addr { return netip.AddrFrom4([4]byte{10, 244, 1, 10 + i}) }
 
-func labPod(id model.PodID, a netip.Addr) *corev1.Pod {
+// pod returns the client on the first node, or the server on the last one.
+func (n *labNode) pod(id model.PodID) *corev1.Pod {
+	node, a := n.nodes[0], labAddress(0)
+	if id == serverPod() {
+		node, a = n.nodes[len(n.nodes)-1], netip.AddrFrom4([4]byte{10, 244, byte(len(n.nodes)), 11})
+	}
 	p := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: id.Namespace, Name: id.Name, Labels: map[string]string{"app": id.Name}},
-		Spec:       corev1.PodSpec{NodeName: labNodeName, Containers: []corev1.Container{{Name: "main"}}},
+		Spec:       corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{Name: "main"}}},
 		Status:     corev1.PodStatus{Phase: corev1.PodRunning, PodIP: a.String(), PodIPs: []corev1.PodIP{{IP: a.String()}}},
 	}
 	if id == clientPod() {
@@ -131,44 +146,65 @@ func labPod(id model.PodID, a netip.Addr) *corev1.Pod {
 	return p
 }
 
-// agent asks the node's agent.
+// agent asks the agent of the client's node.
 func (n *labNode) agent() *control.Client {
 	return control.NewClient(n.lab.Node(labNodeName).ControlSocket())
 }
 
-// use moves the node to a path of pathsOfBackends. Another setting takes a restart of the agent.
+// use moves all nodes to a path of pathsOfBackends. Another setting takes a restart of the agents.
 func (n *labNode) use(ctx context.Context, path string) error {
-	backend, offload, layout := settingsOf(path, n.layout)
-	if offload != n.offload || layout != n.layout {
-		node := n.lab.Node(labNodeName)
-		if err := node.StopAgent(); err != nil {
+	wanted := settingsOf(path, n.now)
+	restart := n.now
+	restart.backend = wanted.backend
+	for _, name := range n.nodes {
+		node := n.lab.Node(name)
+		if restart != wanted {
+			if err := node.StopAgent(); err != nil {
+				return err
+			}
+			node.SetOffload(wanted.offload)
+			node.SetLayout(wanted.layout)
+			node.SetTrafficMode(wanted.mode)
+			node.SetBackend(wanted.backend)
+			if err := errors.Join(node.StartAgent(), node.Sync(ctx)); err != nil {
+				return err
+			}
+		}
+		if err := control.NewClient(node.ControlSocket()).SetBackend(ctx, wanted.backend); err != nil {
 			return err
 		}
-		node.SetOffload(offload)
-		node.SetLayout(layout)
-		node.SetBackend(backend)
-		if err := errors.Join(node.StartAgent(), node.Sync(ctx)); err != nil {
-			return err
-		}
-		n.offload, n.layout = offload, layout
 	}
-	return n.agent().SetBackend(ctx, backend)
+	n.now = wanted
+	return nil
 }
 
-// settingsOf returns the settings of a path. Only backend nftables has a layout; with others it stays as it is.
-func settingsOf(path, before string) (backend, offload, layout string) {
-	backend, on := strings.CutSuffix(path, offloaded)
-	if offload = config.OffloadOff; on {
-		offload = config.OffloadAuto
+// settings are those of the agents that a path has.
+type settings struct{ backend, offload, layout, mode string }
+
+// settingsOf returns the settings of a path. Only backend nftables has a layout; with others it stays as it was.
+func settingsOf(path string, before settings) settings {
+	backend, with, _ := strings.Cut(path, plus)
+	s := settings{backend: backend, offload: config.OffloadOff, layout: before.layout}
+	for _, word := range strings.Split(with, plus) {
+		switch word {
+		case offloaded:
+			s.offload = config.OffloadAuto
+		default:
+			s.mode = word
+		}
 	}
 	switch backend {
 	case worker.NFTablesMaps:
-		return config.NFTables, offload, config.LayoutMaps
+		s.backend, s.layout = config.NFTables, config.LayoutMaps
 	case config.NFTables:
-		return backend, offload, config.LayoutRules
+		s.layout = config.LayoutRules
 	}
-	return backend, offload, before
+	return s
 }
 
-// offloaded follows the name of a backend whose established connections skip the host.
-const offloaded = "+offload"
+// A path is the name of a backend. After it, each behind plus, follow offloaded if established connections skip the host,
+// and the traffic mode if the pods are on two nodes.
+const (
+	plus      = "+"
+	offloaded = "offload"
+)

@@ -52,20 +52,30 @@ func (r *run) packets(ctx context.Context, n *labNode) (_ *Packets, err error) {
 		}
 	}
 	return &Packets{
-		Duration: r.Profile.Traffic.Seconds(), Datapath: r.Datapath, Floor: PlainVeth, RulesPerPolicy: workload.RulesPerReachedPolicy,
+		Duration: r.Profile.Traffic.Seconds(), Datapath: r.Datapath, Nodes: len(n.nodes), Floor: PlainVeth, RulesPerPolicy: workload.RulesPerReachedPolicy,
 		Points: slices.Clone(r.Profile.Points), Results: results.collect(),
 	}, nil
 }
 
 // pathsOfBackends returns the backends. On the kernel's datapath each netfilter backend
-// follows once more, with offload.
+// follows once more, with offload. All of them take the traffic modes in turn, if there are any.
 func (c *Config) pathsOfBackends() []string {
 	var names []string
 	for _, name := range c.backendNames() {
-		names = append(names, name)
+		names = append(names, c.inModes(name)...)
 		if c.Datapath == ovsdb.DatapathSystem && name != config.OpenFlow {
-			names = append(names, name+offloaded)
+			names = append(names, c.inModes(name+plus+offloaded)...)
 		}
+	}
+	return names
+}
+
+func (c *Config) inModes(name string) (names []string) {
+	if len(c.TrafficModes) == 0 {
+		return []string{name}
+	}
+	for _, mode := range c.TrafficModes {
+		names = append(names, name+plus+mode)
 	}
 	return names
 }

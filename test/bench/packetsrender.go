@@ -3,8 +3,8 @@ package bench
 import (
 	"fmt"
 	"slices"
-	"strings"
 
+	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/internal/measure"
 	"github.com/felixlike/felixlike/test/bench/workload"
 )
@@ -13,9 +13,9 @@ import (
 func (r *Report) packets() []measure.Section {
 	p := r.Packets
 	intro := []string{
-		fmt.Sprintf("Two pods of one node. A number of policies of %d rules apply to the server pod. All rules but the last one of the last "+
+		fmt.Sprintf("%s A number of policies of %d rules apply to the server pod. All rules but the last one of the last "+
 			"policy name other peers or other ports; that one allows a number of pods, one of them the client. %s, %s of each kind in a turn.",
-			p.RulesPerPolicy, measure.Rounds(r.Rounds), measure.Duration(p.Duration)),
+			p.ends(), p.RulesPerPolicy, measure.Rounds(r.Rounds), measure.Duration(p.Duration)),
 		"\"" + NoBackend + "\" is the floor: " + p.floor() + " " +
 			"No policy is the floor of a backend: packets take its path, and no policy judges them. \"Of floor\" is the rate as a multiple of that of " +
 			NoBackend + ", round by round.",
@@ -28,8 +28,8 @@ func (r *Report) packets() []measure.Section {
 			"\" has two pods on veth pairs that the kernel routes, and a chain of nftables that accepts established connections: the way of an agent that "+
 			"programs netfilter and uses no switch.")
 	}
-	if slices.ContainsFunc(p.Results, func(f PacketsResult) bool { return strings.HasSuffix(f.Backend, offloaded) }) {
-		intro = append(intro, "With \""+offloaded+"\", packets of established connections skip the host (`offload: auto`).")
+	if slices.ContainsFunc(p.Results, func(f PacketsResult) bool { return settingsOf(f.Backend, settings{}).offload == config.OffloadAuto }) {
+		intro = append(intro, "With \""+plus+offloaded+"\", packets of established connections skip the host (`offload: auto`).")
 	}
 	if p.Datapath == "netdev" {
 		intro = append(intro, "The datapath is Open vSwitch's own in userspace, with its own connection tracking: these figures "+
@@ -42,6 +42,15 @@ func (r *Report) packets() []measure.Section {
 		}
 	}
 	return all
+}
+
+// ends says where client and server are.
+func (p *Packets) ends() string {
+	if p.Nodes > 1 {
+		return "A pod each of two nodes; the name of a path ends with the traffic mode of both. Pods have the same MTU in all modes. " +
+			"\"vswitchd\" is about the client's node. Paths without an agent have no second node."
+	}
+	return "Two pods of one node."
 }
 
 // floor describes the floor.

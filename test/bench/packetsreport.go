@@ -43,6 +43,8 @@ type Packets struct {
 	// Datapath is the bridge's. Figures of the userspace datapath do not apply to
 	// the kernel's.
 	Datapath string `json:"datapath"`
+	// Nodes is 2 if client and server are on two nodes. Reports without it have one node.
+	Nodes int `json:"nodes,omitempty"`
 	// Floor names the setup of NoBackend.
 	Floor string `json:"floor,omitempty"`
 	// RulesPerPolicy is the number of rules in each policy.

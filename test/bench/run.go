@@ -87,7 +87,7 @@ func (r *run) inLab(ctx context.Context, report *Report) (err error) {
 	if !r.has(PacketsPart) {
 		return nil
 	}
-	n, err := startLabNode(ctx, r.Backends[0].Name, r.Datapath)
+	n, err := startLabNode(ctx, r.pathsOfBackends()[0], r.Datapath)
 	if err != nil {
 		return err
 	}

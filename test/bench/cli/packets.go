@@ -25,10 +25,12 @@ rule allows.
 
 It makes a lab of one node and two pods, changes the backend under them between
 the turns, and leaves nothing behind. The floor, a plain veth pair, is always
-measured.`,
+measured. With --traffic-modes each pod has a node, and each backend has its turn
+in each mode.`,
 		Example: "  felixctl bench packets --rounds 3\n" +
 			"  felixctl bench packets --policies 0,1,100,1000 --peers 1,1000 --out packets\n" +
-			"  felixctl bench packets --backends nftables,openflow --duration 10s",
+			"  felixctl bench packets --backends nftables,openflow --duration 10s\n" +
+			"  felixctl bench packets --traffic-modes encap,noEncap --backends nftables",
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			cfg.Profile.Points = workload.Points(policies, peers)
@@ -44,6 +46,7 @@ measured.`,
 	f.DurationVar(&cfg.Profile.Traffic, "duration", 2*time.Second, "how long each kind of traffic is measured in a turn")
 	f.IntSliceVar(&policies, "policies", []int{0, 10}, "how many policies of ten rules apply to the server; a list for one after the other")
 	f.IntSliceVar(&peers, "peers", []int{1}, "how many pods the rule allows that lets the client through; a list for one after the other")
+	f.StringSliceVar(&cfg.TrafficModes, "traffic-modes", nil, "send packets between two nodes, in these traffic modes in turn: encap, noEncap, hybrid (default: between pods of one node)")
 	datapathFlag(c, &cfg)
 	f.StringVar(&out, "out", "", "also write OUT.json and OUT.md")
 	livecli.OutputFlag(c, &output)

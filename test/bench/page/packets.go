@@ -10,9 +10,10 @@ import (
 	"github.com/felixlike/felixlike/test/bench/workload"
 )
 
-// packets are the figures of packets between pods, by the points of a run.
+// packets are the figures of packets between pods, by the points of a run. They have a curve a backend: between two
+// nodes a backend has one in each traffic mode, and only the tables have these.
 func packets(r *bench.Report) []plot.Figure {
-	if r.Packets == nil {
+	if r.Packets == nil || r.Packets.Nodes > 1 {
 		return nil
 	}
 	rate := func(f *bench.PacketsResult) measure.Series { return f.PerSecond }
