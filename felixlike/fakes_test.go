@@ -186,7 +186,7 @@ func (f *fake) Forwarded(func(*model.Attachment) bool) bool { return false }
 func (f *fake) Denials() backend.Denials                    { return f.denials }
 func (f *fake) Logs() backend.Reports                       { return f.logs }
 func (f *fake) Unbounded() error                            { return f.unbounded }
-func (f *fake) FellBack() error                             { return f.fellBack }
+func (f *fake) Layout() backend.Layout                      { return backend.Layout{FellBack: f.fellBack} }
 func (f *fake) Left(context.Context) (bool, error)          { return false, nil }
 func (f *fake) Remove(context.Context, string) error        { return f.remove() }
 func (f *fake) Close() error                                { return nil }

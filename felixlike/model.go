@@ -33,7 +33,9 @@ func (rep *reporter) model() control.Model {
 	if rep.cfg.Settings != nil {
 		m.Settings = rep.cfg.Settings()
 	}
-	if rep.stages.backend.FellBack() != nil {
+	layout := rep.stages.backend.Layout()
+	m.KeptInMaps = layout.Kept
+	if layout.FellBack != nil {
 		m.Settings.NFTablesLayout = config.LayoutRules
 	}
 	for _, u := range rep.cluster.engine.Snapshot() {

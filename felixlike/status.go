@@ -91,7 +91,7 @@ func (rep *reporter) unboundedProblems() []model.Problem {
 
 // layoutProblems reports that the backend does not use the configured layout.
 func (rep *reporter) layoutProblems() []model.Problem {
-	err := rep.stages.backend.FellBack()
+	err := rep.stages.backend.Layout().FellBack
 	if err == nil {
 		return nil
 	}

@@ -56,8 +56,16 @@ type Observer interface {
 	// Unbounded returns the reason if the rate of new connections of pods should have a
 	// limit and has none, or nil.
 	Unbounded() error
-	// FellBack returns why NetworkPolicies are in chains of rules although the layout is maps, or nil.
-	FellBack() error
+	// Layout returns what the configured layout does not say. It must not be called while managers run.
+	Layout() Layout
+}
+
+// Layout is how a backend holds NetworkPolicies, as far as its configuration does not say.
+type Layout struct {
+	// FellBack is why all are in chains of rules although the layout has maps, or nil.
+	FellBack error
+	// Kept are the lists of policies in maps that would not come there now, because they have few rules.
+	Kept []string
 }
 
 // Leftovers is the part of a backend that finds and removes what it programmed.
@@ -104,5 +112,5 @@ func (c *common) Forwarded(func(*model.Attachment) bool) bool { return false }
 // Unbounded implements Observer: the backend limits no rates.
 func (c *common) Unbounded() error { return nil }
 
-// FellBack implements Observer: the backend has no layouts.
-func (c *common) FellBack() error { return nil }
+// Layout implements Observer: the backend has one layout.
+func (c *common) Layout() Layout { return Layout{} }

@@ -15,8 +15,10 @@ type Config struct {
 	// Name is one of config.BackendNames; Variant is the variant for the name IPTables.
 	Name    string
 	Variant iptables.Variant
-	// Layout is that of NFTables: config.LayoutRules, also if empty, or config.LayoutMaps.
+	// Layout is that of NFTables: config.LayoutRules, also if empty, config.LayoutMaps or config.LayoutAuto.
 	Layout string
+	// Kept are the lists of policies that LayoutAuto has in maps although they have few rules (Layout.Kept).
+	Kept []string
 	// Node is the node's name. With Masquerade, pods are hidden behind the node's
 	// address on the way out of the cluster.
 	Node       string

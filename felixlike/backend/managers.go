@@ -35,8 +35,12 @@ func NFTablesManagers(c Config, table NFTDriver) (*rules.Renderer, []managers.Ma
 	all := slices.Concat([]managers.Manager{managers.NewDeniedManager(table, r)}, ofNode(c, r, table, table), []managers.Manager{
 		managers.NewIPSetManager(ipsets.WithRanges(table)),
 	})
-	if c.Layout == config.LayoutMaps {
-		g := grants.New(table, c.GrantsBound)
+	if c.mapped() {
+		o := grants.Options{Bound: c.GrantsBound, Kept: c.Kept}
+		if c.Layout == config.LayoutAuto {
+			o.From = config.AutoLayoutRules
+		}
+		g := grants.New(table, o)
 		policies.UseGrants(g)
 		endpoints.UseGrants(g)
 		for _, d := range model.Directions() {
@@ -46,6 +50,9 @@ func NFTablesManagers(c Config, table NFTDriver) (*rules.Renderer, []managers.Ma
 	}
 	return r, append(all, policies, endpoints, managers.NewOwnNodeManager(r, table, table))
 }
+
+// mapped reports whether lists of policies can be in maps.
+func (c Config) mapped() bool { return c.Layout == config.LayoutMaps || c.Layout == config.LayoutAuto }
 
 // ofNode returns the managers of the chains that depend on nodes and on the mode of traffic. In the mode networkPolicyOnly, another
 // CNI plugin decides about the sources of packets to the outside.

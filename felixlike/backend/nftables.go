@@ -17,7 +17,7 @@ type nftablesBackend struct {
 	collisions *collisions
 	denials    Denials
 	at         Config
-	// grants are nil without the layout maps.
+	// grants are nil with the layout rules.
 	grants *grants.Grants
 }
 
@@ -60,14 +60,16 @@ func (b *nftablesBackend) Decides() { b.table.SetGuard(rules.GuardOf(b.renderer)
 // Hits implements Observer.
 func (b *nftablesBackend) Hits(ctx context.Context, counted Counted, policies []*model.Policy) error {
 	s, err := countRules(ctx, b.table, newCounterKeys(b.renderer, policies).addTo(counted))
-	if err == nil && b.at.Layout == config.LayoutMaps {
+	if err == nil && b.at.mapped() {
 		counted.withoutChain(&s, b.renderer, policies)
 	}
 	return err
 }
 
-// FellBack implements Observer.
-func (b *nftablesBackend) FellBack() error { return b.grants.Full() }
+// Layout implements Observer.
+func (b *nftablesBackend) Layout() Layout {
+	return Layout{FellBack: b.grants.Full(), Kept: b.grants.Kept()}
+}
 
 // Denials implements Observer.
 func (b *nftablesBackend) Denials() Denials { return b.denials }

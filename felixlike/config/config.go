@@ -72,7 +72,13 @@ const (
 const (
 	LayoutRules = "rules"
 	LayoutMaps  = "maps"
+	LayoutAuto  = "auto"
 )
+
+// AutoLayoutRules is the number of rules of a pod in one direction from which LayoutAuto takes maps. A packet that passes 100
+// rules costs as much as with maps (BenchmarkPacketsByLayout), and rules have counters: pods come to maps with twice that, and
+// leave with less.
+const AutoLayoutRules = 200
 
 // HostSNAT is the default of the setting snat. The other value is OpenFlow.
 const HostSNAT = "host"
@@ -90,8 +96,8 @@ type Config struct {
 	// IPTablesVariant is the kernel's implementation that backend "iptables" programs. Set it on nodes where
 	// both are in use.
 	IPTablesVariant string `json:"iptables.variant" help:"variant of backend iptables: auto (the one that the node's other programs use), legacy or nft"`
-	// NFTablesLayout is "maps" on nodes with many rules a pod, or with many changes of policies.
-	NFTablesLayout string `json:"nftables.layout" help:"how backend nftables holds NetworkPolicies: rules (a rule and a counter each), or maps (look-ups in maps and sets, without a counter for each rule)"`
+	// NFTablesLayout is "maps" on nodes with many changes of policies, and "auto" where some pods have many rules.
+	NFTablesLayout string `json:"nftables.layout" help:"how backend nftables holds NetworkPolicies: rules (a rule and a counter each), or maps (look-ups in maps and sets, without a counter for each rule), or auto (maps for pods with 200 rules or more in a direction)"`
 	// Datastore is where objects come from, Manifests the directory of one.
 	// Kubeconfig is for an agent that is no pod of its cluster.
 	Datastore  string `json:"datastore" help:"where objects come from: manifests, a directory of YAML files, or kubernetes, the API server"`
@@ -207,7 +213,7 @@ func Choices(key string) []string {
 		"backend": BackendNames(),
 
 		"iptables.variant": {"auto", "legacy", "nft"},
-		"nftables.layout":  {LayoutRules, LayoutMaps},
+		"nftables.layout":  {LayoutRules, LayoutMaps, LayoutAuto},
 
 		"datastore": {Manifests, Kubernetes},
 		"datapath":  {"auto", "system", "netdev"},

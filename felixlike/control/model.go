@@ -44,6 +44,8 @@ type Model struct {
 	LogsReported bool `json:"logsReported,omitempty"`
 	// RatesUnbounded reports that the switch takes no meters, so no flow bounds the rate of new connections.
 	RatesUnbounded bool `json:"ratesUnbounded,omitempty"`
+	// KeptInMaps are the lists of policies that the layout auto has in maps although they have few rules.
+	KeptInMaps []string `json:"keptInMaps,omitempty"`
 	// Pods are all pods of the cluster with addresses: they give names to the members of groups.
 	Pods []Pod `json:"pods"`
 }
@@ -62,7 +64,7 @@ type Settings struct {
 	// TunnelPort is the UDP port of the tunnel; zero if it has none.
 	TunnelPort   uint16         `json:"tunnelPort,omitempty"`
 	ServiceCIDRs []netip.Prefix `json:"serviceCIDRs,omitempty"`
-	// NFTablesLayout is the setting nftables.layout.
+	// NFTablesLayout is the setting nftables.layout, or rules if the node has left the maps.
 	NFTablesLayout string `json:"nftablesLayout,omitempty"`
 	// Offload reports that a netfilter backend's bridge switches established connections.
 	Offload bool `json:"offload,omitempty"`

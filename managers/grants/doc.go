@@ -19,6 +19,8 @@
 // tier before or after NetworkPolicies, or with a rule that logs, has a named port, a whole protocol, or too many
 // ports. If the grants become too many, all lists do, until the agent restarts (Overflow).
 //
+// With Options.From, lists with fewer rules stay in chains.
+//
 // The package does no I/O. It is tested against an evaluation of the model by random changes, and on the real kernel in
 // test/property.
 package grants

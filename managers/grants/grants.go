@@ -23,6 +23,7 @@ type Driver interface {
 // behind it and ask it which chains they need. A nil Grants is that of a layout without grants.
 type Grants struct {
 	driver    Driver
+	options   Options
 	policies  map[model.PolicyID]*model.Policy
 	endpoints map[model.PodID]*model.Endpoint
 	lists     map[string]*list
@@ -42,12 +43,23 @@ type Grants struct {
 	full         *Overflow
 }
 
-// New returns Grants without lists, and wants their maps and sets. A bound of zero is DefaultBound.
-func New(driver Driver, bound int) *Grants {
-	l := newLedger(cmp.Or(bound, DefaultBound))
+// Options configure Grants.
+type Options struct {
+	// Bound is the most grants; zero is DefaultBound.
+	Bound int
+	// From is the least number of rules of a list in grants. A list stays in grants with half as many, and so do its pods when
+	// their list changes.
+	From int
+	// Kept are the lists that are in grants with fewer rules than From, by rules.AppliedIdentity.
+	Kept []string
+}
+
+// New returns Grants without lists, and wants their maps and sets.
+func New(driver Driver, o Options) *Grants {
+	l := newLedger(cmp.Or(o.Bound, DefaultBound))
 	s := newIdentities(l)
 	g := &Grants{
-		driver: driver, policies: map[model.PolicyID]*model.Policy{}, endpoints: map[model.PodID]*model.Endpoint{},
+		driver: driver, options: o, policies: map[model.PolicyID]*model.Policy{}, endpoints: map[model.PodID]*model.Endpoint{},
 		lists: map[string]*list{}, numbers: newNumbers(), sides: map[rules.PolicySide]*side{}, ledger: l, addresses: newAddresses(s),
 		networks: map[model.Family]*networks{}, members: map[model.GroupID]map[netip.Addr]struct{}{},
 		dirtyPolicies: map[model.PolicyID]struct{}{}, dirtyLists: map[string]struct{}{},
@@ -116,11 +128,15 @@ func (g *Grants) setMember(id model.GroupID, m model.Member, has bool) {
 
 func (g *Grants) setEndpoint(id model.PodID, e *model.Endpoint) {
 	for _, d := range model.Directions() {
+		var l *list
 		if e != nil {
-			g.hold(d, e.Applied(d), 1)
+			l = g.hold(d, e.Applied(d), 1)
 		}
 		if old := g.endpoints[id]; old != nil {
-			g.hold(d, old.Applied(d), -1)
+			before := g.hold(d, old.Applied(d), -1)
+			if l != nil && before != nil && (before.mapped || before.kept) {
+				l.kept = true
+			}
 		}
 	}
 	if e != nil {
@@ -191,6 +207,20 @@ func (g *Grants) Full() error {
 		return nil
 	}
 	return g.full
+}
+
+// Kept returns the lists that are in grants with fewer rules than Options.From.
+func (g *Grants) Kept() (all []string) {
+	if g == nil {
+		return nil
+	}
+	for key, l := range g.lists {
+		if l.mapped && g.size(l) < g.options.From {
+			all = append(all, key)
+		}
+	}
+	slices.Sort(all)
+	return all
 }
 
 // Mapped reports whether a list of policies is in grants, by its rules.AppliedIdentity.

@@ -116,10 +116,10 @@ type world struct {
 	asked  map[model.PolicyID]bool
 }
 
-func newWorld(t interface{ Fatalf(string, ...any) }, bits int) *world {
+func newWorld(t interface{ Fatalf(string, ...any) }, bits int, o Options) *world {
 	k := newKernel(t)
 	w := &world{
-		grants: New(k, 0), kernel: k, judge: judge.New(), groups: map[model.GroupID]map[model.Member]bool{},
+		grants: New(k, o), kernel: k, judge: judge.New(), groups: map[model.GroupID]map[model.Member]bool{},
 		policies: map[model.PolicyID]*model.Policy{}, endpoints: map[model.PodID]*model.Endpoint{},
 		chains: map[rules.PolicySide]bool{}, asked: map[model.PolicyID]bool{},
 	}
@@ -349,7 +349,7 @@ func (w *world) check(t *rapid.T) (mapped int) {
 
 // again returns a world with the same objects, and no history.
 func (w *world) again(t *rapid.T, bits int) *world {
-	fresh := newWorld(t, bits)
+	fresh := newWorld(t, bits, Options{From: w.grants.options.From, Kept: w.grants.Kept()})
 	for id, members := range w.groups {
 		fresh.update(model.GroupUpdate{Group: model.Group{ID: id, Kind: id.Kind()}, Added: slices.Collect(maps.Keys(members))})
 	}
@@ -364,12 +364,12 @@ func (w *world) again(t *rapid.T, bits int) *world {
 	return fresh
 }
 
-// TestGrantsAgreeWithJudge: after any changes the grants give the verdicts of the model. They do not depend on history, and
-// are the same after a restart.
+// TestGrantsAgreeWithJudge: after any changes the grants give the verdicts of the model. They do not depend on history, apart
+// from Kept, and are the same after a restart.
 func TestGrantsAgreeWithJudge(t *testing.T) {
 	mapped := 0
 	seeded.Check(t, func(t *rapid.T) {
-		w := newWorld(t, 32)
+		w := newWorld(t, 32, Options{From: rapid.SampledFrom([]int{0, 0, 1, 2, 6}).Draw(t, "from")})
 		for range rapid.IntRange(1, 6).Draw(t, "passes") {
 			for range rapid.IntRange(1, 8).Draw(t, "steps") {
 				w.step(t)
@@ -402,7 +402,7 @@ func TestGrantsAgreeWithJudge(t *testing.T) {
 // TestCollidingNumbers: numbers of few bits collide, and mean different things all the same.
 func TestCollidingNumbers(t *testing.T) {
 	seeded.Check(t, func(t *rapid.T) {
-		w := newWorld(t, 7)
+		w := newWorld(t, 7, Options{})
 		for range rapid.IntRange(1, 3).Draw(t, "passes") {
 			for range rapid.IntRange(1, 8).Draw(t, "steps") {
 				w.step(t)
@@ -416,8 +416,7 @@ func TestCollidingNumbers(t *testing.T) {
 // TestTooManyGrants: beyond the bound, all lists go back to the chains and nothing is left. They do not come back.
 func TestTooManyGrants(t *testing.T) {
 	seeded.Check(t, func(t *rapid.T) {
-		w := newWorld(t, 32)
-		w.grants.ledger.limit = 5
+		w := newWorld(t, 32, Options{Bound: 5})
 		for range rapid.IntRange(1, 20).Draw(t, "passes") {
 			full := w.grants.Full() != nil
 			w.step(t)
@@ -441,7 +440,7 @@ func TestTooManyGrants(t *testing.T) {
 
 // TestCostOfChanges: a change costs the elements that it concerns.
 func TestCostOfChanges(t *testing.T) {
-	w := newWorld(t, 32)
+	w := newWorld(t, 32, Options{})
 	const n = 500
 	groupOf := func(i int) model.GroupID { return model.GroupID(fmt.Sprintf("a%03d", i)) }
 	policy := func(i int, port uint16) *model.Policy {
@@ -476,6 +475,47 @@ func TestCostOfChanges(t *testing.T) {
 		w.grants.CompleteDeferredWork()
 		if w.kernel.writes != c.want {
 			t.Errorf("%s: %d writes, want %d", name, w.kernel.writes, c.want)
+		}
+	}
+}
+
+// TestLargeListsAreMapped: a list comes to grants with From rules, and leaves with fewer than half of them. A pod whose list
+// is replaced stays in grants likewise.
+func TestLargeListsAreMapped(t *testing.T) {
+	w := newWorld(t, 32, Options{From: 10})
+	ids := policyIDs[:2]
+	set := func(id model.PolicyID, size int) {
+		p := &model.Policy{ID: id}
+		for port := range uint16(size) {
+			p.Ingress = append(p.Ingress, model.Rule{Action: model.Allow, AnyPeer: true, Ports: []model.PortRange{{Protocol: model.TCP, First: 1 + port, Last: 1 + port}}})
+		}
+		w.update(model.PolicyUpdate{Policy: p})
+	}
+	apply := func(all ...model.PolicyID) *model.Endpoint {
+		e := &model.Endpoint{ID: podID(0), Ingress: model.Applied{NetworkPolicies: all}}
+		w.update(model.EndpointUpdate{Endpoint: e})
+		return e
+	}
+	e := apply(ids[0])
+	for i, c := range []struct {
+		change func()
+		mapped bool
+	}{
+		{func() { set(ids[0], 9) }, false},
+		{func() { set(ids[0], 10) }, true},
+		{func() { set(ids[0], 5) }, true},
+		{func() { set(ids[0], 4) }, false},
+		{func() { set(ids[0], 9) }, false},
+		{func() { set(ids[1], 1); e = apply(ids...) }, true},
+		{func() { set(ids[0], 5); e = apply(ids[0]) }, true},
+		{func() { set(ids[0], 4); e = apply(ids...) }, true},
+		{func() { e = apply(ids[0]) }, false},
+		{func() { e = apply(ids...) }, false},
+	} {
+		c.change()
+		w.grants.CompleteDeferredWork()
+		if got := w.grants.Mapped(rules.AppliedIdentity(model.Ingress, e.Ingress)); got != c.mapped {
+			t.Errorf("change %d: in grants %v, want %v", i, got, c.mapped)
 		}
 	}
 }

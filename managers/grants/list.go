@@ -1,6 +1,8 @@
 package grants
 
 import (
+	"slices"
+
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/rules"
 	"github.com/felixlike/felixlike/tables"
@@ -16,6 +18,8 @@ type list struct {
 	// mapped reports that the list is in grants, and not in chains. Its number is zero otherwise.
 	mapped bool
 	number tables.Number
+	// kept reports that a pod came from a list in grants: the list stays in grants with fewer rules than it comes with.
+	kept bool
 }
 
 // side is one direction of a policy.
@@ -23,20 +27,22 @@ type side struct {
 	// rules are those that the grants of mapped lists are made of. expressible is false if there cannot be any.
 	rules       []*rule
 	expressible bool
-	lists       map[*list]struct{}
+	// size is rules.Size.
+	size  int
+	lists map[*list]struct{}
 	// chained counts the lists that are not mapped.
 	chained int
 }
 
-// hold notes that a pod has the list, or has it no longer.
-func (g *Grants) hold(d model.Direction, a model.Applied, by int) {
+// hold notes that a pod has the list, or has it no longer. It returns the list, nil if it is empty.
+func (g *Grants) hold(d model.Direction, a model.Applied, by int) *list {
 	if a.Empty() {
-		return
+		return nil
 	}
 	key := rules.AppliedIdentity(d, a)
 	l := g.lists[key]
 	if l == nil {
-		l = &list{key: key, direction: d, applied: a}
+		l = &list{key: key, direction: d, applied: a, kept: slices.Contains(g.options.Kept, key)}
 		g.lists[key] = l
 		for id := range a.All() {
 			k := rules.PolicySide{ID: id, Direction: d}
@@ -49,6 +55,7 @@ func (g *Grants) hold(d model.Direction, a model.Applied, by int) {
 	}
 	l.holders += by
 	g.dirtyLists[key] = struct{}{}
+	return l
 }
 
 // side returns one direction of a policy, new if need be.
@@ -57,6 +64,7 @@ func (g *Grants) side(k rules.PolicySide) *side {
 	if s == nil {
 		s = &side{lists: map[*list]struct{}{}}
 		s.rules, s.expressible = compileRules(g.policies[k.ID], k.Direction)
+		s.size = sizeOf(g.policies[k.ID], k.Direction)
 		g.sides[k] = s
 	}
 	return s
@@ -83,7 +91,7 @@ func (g *Grants) settlePolicy(id model.PolicyID) {
 				g.activate(g.ledger.remove(use{l, r}))
 			}
 		}
-		s.rules, s.expressible = now, expressible
+		s.rules, s.expressible, s.size = now, expressible, sizeOf(g.policies[id], d)
 	}
 }
 
@@ -93,7 +101,8 @@ func (g *Grants) settleList(key string) {
 	if l == nil {
 		return
 	}
-	g.mapList(l, l.holders > 0 && g.full == nil && g.expressible(l))
+	g.mapList(l, l.holders > 0 && g.full == nil && g.expressible(l) && g.large(l))
+	l.kept = false
 	if l.holders > 0 {
 		return
 	}
@@ -109,6 +118,30 @@ func (g *Grants) settleList(key string) {
 			delete(g.sides, k)
 		}
 	}
+}
+
+func sizeOf(p *model.Policy, d model.Direction) int {
+	if p == nil {
+		return 0
+	}
+	return rules.Size(p, d)
+}
+
+// large reports whether a list has enough rules. One that is in grants needs half as many.
+func (g *Grants) large(l *list) bool {
+	size, need := g.size(l), g.options.From
+	if l.mapped || l.kept {
+		need /= 2
+	}
+	return size >= need
+}
+
+// size returns how many rules a list has for one family.
+func (g *Grants) size(l *list) (n int) {
+	for id := range l.applied.All() {
+		n += g.sides[rules.PolicySide{ID: id, Direction: l.direction}].size
+	}
+	return n
 }
 
 func (g *Grants) expressible(l *list) bool {

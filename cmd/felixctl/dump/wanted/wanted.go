@@ -27,7 +27,7 @@ func Of(m *control.Model, name string) (*dump.State, error) {
 	}
 	c := backend.Config{
 		Name: name, Node: m.Node, Masquerade: m.Settings.Masquerade, TrafficMode: m.Settings.TrafficMode, TunnelPort: m.Settings.TunnelPort,
-		Layout: m.Settings.NFTablesLayout,
+		Layout: m.Settings.NFTablesLayout, Kept: m.KeptInMaps,
 		Switch: backend.Switch{Node: pipeline.Node{
 			GatewayPort: ovsdb.GatewayOFPort, TunnelPort: ovsdb.TunnelOFPort, GatewayMAC: ovsdb.GatewayMAC(m.Node),
 			Userspace: m.Settings.Userspace, ServiceCIDRs: m.Settings.ServiceCIDRs, Offload: m.Settings.Offload, SNAT: backend.SNAT(m.Settings.SNAT),
