@@ -26,11 +26,11 @@ type AddressSource func(ctx context.Context, update func(model.HostAddressesUpda
 
 // Election elects the nodes with the addresses of Egresses.
 type Election interface {
-	// Wanted takes all Egresses, once the datastore has listed them, and after each change.
-	Wanted([]model.EgressAddress)
-	// Run delivers the elected nodes by their address, and after each change, until ctx ends. It delivers nothing before Wanted has had an Egress
+	// Wanted takes all Egresses, once the datastore has listed them, and after each change, with the generation of the last Leases.
+	Wanted(all []model.EgressAddress, generation uint64)
+	// Run delivers the Leases of addresses, and after each change, until ctx ends. It delivers nothing before Wanted has had an Egress
 	// with an elected node.
-	Run(ctx context.Context, holders func(map[netip.Addr]string)) error
+	Run(ctx context.Context, report func(model.EgressLeases)) error
 }
 
 // Config has the parts of a Driver.

@@ -41,7 +41,7 @@ func New(cfg Config) *Driver {
 	d.cluster.addressesKnown = cfg.HostAddresses == nil
 	d.cluster.policyOnly = cfg.PolicyOnly
 	if cfg.Election != nil {
-		d.cluster.engine.SetEgressHolders(map[netip.Addr]string{})
+		d.cluster.engine.SetEgressLeases(map[netip.Addr]model.EgressLease{})
 	}
 	d.stages = newStages(d.cfg, d.cluster.tracker)
 	turns := newTurns(d.cluster, d.stages)
@@ -114,8 +114,8 @@ func (d *Driver) Run(ctx context.Context) error {
 	}
 	if d.cfg.Election != nil {
 		g.Go(func() error {
-			return d.cfg.Election.Run(ctx, func(holders map[netip.Addr]string) {
-				d.queue.call(ctx, func() { d.feed.onEgressHolders(holders) })
+			return d.cfg.Election.Run(ctx, func(l model.EgressLeases) {
+				d.queue.call(ctx, func() { d.feed.onEgressLeases(l) })
 			})
 		})
 	}

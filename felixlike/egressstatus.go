@@ -57,6 +57,12 @@ func (f *feed) egressStatus(has func(netip.Addr) bool) []egressstatus.Status {
 		case e.Node != "":
 			continue // that node writes it
 		default:
+			reason := egressstatus.ReasonNoNode
+			if p := e.Pool; p != nil && p.Allocated.IsValid() {
+				s.Address = p.Allocated.String()
+			} else if p != nil {
+				reason = egressstatus.ReasonNoAddress
+			}
 			for name := range c.tracker.nodes {
 				if policy.Order(s.Name, name) < policy.Order(s.Name, c.node) {
 					s.Rank++
@@ -65,7 +71,7 @@ func (f *feed) egressStatus(has func(netip.Addr) bool) []egressstatus.Status {
 			if s.Rank >= egressStatusWriters {
 				continue
 			}
-			s.Reason, s.Message = egressstatus.ReasonNoNode, strings.Join(reasons[e.Object], "\n")
+			s.Reason, s.Message = reason, strings.Join(reasons[e.Object], "\n")
 		}
 		all = append(all, s)
 	}

@@ -1,7 +1,6 @@
 package felixlike
 
 import (
-	"net/netip"
 	"time"
 
 	"github.com/felixlike/felixlike/felixlike/datastore"
@@ -16,9 +15,10 @@ type feed struct {
 	scheduler *scheduler
 	existing  *revalidator
 	election  Election
-	// egresses are those of the last update, asked is set if they are to be handed to the election.
-	egresses []model.EgressAddress
-	asked    bool
+	// egresses are those of the last update, generation is that of the last Leases. asked is set if they are to be handed to the election.
+	egresses   []model.EgressAddress
+	generation uint64
+	asked      bool
 }
 
 // onBatch feeds a batch of the datastore to the policy engine.
@@ -117,9 +117,10 @@ func (f *feed) onAttachment(u model.Update) {
 	f.flush()
 }
 
-// onEgressHolders feeds the elected nodes to the policy engine.
-func (f *feed) onEgressHolders(holders map[netip.Addr]string) {
-	f.cluster.engine.SetEgressHolders(holders)
+// onEgressLeases feeds the Leases of addresses to the policy engine.
+func (f *feed) onEgressLeases(l model.EgressLeases) {
+	f.cluster.engine.SetEgressLeases(l.Leases)
+	f.generation, f.asked = l.Generation, true
 	f.cluster.holdersKnown = true
 	f.scheduler.dirty = true
 	f.flush()
@@ -137,7 +138,7 @@ func (f *feed) flush() {
 		f.asked = false
 		f.cluster.holdersKnown = f.cluster.holdersKnown || f.election == nil || !f.cluster.engine.ElectsEgressHolders()
 		if f.election != nil {
-			f.election.Wanted(f.egresses)
+			f.election.Wanted(f.egresses, f.generation)
 		}
 	}
 	f.scheduler.turns.flushed()

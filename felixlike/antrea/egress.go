@@ -20,11 +20,12 @@ type EgressSpec struct {
 	AppliedTo AppliedTo `json:"appliedTo"`
 	// EgressIP is the source address.
 	EgressIP string `json:"egressIP,omitempty"`
+	// ExternalIPPool is the name of the pool with the address. Without EgressIP, any of its addresses.
+	ExternalIPPool string `json:"externalIPPool,omitempty"`
 
 	// Not supported:
 
 	EgressIPs       []string        `json:"egressIPs,omitempty"`
-	ExternalIPPool  string          `json:"externalIPPool,omitempty"`
 	ExternalIPPools []string        `json:"externalIPPools,omitempty"`
 	Bandwidth       json.RawMessage `json:"bandwidth,omitempty"`
 }

@@ -22,6 +22,9 @@ const (
 	KindGroup
 	KindClusterNetworkPolicy
 	KindNetworkPolicy
+	KindExternalIPPool
+	// KindOwnExternalIPPool is the ExternalIPPool of felixlike's own API.
+	KindOwnExternalIPPool
 	KindEgress
 	// KindNodeEgress is the Egress of felixlike's own API.
 	KindNodeEgress
@@ -29,7 +32,10 @@ const (
 
 // Kinds lists all kinds in their order.
 func Kinds() []Kind {
-	return []Kind{KindTier, KindClusterGroup, KindGroup, KindClusterNetworkPolicy, KindNetworkPolicy, KindEgress, KindNodeEgress}
+	return []Kind{
+		KindTier, KindClusterGroup, KindGroup, KindClusterNetworkPolicy, KindNetworkPolicy,
+		KindExternalIPPool, KindOwnExternalIPPool, KindEgress, KindNodeEgress,
+	}
 }
 
 // String returns the kind as the API names it.
@@ -45,6 +51,8 @@ func (k Kind) String() string {
 		return "ClusterNetworkPolicy"
 	case KindNetworkPolicy:
 		return "NetworkPolicy"
+	case KindExternalIPPool, KindOwnExternalIPPool:
+		return "ExternalIPPool"
 	case KindEgress, KindNodeEgress:
 		return "Egress"
 	}
@@ -56,7 +64,7 @@ func (k Kind) Namespaced() bool { return k == KindGroup || k == KindNetworkPolic
 
 // GroupVersion returns the group and version of the API that has the kind.
 func (k Kind) GroupVersion() schema.GroupVersion {
-	if k == KindNodeEgress {
+	if k == KindNodeEgress || k == KindOwnExternalIPPool {
 		return schema.GroupVersion{Group: OwnGroupName, Version: OwnVersion}
 	}
 	return GroupVersion()
@@ -73,6 +81,8 @@ func (k Kind) Resource() string {
 		return "groups"
 	case KindClusterNetworkPolicy:
 		return "clusternetworkpolicies"
+	case KindExternalIPPool, KindOwnExternalIPPool:
+		return "externalippools"
 	case KindEgress, KindNodeEgress:
 		return "egresses"
 	}
@@ -90,6 +100,10 @@ func (k Kind) New() Object {
 		return &Group{}
 	case KindClusterNetworkPolicy:
 		return &ClusterNetworkPolicy{}
+	case KindExternalIPPool:
+		return &ExternalIPPool{}
+	case KindOwnExternalIPPool:
+		return &OwnExternalIPPool{}
 	case KindEgress:
 		return &Egress{}
 	case KindNodeEgress:
@@ -136,6 +150,12 @@ func (o *ClusterNetworkPolicy) ID() ID { return ID{KindClusterNetworkPolicy, "",
 // ID names the policy.
 func (o *NetworkPolicy) ID() ID { return ID{KindNetworkPolicy, o.Namespace, o.Name} }
 
+// ID names the pool.
+func (o *ExternalIPPool) ID() ID { return ID{KindExternalIPPool, "", o.Name} }
+
+// ID names the pool.
+func (o *OwnExternalIPPool) ID() ID { return ID{KindOwnExternalIPPool, "", o.Name} }
+
 // ID names the Egress.
 func (o *Egress) ID() ID { return ID{KindEgress, "", o.Name} }
 
@@ -149,6 +169,8 @@ type Objects struct {
 	Groups          []*Group                `json:"groups,omitempty"`
 	ClusterPolicies []*ClusterNetworkPolicy `json:"clusterNetworkPolicies,omitempty"`
 	Policies        []*NetworkPolicy        `json:"networkPolicies,omitempty"`
+	Pools           []*ExternalIPPool       `json:"externalIPPools,omitempty"`
+	OwnPools        []*OwnExternalIPPool    `json:"ownExternalIPPools,omitempty"`
 	Egresses        []*Egress               `json:"egresses,omitempty"`
 	NodeEgresses    []*NodeEgress           `json:"nodeEgresses,omitempty"`
 }
@@ -169,6 +191,12 @@ func (o Objects) All() []Object {
 		all = append(all, x)
 	}
 	for _, x := range o.Policies {
+		all = append(all, x)
+	}
+	for _, x := range o.Pools {
+		all = append(all, x)
+	}
+	for _, x := range o.OwnPools {
 		all = append(all, x)
 	}
 	for _, x := range o.Egresses {
@@ -193,6 +221,10 @@ func (o *Objects) Put(object Object) {
 		o.ClusterPolicies = put(o.ClusterPolicies, x)
 	case *NetworkPolicy:
 		o.Policies = put(o.Policies, x)
+	case *ExternalIPPool:
+		o.Pools = put(o.Pools, x)
+	case *OwnExternalIPPool:
+		o.OwnPools = put(o.OwnPools, x)
 	case *Egress:
 		o.Egresses = put(o.Egresses, x)
 	case *NodeEgress:

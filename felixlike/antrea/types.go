@@ -15,7 +15,7 @@ const (
 	Version   = "v1beta1"
 )
 
-// OwnGroupName and OwnVersion name felixlike's own API, which has one kind (NodeEgress).
+// OwnGroupName and OwnVersion name felixlike's own API, which has two kinds (OwnExternalIPPool, NodeEgress).
 const (
 	OwnGroupName = "felixlike.io"
 	OwnVersion   = "v1alpha1"

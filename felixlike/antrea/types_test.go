@@ -30,6 +30,8 @@ func TestDecode(t *testing.T) {
 			"serviceReference":{"name":"s"},"externalEntitySelector":{}},"status":{"conditions":[]}}`, &antrea.ClusterGroup{}, ""},
 		{"group", `{"spec":{"childGroups":["g"]}}`, &antrea.Group{}, ""},
 		{"egress", `{"spec":{"appliedTo":{"podSelector":{},"namespaceSelector":{}},"egressIP":"192.0.2.1","egressIPs":["192.0.2.2"],"externalIPPool":"p","externalIPPools":["p"],"bandwidth":{"rate":"1M"}},"status":{"egressNode":"n"}}`, &antrea.Egress{}, ""},
+		{"pool", `{"spec":{"ipRanges":[{"cidr":"192.0.2.0/24"},{"start":"192.0.2.1","end":"192.0.2.9"}],"nodeSelector":{},"subnetInfo":{"gateway":"192.0.2.1","prefixLength":24}},"status":{"usage":{"used":1}}}`, &antrea.ExternalIPPool{}, ""},
+		{"unknown field of a pool", `{"spec":{"nodeSelector":{},"ranges":[]}}`, &antrea.OwnExternalIPPool{}, "spec.ranges"},
 		{"egress with a node", `{"spec":{"appliedTo":{"podSelector":{}},"egressIP":"192.0.2.1","node":"n"}}`, &antrea.NodeEgress{}, ""},
 		{"node in Antrea's egress", `{"spec":{"appliedTo":{"podSelector":{}},"egressIP":"192.0.2.1","node":"n"}}`, &antrea.Egress{}, "spec.node"},
 		{"unknown field of a rule", `{"spec":{"priority":1,"egress":[{"action":"Drop","sni":["a"]}]}}`, &antrea.NetworkPolicy{}, "spec.egress[0].sni"},

@@ -3,7 +3,7 @@
 //	egress-ADDRESS        one of each address; its holder is the node with the address. Written when that changes.
 //	egress-node-NODE      one of each node that holds addresses, or wants one. The node renews it every Timing.Renew.
 //
-//	API server -> Watch: egress-ADDRESS -> holders -> the driver, on every node
+//	API server -> Watch: egress-ADDRESS -> Leases -> the driver, on every node
 //	Egresses (Wanted), Leases of the other nodes -> elector: one action after the other -> API server, Kernel
 //
 // So 255 addresses of a node cost as many renewals as one.
@@ -25,6 +25,13 @@
 // may begin a new one, and has to write the Lease of the address in it. Either this comes before 1: then the renewal did too, and B sees it
 // in 2. Or it comes between 1 and 3: then 3 fails. Or it comes after 3: then A reads that B is the holder.
 //
+// # Addresses of pools
+//
+// The Lease of an address also says which Egress it has been allocated to (labelOwner). The policy engine of each node reads this from the
+// reported Leases, and proposes a free address to an Egress without one, a claim. A candidate takes it as any other address, and writes the owner
+// into the Lease. So the write of the Lease is the allocation, and only one node succeeds. A node writes and deletes such Leases only if the
+// engine has answered the Leases that it has seen (view.settled). While the owner exists, the Lease stays, also without a node.
+//
 // Only the times of one clock are compared. All clocks have to run at the same speed, up to the difference of Valid and Expiry.
 //
 // A node that no longer needs an address removes it from its interface before it deletes the Lease of the address.
@@ -36,5 +43,5 @@
 // address keeps it, also if one before it in the order comes back.
 //
 // The package may not program anything but by Kernel. It is tested with a clock of its own, under cut connections, dead agents and late
-// answers (TestOneHolder, TestTakeover), and on packets with agents and an API server by TestEgressElection of test/e2e.
+// answers (TestOneHolder, TestTakeover, TestPool), and on packets with agents and an API server by TestEgressElection of test/e2e.
 package egresselection

@@ -20,10 +20,10 @@ type Election struct {
 	elector *elector
 	watch   dynamic.ResourceInterface
 
-	mu     sync.Mutex
-	wanted map[netip.Addr]model.Candidacy
-	// holders are those of the last report.
-	holders map[netip.Addr]string
+	mu   sync.Mutex
+	view view
+	// generation is that of the last report.
+	generation uint64
 	// leased reports that there is an address with an elected holder.
 	leased bool
 	woken  chan struct{}
@@ -34,27 +34,21 @@ func New(o Options, watch dynamic.ResourceInterface) *Election {
 	return &Election{elector: newElector(o), watch: watch, woken: make(chan struct{}, 1)}
 }
 
-// Wanted takes all Egresses. This node may hold those of which it is a candidate.
-func (e *Election) Wanted(all []model.EgressAddress) {
-	wanted, leased := map[netip.Addr]model.Candidacy{}, false
-	for _, a := range all {
-		leased = leased || a.Leased
-		if a.Leased && a.Candidacy != nil {
-			wanted[a.Address] = *a.Candidacy
-		}
-	}
+// Wanted takes all Egresses, and the generation of the Leases that they are of. This node may hold those of which it is a candidate.
+func (e *Election) Wanted(all []model.EgressAddress, generation uint64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.wanted, e.leased = wanted, leased
+	e.leased = e.view.wishes(all)
+	e.view.settled = generation == e.generation
 	wake(e.woken)
 }
 
-// patience is how long Run waits for the first listing before it reports that there are no holders.
+// patience is how long Run waits for the first listing before it reports that there are no Leases.
 const patience = 10 * time.Second
 
-// Run takes part until ctx ends. It reports the holders of all addresses, after each change. Before the first Egress with an elected holder it
+// Run takes part until ctx ends. It reports the Leases of all addresses, after each change. Before the first Egress with an elected holder it
 // asks the API server for nothing. It returns nil: nothing of it ends an agent.
-func (e *Election) Run(ctx context.Context, report func(map[netip.Addr]string)) error {
+func (e *Election) Run(ctx context.Context, report func(model.EgressLeases)) error {
 	for !e.needed() {
 		select {
 		case <-ctx.Done():
@@ -62,7 +56,7 @@ func (e *Election) Run(ctx context.Context, report func(map[netip.Addr]string)) 
 		case <-e.woken:
 		}
 	}
-	waiting := time.AfterFunc(patience, func() { report(map[netip.Addr]string{}) })
+	waiting := time.AfterFunc(patience, func() { report(model.EgressLeases{Leases: map[netip.Addr]model.EgressLease{}}) })
 	defer waiting.Stop()
 	said := leases.Said{Log: e.elector.Log, What: "read the Leases of the addresses of Egresses", Effect: effect}
 	changed := make(chan struct{}, 1)
@@ -72,8 +66,7 @@ func (e *Election) Run(ctx context.Context, report func(map[netip.Addr]string)) 
 		return nil
 	}
 	waiting.Stop()
-	last := e.read(store)
-	report(last)
+	e.read(store, report)
 	elected := make(chan struct{})
 	defer func() { <-elected }()
 	go func() {
@@ -86,10 +79,7 @@ func (e *Election) Run(ctx context.Context, report func(map[netip.Addr]string)) 
 			return nil
 		case <-changed:
 		}
-		if now := e.read(store); !maps.Equal(last, now) {
-			last = now
-			report(now)
-		}
+		e.read(store, report)
 	}
 }
 
@@ -99,23 +89,29 @@ func (e *Election) needed() bool {
 	return e.leased
 }
 
-// read takes the holders from the store.
-func (e *Election) read(store cache.Store) map[netip.Addr]string {
-	now := holdersIn(store)
+// read takes the Leases from the store, and reports a change.
+func (e *Election) read(store cache.Store, report func(model.EgressLeases)) {
+	now := leasesIn(store)
 	e.mu.Lock()
-	e.holders = now
+	if e.generation > 0 && maps.Equal(now, e.view.leases) {
+		e.mu.Unlock()
+		return
+	}
+	e.generation++
+	e.view.leases, e.view.settled = now, false
+	generation := e.generation
 	e.mu.Unlock()
 	wake(e.woken)
-	return now
+	report(model.EgressLeases{Generation: generation, Leases: now})
 }
 
 // elect lets the elector do what it has to do, until ctx ends.
 func (e *Election) elect(ctx context.Context) {
 	for ctx.Err() == nil {
 		e.mu.Lock()
-		wanted, holders := e.wanted, e.holders
+		v := e.view
 		e.mu.Unlock()
-		wait := e.elector.step(ctx, wanted, holders)
+		wait := e.elector.step(ctx, v)
 		select {
 		case <-ctx.Done():
 		case <-e.woken:
@@ -131,14 +127,14 @@ func wake(c chan struct{}) {
 	}
 }
 
-// holdersIn returns the holder of each address that has one.
-func holdersIn(store cache.Store) map[netip.Addr]string {
-	all := map[netip.Addr]string{}
+// leasesIn returns the Leases of addresses.
+func leasesIn(store cache.Store) map[netip.Addr]model.EgressLease {
+	all := map[netip.Addr]model.EgressLease{}
 	for _, o := range store.List() {
 		if u, ok := o.(*unstructured.Unstructured); ok {
 			l := leases.Decode(u)
-			if a := addressOf(l); a.IsValid() && l.Holder() != "" {
-				all[a] = l.Holder()
+			if a := addressOf(l); a.IsValid() {
+				all[a] = contentOf(l)
 			}
 		}
 	}

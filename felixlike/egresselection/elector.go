@@ -12,7 +12,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/felixlike/felixlike/felixlike/leases"
-	"github.com/felixlike/felixlike/model"
 )
 
 // effect is that of a failure.
@@ -39,28 +38,27 @@ func newElector(o Options) *elector {
 	}
 }
 
-// step does one thing if there is something to do, and returns when to look again. wanted are the addresses that this node may
-// hold, holders the nodes that the Leases name.
-func (e *elector) step(ctx context.Context, wanted map[netip.Addr]model.Candidacy, holders map[netip.Addr]string) time.Duration {
+// step does one thing if there is something to do, and returns when to look again.
+func (e *elector) step(ctx context.Context, v view) time.Duration {
 	now := time.Now()
 	if e.session.over(now) {
 		e.lose()
 	}
 	// Somebody else has written the Lease of an address; the driver has removed the address.
 	maps.DeleteFunc(e.held, func(a netip.Addr, taken time.Time) bool {
-		return holders[a] != e.Node && now.Sub(taken) > e.Timing.Expiry
+		return v.leases[a].Holder != e.Node && now.Sub(taken) > e.Timing.Expiry
 	})
-	maps.DeleteFunc(e.free, func(a netip.Addr, _ time.Time) bool { return holders[a] != "" })
-	mine, candidates, others := e.sort(wanted, holders)
+	maps.DeleteFunc(e.free, func(a netip.Addr, _ time.Time) bool { return v.leases[a].Holder != "" })
+	mine, candidates, others := e.sort(v)
 	next := schedule{now: now, wait: time.Hour}
 	take, found := netip.Addr{}, false
 	for _, a := range candidates {
-		if at := e.takeable(a, wanted[a], holders[a], now); !at.IsZero() && next.due(at) && !found {
+		if at := e.takeable(a, v, now); !at.IsZero() && next.due(at) && !found {
 			take, found = a, true
 		}
 	}
 	paused := now.Before(e.again)
-	unwanted := slices.IndexFunc(mine, func(a netip.Addr) bool { _, is := wanted[a]; return !is })
+	unwanted := slices.IndexFunc(mine, func(a netip.Addr) bool { return v.unwanted(a, e.Node) })
 	switch {
 	case (len(mine) > 0 || found) && next.due(e.session.next):
 		e.renew(ctx)
@@ -68,11 +66,11 @@ func (e *elector) step(ctx context.Context, wanted map[netip.Addr]model.Candidac
 		next.due(e.again)
 		return next.wait
 	case unwanted >= 0:
-		e.done(ctx, e.release(ctx, mine[unwanted]))
+		e.done(ctx, e.release(ctx, mine[unwanted], v.allocated[mine[unwanted]]))
 	case found && e.session.alive():
-		e.done(ctx, e.take(ctx, take))
-	case others > 0 && next.due(e.peers.polled.Add(e.poll(wanted))):
-		e.done(ctx, e.peers.poll(ctx, e.Leases, e.Timing, holders))
+		e.done(ctx, e.take(ctx, take, v))
+	case others > 0 && next.due(e.peers.polled.Add(e.poll(v.wanted))):
+		e.done(ctx, e.peers.poll(ctx, e.Leases, e.Timing, v.leases))
 	default:
 		return next.wait
 	}
@@ -80,19 +78,19 @@ func (e *elector) step(ctx context.Context, wanted map[netip.Addr]model.Candidac
 }
 
 // sort returns the addresses of this node, those that it may take, and how many of these others have.
-func (e *elector) sort(wanted map[netip.Addr]model.Candidacy, holders map[netip.Addr]string) (mine, candidates []netip.Addr, others int) {
-	for a, holder := range holders {
-		if _, held := e.held[a]; holder == e.Node && !held {
+func (e *elector) sort(v view) (mine, candidates []netip.Addr, others int) {
+	for a, l := range v.leases {
+		if _, held := e.held[a]; l.Holder == e.Node && !held {
 			mine = append(mine, a)
 		}
 	}
 	mine = slices.AppendSeq(mine, maps.Keys(e.held))
-	for a := range wanted {
+	for a := range v.wanted {
 		if _, held := e.held[a]; held {
 			continue
 		}
 		candidates = append(candidates, a)
-		if holder := holders[a]; holder != "" && holder != e.Node {
+		if holder := v.leases[a].Holder; holder != "" && holder != e.Node {
 			others++
 		}
 	}
@@ -102,8 +100,12 @@ func (e *elector) sort(wanted map[netip.Addr]model.Candidacy, holders map[netip.
 }
 
 // takeable returns when this node may try to take an address; the zero time if it does not know.
-func (e *elector) takeable(a netip.Addr, c model.Candidacy, holder string, now time.Time) time.Time {
-	stagger := time.Duration(c.Rank) * e.Timing.Stagger
+func (e *elector) takeable(a netip.Addr, v view, now time.Time) time.Time {
+	w, holder := v.wanted[a], v.leases[a].Holder
+	stagger := time.Duration(w.Rank) * e.Timing.Stagger
+	if w.owner != "" && !v.settled {
+		return time.Time{}
+	}
 	switch holder {
 	case e.Node: // of a session before this one
 		return now
@@ -120,7 +122,7 @@ func (e *elector) takeable(a netip.Addr, c model.Candidacy, holder string, now t
 }
 
 // poll returns the time between two looks at the Leases of other nodes.
-func (e *elector) poll(wanted map[netip.Addr]model.Candidacy) time.Duration {
+func (e *elector) poll(wanted map[netip.Addr]wish) time.Duration {
 	most := 0
 	for _, c := range wanted {
 		most = max(most, c.Of)
@@ -130,7 +132,7 @@ func (e *elector) poll(wanted map[netip.Addr]model.Candidacy) time.Duration {
 
 // done notes how an action went.
 func (e *elector) done(ctx context.Context, err error) {
-	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
+	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || errors.Is(err, errOutdated) {
 		// Another node was faster, or the Lease was read too early. The watch brings the new one.
 		e.again = time.Now().Add(e.Timing.Retry / 4)
 		return
@@ -174,8 +176,11 @@ func (e *elector) lose() {
 	e.session.until = time.Time{}
 }
 
+// errOutdated is that of an action which does not fit to Leases that this node has not seen yet.
+var errOutdated = errors.New("the Leases of addresses have changed")
+
 // take writes this node into the Lease of an address, if the node there is dead, and then holds the address.
-func (e *elector) take(ctx context.Context, a netip.Addr) error {
+func (e *elector) take(ctx context.Context, a netip.Addr, v view) error {
 	ctx, cancel := context.WithTimeout(ctx, e.Timing.Request)
 	defer cancel()
 	l, err := e.Leases.Get(ctx, addressLease(a).Name)
@@ -190,6 +195,17 @@ func (e *elector) take(ctx context.Context, a netip.Addr) error {
 		if dead, err := e.peers.dead(ctx, e.Leases, e.Timing, before); err != nil || !dead {
 			return err
 		}
+	}
+	if w := v.wanted[a]; w.owner != "" {
+		if contentOf(l).Owner != v.leases[a].Owner {
+			return errOutdated
+		}
+		if w.claim {
+			if err := e.unallocated(ctx, w); err != nil {
+				return err
+			}
+		}
+		allocate(l, w.owner, w.pool)
 	}
 	l.Hold(e.Node, e.Timing.Expiry)
 	if err := e.Leases.Put(ctx, l); err != nil {
@@ -207,8 +223,20 @@ func (e *elector) take(ctx context.Context, a netip.Addr) error {
 	return nil
 }
 
-// release removes an address from this node, and then its Lease.
-func (e *elector) release(ctx context.Context, a netip.Addr) error {
+// unallocated returns an error if an Egress has an address of its pool.
+func (e *elector) unallocated(ctx context.Context, w wish) error {
+	all, err := e.Leases.List(ctx, labelOwner+"="+w.owner)
+	if err != nil {
+		return err
+	}
+	if slices.ContainsFunc(all, func(l *leases.Lease) bool { return contentOf(l).Pool == w.pool }) {
+		return errOutdated
+	}
+	return nil
+}
+
+// release removes an address from this node, and then its Lease. If the address has been allocated to an owner, the Lease stays without a node.
+func (e *elector) release(ctx context.Context, a netip.Addr, owner string) error {
 	ctx, cancel := context.WithTimeout(ctx, e.Timing.Request)
 	defer cancel()
 	delete(e.held, a)
@@ -216,7 +244,12 @@ func (e *elector) release(ctx context.Context, a netip.Addr) error {
 		return err
 	}
 	l, err := e.Leases.Get(ctx, addressLease(a).Name)
-	if err == nil && l.Holder() == e.Node {
+	switch {
+	case err != nil || l.Holder() != e.Node:
+	case owner != "" && contentOf(l).Owner == owner:
+		l.Hold("", e.Timing.Expiry)
+		err = e.Leases.Put(ctx, l)
+	default:
 		err = e.Leases.Delete(ctx, l)
 	}
 	if err == nil || apierrors.IsNotFound(err) {

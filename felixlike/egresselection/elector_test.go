@@ -35,13 +35,13 @@ type server struct {
 
 var leaseKind = schema.GroupResource{Resource: "leases"}
 
-func (s *server) holders() map[netip.Addr]string {
+func (s *server) leases() map[netip.Addr]model.EgressLease {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := map[netip.Addr]string{}
+	now := map[netip.Addr]model.EgressLease{}
 	for _, l := range s.all {
-		if a := addressOf(&l); a.IsValid() && l.Labels[label] == labelAddress && l.Holder() != "" {
-			now[a] = l.Holder()
+		if a := addressOf(&l); a.IsValid() && l.Labels[label] == labelAddress {
+			now[a] = contentOf(&l)
 		}
 	}
 	return now
@@ -103,7 +103,8 @@ func (l *link) List(ctx context.Context, selector string) ([]*leases.Lease, erro
 	var found []*leases.Lease
 	err := l.ask(ctx, func() error {
 		for _, o := range l.all {
-			if label+"="+o.Labels[label] == selector {
+			key, value, _ := strings.Cut(selector, "=")
+			if o.Labels[key] == value {
 				found = append(found, &o)
 			}
 		}
@@ -189,6 +190,8 @@ type node struct {
 	link   *link
 	kernel *kernel
 	wanted map[netip.Addr]model.Candidacy
+	// decide returns what the node wants by the Leases that it has seen; nil for wanted.
+	decide func(map[netip.Addr]model.EgressLease) []model.EgressAddress
 	// lag is how late the watch is.
 	lag  time.Duration
 	stop context.CancelFunc
@@ -199,20 +202,38 @@ func (n *node) start(timing Timing) {
 	ctx, cancel := context.WithCancel(context.Background())
 	n.stop = cancel
 	e := newElector(Options{Leases: n.link, Kernel: n.kernel, Node: n.name, Log: slog.New(slog.NewTextHandler(io.Discard, nil)), Timing: timing})
-	holders, newer := n.link.holders(), n.link.holders()
-	seen := time.Now()
+	have, newer := n.link.leases(), n.link.leases()
+	// The policy engine answers late. That of a new agent knows no Leases.
+	answered := map[netip.Addr]model.EgressLease{}
+	seen, asked := time.Now(), time.Now()
 	go func() {
 		for ctx.Err() == nil {
 			if time.Since(seen) >= n.lag {
-				holders, newer, seen = newer, n.link.holders(), time.Now()
+				have, newer, seen = newer, n.link.leases(), time.Now()
 			}
-			n.link.mu.Lock()
-			wanted := maps.Clone(n.wanted)
-			n.link.mu.Unlock()
-			wait := e.step(ctx, wanted, holders)
+			wait := e.step(ctx, n.view(have, answered))
+			if time.Since(asked) > time.Second {
+				answered, asked = have, time.Now()
+			}
 			time.Sleep(min(max(wait, time.Millisecond), 100*time.Millisecond))
 		}
 	}()
+}
+
+// view returns what the node knows with these Leases, if its policy engine has answered former ones.
+func (n *node) view(have, answered map[netip.Addr]model.EgressLease) view {
+	n.link.mu.Lock()
+	defer n.link.mu.Unlock()
+	var all []model.EgressAddress
+	if n.decide != nil {
+		all = n.decide(answered)
+	}
+	for a, c := range n.wanted {
+		all = append(all, model.EgressAddress{Address: a, Leased: true, Candidacy: &c})
+	}
+	v := view{leases: have, settled: maps.Equal(have, answered)}
+	v.wishes(all)
+	return v
 }
 
 // world is some nodes, of which all may hold all addresses.

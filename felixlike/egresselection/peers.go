@@ -8,6 +8,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/felixlike/felixlike/felixlike/leases"
+	"github.com/felixlike/felixlike/model"
 )
 
 // peers are the Leases of other nodes, as this node has seen them.
@@ -39,7 +40,7 @@ func (p *peers) note(node string, l *leases.Lease, t Timing) bool {
 }
 
 // poll looks at the Leases of all nodes that hold addresses.
-func (p *peers) poll(ctx context.Context, all Leases, t Timing, holders map[netip.Addr]string) error {
+func (p *peers) poll(ctx context.Context, all Leases, t Timing, addresses map[netip.Addr]model.EgressLease) error {
 	ctx, cancel := context.WithTimeout(ctx, t.Request)
 	defer cancel()
 	p.polled = time.Now()
@@ -52,7 +53,11 @@ func (p *peers) poll(ctx context.Context, all Leases, t Timing, holders map[neti
 		byName[l.Name] = l
 	}
 	seen := map[string]sight{}
-	for _, node := range holders {
+	for _, l := range addresses {
+		node := l.Holder
+		if node == "" {
+			continue
+		}
 		p.note(node, byName[nodeLease(node).Name], t)
 		seen[node] = p.seen[node]
 	}

@@ -26,7 +26,8 @@ const ConditionAssigned = "Assigned"
 // Reasons of the condition.
 const (
 	ReasonAssigned = "Assigned"
-	// ReasonNoNode: no node has the address. ReasonNotOnInterface: a node is to have it, and its agent could not add it.
+	// ReasonNoAddress: the Egress has no address of its pool. ReasonNoNode: no node has the address. ReasonNotOnInterface: a node is to have it, and its agent could not add it.
+	ReasonNoAddress      = "NoAddress"
 	ReasonNoNode         = "NoNode"
 	ReasonNotOnInterface = "NotOnInterface"
 )
@@ -38,7 +39,7 @@ const fieldManager = "felixlike"
 type Status struct {
 	// Name is that of the Egress.
 	Name string
-	// Node has the address. Both are empty if no node has one.
+	// Node has the address. Both are empty if no node has one. Without a node, only an address of a pool is there.
 	Node, Address string
 	// Reason and Message are those of the condition.
 	Reason, Message string

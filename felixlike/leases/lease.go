@@ -16,14 +16,16 @@ import (
 type Lease struct {
 	Name string
 	// Version is its resource version as it was read; "" for a new one.
-	Version             string
+	Version string
+	// Created is the time by the clock of the API server.
+	Created             time.Time
 	Labels, Annotations map[string]string
 	Spec                coordinationv1.LeaseSpec
 }
 
 // Decode returns the Lease in an object. One that is no valid Lease has no holder.
 func Decode(o *unstructured.Unstructured) *Lease {
-	l := &Lease{Name: o.GetName(), Version: o.GetResourceVersion(), Labels: o.GetLabels(), Annotations: o.GetAnnotations()}
+	l := &Lease{Name: o.GetName(), Version: o.GetResourceVersion(), Created: o.GetCreationTimestamp().Time, Labels: o.GetLabels(), Annotations: o.GetAnnotations()}
 	fields, _, err := unstructured.NestedMap(o.Object, "spec")
 	if err == nil {
 		err = runtime.DefaultUnstructuredConverter.FromUnstructured(fields, &l.Spec)

@@ -41,20 +41,21 @@ type egressStore struct {
 	dirty *dirtyRecords
 	// nodesChanged counts the changes of nodes.
 	nodesChanged uint64
-	// holders are the nodes that have been elected; nil without elections.
-	holders map[netip.Addr]string
+	// leases are the Leases of addresses; nil without elections.
+	leases  map[netip.Addr]model.EgressLease
+	pools   map[antrea.ID]*pool
 	emitted []model.EgressAddress
 }
 
-// setHolders sets the nodes that have been elected.
-func (x *egressStore) setHolders(holders map[netip.Addr]string) {
-	x.holders, x.dirty.egresses = holders, true
+// setLeases sets the Leases of addresses.
+func (x *egressStore) setLeases(leases map[netip.Addr]model.EgressLease) {
+	x.leases, x.dirty.egresses = leases, true
 }
 
 // elects reports whether there is an Egress with an elected node.
 func (x *egressStore) elects() bool {
 	for _, e := range x.byID {
-		if e.compiled.Nodes != nil {
+		if e.compiled.Nodes != nil || e.compiled.Pool != "" {
 			return true
 		}
 	}
@@ -123,18 +124,21 @@ func (x *egressStore) ordered() []*egress {
 // all decides which node holds each address.
 func (x *egressStore) all() []model.EgressAddress {
 	var all []model.EgressAddress
-	p := placement{egressStore: x, first: map[netip.Addr]*model.EgressAddress{}, held: map[string]int{}}
+	p := placement{allocation: newAllocation(x), first: map[netip.Addr]*model.EgressAddress{}, held: map[string]int{}}
 	for _, e := range x.ordered() {
 		if e.stale {
 			e.members, e.stale = e.pods.addressesOfPods(), false
 		}
 		e.conflicts = nil
 		out := model.EgressAddress{Object: e.id.Ref(), Address: e.compiled.Address}
-		if field, reason := p.place(e, &out); reason != "" {
+		field, reason := p.address(e, &out)
+		if reason == "" {
+			field, reason = p.place(e, &out)
+		} else {
+			out.Address = netip.Addr{}
+		}
+		if reason != "" {
 			e.conflicts = []model.Problem{{Object: out.Object, Field: field, Reason: reason + compile.EgressDrops}}
-			if field != fieldElected {
-				out = model.EgressAddress{Object: out.Object}
-			}
 		}
 		for _, a := range e.members {
 			if out.Covers(model.FamilyOf(a)) {
@@ -146,22 +150,43 @@ func (x *egressStore) all() []model.EgressAddress {
 	return all
 }
 
-// Fields of an Egress with conflicts. One about the election leaves the address as it is: a node may take it later.
+// Fields of an Egress with conflicts.
 const (
-	fieldAddress = "spec.egressIP"
-	fieldElected = "spec.nodeSelector"
+	fieldAddress  = "spec.egressIP"
+	fieldSelector = "spec.nodeSelector"
 )
+
+const noCandidate = "no node matches its nodeSelector"
 
 // placement gives addresses to nodes.
 type placement struct {
-	*egressStore
+	*allocation
 	// first has the first Egress of each address, held the number of addresses of each node.
 	first map[netip.Addr]*model.EgressAddress
 	held  map[string]int
 }
 
-// place sets the node that holds the address of an Egress. It returns why no node does, with the field that is to be changed.
+// place sets the node that holds the address of an Egress. It returns why no node does, with the field that is to be changed. If a node
+// may be elected later, the Egress has its address until then.
 func (p *placement) place(e *egress, out *model.EgressAddress) (field, reason string) {
+	field, reason = p.conflict(e, out)
+	if reason != "" {
+		*out = model.EgressAddress{Object: out.Object, Pool: out.Pool}
+		return field, reason
+	}
+	if a := out.Address; a.IsValid() && p.first[a] == nil {
+		p.held[out.Node]++
+		if out.Leased {
+			field, reason = p.elect(e, out)
+		}
+		kept := *out
+		p.first[a] = &kept
+	}
+	return field, reason
+}
+
+// conflict sets the node that holds the address of an Egress, and returns why it cannot.
+func (p *placement) conflict(e *egress, out *model.EgressAddress) (field, reason string) {
 	a := out.Address
 	if !a.IsValid() {
 		return "", "" // the object has problems
@@ -171,7 +196,7 @@ func (p *placement) place(e *egress, out *model.EgressAddress) (field, reason st
 			return fieldAddress, fmt.Sprintf("%s is in the pod CIDRs of node %s", a, name)
 		}
 	}
-	owner, elected := p.owner(a), e.compiled.Nodes != nil
+	owner, elected := p.owner(a), p.candidatesOf(e) != nil
 	if first := p.first[a]; first != nil && (elected || first.Leased) {
 		if !elected {
 			return fieldAddress, fmt.Sprintf("%s has left the node of %s to an election", first.Object, a)
@@ -180,14 +205,14 @@ func (p *placement) place(e *egress, out *model.EgressAddress) (field, reason st
 		return "", ""
 	}
 	if elected {
-		out.Node, out.Assigned, out.Leased = p.holders[a], true, true
+		out.Node, out.Assigned, out.Leased = p.leases[a].Holder, true, true
 	} else {
 		out.Node, out.Assigned = cmp.Or(e.compiled.Node, owner), e.compiled.Node != ""
 	}
 	switch {
 	case elected && owner != "":
 		return fieldAddress, fmt.Sprintf("%s is an address of node %s, which no other node can take: name the node in spec.node", a, owner)
-	case elected && p.holders == nil:
+	case elected && p.leases == nil:
 		return fieldAddress, "there is no election here, which needs an API server: name the node in spec.node"
 	case elected && p.nodes.byName[out.Node] == nil:
 		out.Node = ""
@@ -207,13 +232,7 @@ func (p *placement) place(e *egress, out *model.EgressAddress) (field, reason st
 	if out.Node != "" && p.held[out.Node] == model.MaxEgressAddresses {
 		return fieldAddress, fmt.Sprintf("node %s holds %d addresses of other Egresses already, and takes no more", out.Node, model.MaxEgressAddresses)
 	}
-	p.held[out.Node]++
-	if elected {
-		field, reason = fieldElected, p.elect(e, out)
-	}
-	kept := *out
-	p.first[a] = &kept
-	return field, reason
+	return "", ""
 }
 
 // owner returns the node with an address in its status, or "".
@@ -227,32 +246,48 @@ func (x *egressStore) owner(a netip.Addr) string {
 }
 
 // elect sets whether this node may hold a leased address. It returns why no node holds it now.
-func (p *placement) elect(e *egress, out *model.EgressAddress) string {
-	if e.nodesSeen != p.nodesChanged {
-		e.nodesSeen, e.candidacy, e.candidates = p.nodesChanged, nil, 0
-		local, rank := p.peers.byName[p.nodes.local], 0
-		for name, n := range p.peers.byName {
-			if p.index.matches(e.compiled.Nodes, n.labels) {
-				e.candidates++
-				if key := out.Address.String(); Order(key, name) < Order(key, p.nodes.local) {
-					rank++
-				}
-			}
-		}
-		if local != nil && p.index.matches(e.compiled.Nodes, local.labels) {
-			e.candidacy = &model.Candidacy{Rank: rank, Of: e.candidates}
-		}
+func (p *placement) elect(e *egress, out *model.EgressAddress) (field, reason string) {
+	key := out.Address.String()
+	if e.compiled.Any {
+		key = e.compiled.Owner
 	}
+	candidacy := p.candidacy(e, key)
 	if out.Node == p.nodes.local || p.held[p.nodes.local] < model.MaxEgressAddresses {
-		out.Candidacy = e.candidacy
+		out.Candidacy = candidacy
+	}
+	field = fieldSelector
+	if e.compiled.Pool != "" {
+		field = fieldPool
 	}
 	switch {
 	case out.Node != "":
-		return ""
+		return "", ""
 	case e.candidates == 0:
-		return "no node matches it"
+		return field, noCandidate
 	}
-	return fmt.Sprintf("no node has taken %s yet", out.Address)
+	return field, fmt.Sprintf("no node has taken %s yet", out.Address)
+}
+
+// candidacy returns that of this node for the address of an Egress. key is the same for the same address.
+func (x *egressStore) candidacy(e *egress, key string) *model.Candidacy {
+	if e.nodesSeen == x.nodesChanged {
+		return e.candidacy
+	}
+	e.nodesSeen, e.candidacy, e.candidates = x.nodesChanged, nil, 0
+	nodes := x.candidatesOf(e)
+	local, rank := x.peers.byName[x.nodes.local], 0
+	for name, n := range x.peers.byName {
+		if x.index.matches(nodes, n.labels) {
+			e.candidates++
+			if Order(key, name) < Order(key, x.nodes.local) {
+				rank++
+			}
+		}
+	}
+	if local != nil && x.index.matches(nodes, local.labels) {
+		e.candidacy = &model.Candidacy{Rank: rank, Of: e.candidates}
+	}
+	return e.candidacy
 }
 
 // Order returns the place of a node among those that may do something about a key. Each key has another order, so that the work is
@@ -277,9 +312,9 @@ func (s *selection) addressesOfPods() []netip.Addr {
 	return slices.Compact(all)
 }
 
-// problemsOf returns the problems of all Egresses, in order.
+// problemsOf returns the problems of all pools and Egresses, in order.
 func (x *egressStore) problemsOf() []model.Problem {
-	var all []model.Problem
+	all := x.poolProblems()
 	for _, e := range x.ordered() {
 		all = append(append(all, e.problems...), e.conflicts...)
 	}

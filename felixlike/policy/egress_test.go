@@ -7,10 +7,12 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
 
 	"github.com/felixlike/felixlike/felixlike/antrea"
 	"github.com/felixlike/felixlike/felixlike/policy"
+	"github.com/felixlike/felixlike/felixlike/policy/compile"
 	"github.com/felixlike/felixlike/model"
 )
 
@@ -75,9 +77,9 @@ func TestEgressFailsClosed(t *testing.T) {
 	for _, c := range []struct{ spec, field, reason, pods string }{
 		{"{node: here, egressIP: 192.0.2.100x, appliedTo: {podSelector: {matchLabels: {app: web}}}}", "spec.egressIP", "no address", "[10.0.0.2 fd00::2]"},
 		{"{node: here, egressIP: 127.0.0.1, appliedTo: {podSelector: {matchLabels: {app: web}}}}", "spec.egressIP", "no address", "[10.0.0.2 fd00::2]"},
-		{"{node: here, appliedTo: {podSelector: {matchLabels: {app: web}}}}", "spec.egressIP", "required", "[10.0.0.2 fd00::2]"},
-		{"{node: here, egressIP: 192.0.2.100, externalIPPool: p, appliedTo: {podSelector: {matchLabels: {app: web}}}}", "spec.externalIPPool", "not supported", "[10.0.0.2 fd00::2]"},
-		{"{egressIP: 192.0.2.100, appliedTo: {podSelector: {matchLabels: {app: web}}}}", "spec.node", "required without nodeSelector", "[10.0.0.2 fd00::2]"},
+		{"{node: here, appliedTo: {podSelector: {matchLabels: {app: web}}}}", "spec.egressIP", "required without externalIPPool", "[10.0.0.2 fd00::2]"},
+		{"{node: here, egressIP: 192.0.2.100, externalIPPool: p, appliedTo: {podSelector: {matchLabels: {app: web}}}}", "spec.node", "not with externalIPPool", "[10.0.0.2 fd00::2]"},
+		{"{egressIP: 192.0.2.100, appliedTo: {podSelector: {matchLabels: {app: web}}}}", "spec.node", "required without nodeSelector and externalIPPool", "[10.0.0.2 fd00::2]"},
 		{"{node: nowhere, egressIP: 192.0.2.100, appliedTo: {podSelector: {matchLabels: {app: web}}}}", "spec.egressIP", "no node nowhere", "[10.0.0.2 fd00::2]"},
 		{"{node: here, egressIP: 192.0.2.2, appliedTo: {podSelector: {matchLabels: {app: web}}}}", "spec.egressIP", "an address of node there", "[10.0.0.2 fd00::2]"},
 		{"{node: here, egressIP: 10.0.1.9, appliedTo: {podSelector: {matchLabels: {app: web}}}}", "spec.egressIP", "in the pod CIDRs of node there", "[10.0.0.2 fd00::2]"},
@@ -168,11 +170,20 @@ func TestEgressesOfOneAddress(t *testing.T) {
 	}
 }
 
+// heldBy returns Leases by which nodes hold addresses.
+func heldBy(holders map[netip.Addr]string) map[netip.Addr]model.EgressLease {
+	all := map[netip.Addr]model.EgressLease{}
+	for a, node := range holders {
+		all[a] = model.EgressLease{Holder: node}
+	}
+	return all
+}
+
 // TestElectedEgress: an Egress with a nodeSelector has the node that has been elected, and packets of its family alone are dropped until
 // then. This node is a candidate if it matches. The first Egress of an address decides for all.
 func TestElectedEgress(t *testing.T) {
 	s := newState(t)
-	s.SetEgressHolders(map[netip.Addr]string{})
+	s.SetEgressLeases(heldBy(nil))
 	s.SetNamespace(newNamespace("shop"))
 	for i, name := range []string{"here", "there", "elsewhere"} {
 		n := addressedNode(name, fmt.Sprintf("10.0.%d.0/24", i), fmt.Sprintf("192.0.2.%d", i+1))
@@ -219,17 +230,17 @@ func TestElectedEgress(t *testing.T) {
 		t.Error("no election")
 	}
 	expect("new", "b", "", true, 2, "spec.nodeSelector: no node has taken 192.0.2.100 yet")
-	s.SetEgressHolders(map[netip.Addr]string{address: "there"})
+	s.SetEgressLeases(heldBy(map[netip.Addr]string{address: "there"}))
 	expect("elected", "b", "there", true, 2, "")
 	s.DeleteNode("there")
 	expect("without the node", "b", "", true, 1, "no node has taken")
 	here := addressedNode("here", "10.0.0.0/24", "192.0.2.1")
 	s.SetNode(here)
-	expect("no candidates", "b", "", false, 0, "spec.nodeSelector: no node matches it")
+	expect("no candidates", "b", "", false, 0, "spec.nodeSelector: no node matches its nodeSelector")
 	here = here.DeepCopy()
 	here.Labels = map[string]string{"egress": "yes"}
 	s.SetNode(here)
-	s.SetEgressHolders(map[netip.Addr]string{address: "here"})
+	s.SetEgressLeases(heldBy(map[netip.Addr]string{address: "here"}))
 	put("c", "egressIP: 192.0.2.100, nodeSelector: {matchLabels: {egress: 'no'}}")
 	expect("the same address", "c", "here", false, 0, "")
 	put("d", "egressIP: 192.0.2.100, node: here")
@@ -250,8 +261,7 @@ func TestElectionIsSpread(t *testing.T) {
 	for n := range nodes {
 		local := fmt.Sprintf("n%d", n)
 		e := policy.New(local)
-		holders := map[netip.Addr]string{}
-		e.SetEgressHolders(holders)
+		e.SetEgressLeases(heldBy(nil))
 		for i := range nodes {
 			e.SetNode(addressedNode(fmt.Sprintf("n%d", i), fmt.Sprintf("10.0.%d.0/24", i), fmt.Sprintf("192.0.2.%d", i+1)))
 		}
@@ -279,7 +289,7 @@ func TestElectionIsSpread(t *testing.T) {
 		for i := range 255 {
 			full[netip.AddrFrom4([4]byte{198, 51, 100, byte(i)})] = local
 		}
-		e.SetEgressHolders(full)
+		e.SetEgressLeases(heldBy(full))
 		if all := egresses(); all[255].Candidacy != nil || all[254].Candidacy == nil {
 			t.Errorf("%s with 255 addresses: %+v, %+v", local, all[254], all[255])
 		}
@@ -294,4 +304,96 @@ func TestElectionIsSpread(t *testing.T) {
 			t.Errorf("%s is the first for %d addresses of 256", n, count)
 		}
 	}
+}
+
+// newPool builds a pool of our own from the YAML of its spec.
+func newPool(t testing.TB, name, spec string) *antrea.OwnExternalIPPool {
+	t.Helper()
+	p := &antrea.OwnExternalIPPool{}
+	p.Name = name
+	if err := yaml.UnmarshalStrict([]byte(spec), &p.Spec); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// TestPool: an Egress with a pool has the address that a Lease says is its own, or a claim to the next one. Each mistake names object, field
+// and reason, and concerns no other Egress.
+func TestPool(t *testing.T) {
+	s := newState(t)
+	leases := map[netip.Addr]model.EgressLease{}
+	s.SetEgressLeases(leases)
+	s.SetNamespace(newNamespace("shop"))
+	here := addressedNode("here", "10.0.0.0/24", "192.0.2.3")
+	here.Labels = map[string]string{"egress": "yes"}
+	s.SetNode(here)
+	s.SetPod(newPod("shop/a", "10.0.0.2"))
+	put := func(name, spec string) {
+		e := newEgress(t, name, "{"+spec+", appliedTo: {podSelector: {}}}")
+		e.UID = types.UID("uid-" + name)
+		s.SetAntrea(e)
+	}
+	expect := func(when string, want ...string) {
+		t.Helper()
+		s.flush()
+		var got []string
+		for _, e := range s.model.Egresses {
+			line := fmt.Sprintf("%s: %v at %q", e.Object.Name, e.Address, e.Node)
+			if e.Pool != nil {
+				line += fmt.Sprintf(" allocated %v claim %v", e.Pool.Allocated, e.Pool.Claim)
+			}
+			got = append(got, strings.ReplaceAll(line, "invalid IP", "-"))
+		}
+		for _, p := range s.AntreaProblems() {
+			got = append(got, fmt.Sprintf("%s %s: %s", p.Object.Name, p.Field, strings.TrimSuffix(p.Reason, compile.EgressDrops)))
+		}
+		equal(t, when, strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	put("a", "externalIPPool: p")
+	expect("no pool", `a: - at "" allocated - claim -`, "a spec.externalIPPool: there is no ExternalIPPool.felixlike.io p")
+	// The first and last address of a prefix, that of the node, the pod CIDR, and an address that an Egress names are left out.
+	s.SetAntrea(newPool(t, "p", "{ipRanges: [{cidr: 10.0.0.0/24}, {cidr: 192.0.2.0/29}, {start: 'fd00::1', end: 'fd00::1'}], nodeSelector: {matchLabels: {egress: 'yes'}}}"))
+	put("b", "externalIPPool: p, egressIP: 192.0.2.2")
+	put("c", "externalIPPool: p")
+	put("d", "externalIPPool: p, egressIP: 192.0.2.9")
+	const waits, untaken = "no node has taken an address of ExternalIPPool p yet", "b spec.externalIPPool: no node has taken 192.0.2.2 yet"
+	outside := "d spec.egressIP: 192.0.2.9 is not in ExternalIPPool p"
+	expect("claims", `a: - at "" allocated - claim 192.0.2.1`, `b: 192.0.2.2 at ""`, `c: - at "" allocated - claim 192.0.2.4`, `d: - at ""`,
+		"a spec.externalIPPool: "+waits, untaken, "c spec.externalIPPool: "+waits, outside)
+	leases = map[netip.Addr]model.EgressLease{
+		netip.MustParseAddr("192.0.2.5"): {Holder: "here", Owner: "uid-a", Pool: "p", Created: 7},
+		// A second one of the same Egress, one of an Egress that is gone, and one from another pool.
+		netip.MustParseAddr("192.0.2.1"): {Holder: "here", Owner: "uid-a", Pool: "p", Created: 8},
+		netip.MustParseAddr("192.0.2.4"): {Holder: "here", Owner: "uid-z", Pool: "p"},
+		netip.MustParseAddr("192.0.2.6"): {Holder: "here", Owner: "uid-c", Pool: "q"},
+	}
+	s.SetEgressLeases(leases)
+	expect("one allocated", `a: 192.0.2.5 at "here" allocated 192.0.2.5 claim -`, `b: 192.0.2.2 at ""`, `c: - at "" allocated - claim fd00::1`, `d: - at ""`,
+		untaken, "c spec.externalIPPool: "+waits, outside)
+	put("e", "externalIPPool: p")
+	put("f", "externalIPPool: p")
+	put("g", "externalIPPool: p")
+	put("h", "externalIPPool: p")
+	s.DeleteAntrea(antrea.ID{Kind: antrea.KindNodeEgress, Name: "d"})
+	expect("exhausted", `a: 192.0.2.5 at "here" allocated 192.0.2.5 claim -`, `b: 192.0.2.2 at ""`, `c: - at "" allocated - claim fd00::1`,
+		`e: - at "" allocated - claim 192.0.2.1`, `f: - at "" allocated - claim 192.0.2.4`, `g: - at "" allocated - claim 192.0.2.6`, `h: - at "" allocated - claim -`,
+		untaken, "c spec.externalIPPool: "+waits, "e spec.externalIPPool: "+waits, "f spec.externalIPPool: "+waits, "g spec.externalIPPool: "+waits,
+		"h spec.externalIPPool: no address of ExternalIPPool p is free")
+	for _, name := range []string{"e", "f", "g", "h"} {
+		s.DeleteAntrea(antrea.ID{Kind: antrea.KindNodeEgress, Name: name})
+	}
+	s.SetAntrea(newPool(t, "p", "{ipRanges: [{cidr: 192.0.2.2/32}, {cidr: x}, {start: 192.0.2.9}, {start: '127.0.0.1', end: 127.0.0.2}, {start: 192.0.2.9, end: 192.0.2.8}], nodeSelector: {}}"))
+	expect("a smaller pool", `a: - at "" allocated 192.0.2.5 claim -`, `b: 192.0.2.2 at ""`, `c: - at "" allocated - claim -`,
+		`p spec.ipRanges[1]: "x" is not a CIDR; it has no addresses`, "p spec.ipRanges[2]: needs either cidr, or start and end; it has no addresses",
+		"p spec.ipRanges[3]: has addresses of 127.0.0.0/8, which packets to other networks cannot have; it has no addresses",
+		"p spec.ipRanges[4]: 192.0.2.9 is not before 192.0.2.8; it has no addresses",
+		"a spec.externalIPPool: ExternalIPPool p no longer has 192.0.2.5, which belongs to this Egress: add it to the pool again, or delete the Egress and create it again",
+		untaken, "c spec.externalIPPool: no address of ExternalIPPool p is free")
+	s.SetAntrea(newPool(t, "p", "{ipRanges: [{cidr: 192.0.2.0/24}], nodeSelector: {matchLabels: {egress: 'no'}}}"))
+	expect("no candidates", `a: 192.0.2.5 at "here" allocated 192.0.2.5 claim -`, `b: 192.0.2.2 at ""`, `c: - at "" allocated - claim 192.0.2.7`,
+		"b spec.externalIPPool: no node matches its nodeSelector", "c spec.externalIPPool: no node matches its nodeSelector")
+	s.SetAntrea(newPool(t, "p", "{ipRanges: [{cidr: 192.0.2.0/24}], nodeSelector: {}, subnetInfo: {gateway: 192.0.2.1}}"))
+	expect("not supported", `a: - at "" allocated 192.0.2.5 claim -`, `b: - at ""`, `c: - at "" allocated - claim -`,
+		"p spec.subnetInfo: not supported; no node holds an address of the pool", "a spec.externalIPPool: ExternalIPPool p has a mistake",
+		"b spec.externalIPPool: ExternalIPPool p has a mistake", "c spec.externalIPPool: ExternalIPPool p has a mistake")
 }

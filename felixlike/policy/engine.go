@@ -64,7 +64,7 @@ func New(nodeName string) *Engine {
 		antrea:    newAntreaStore(work, compile.GroupIDHash, x, policies),
 		endpoints: &endpointStore{work: work, dirty: dirty, pods: pods, emitted: map[model.PodID]*applied{}, unapplied: &applied{}},
 	}
-	e.egresses = &egressStore{byID: map[antrea.ID]*egress{}, index: x, nodes: &e.nodes, peers: peers, dirty: dirty, nodesChanged: 1}
+	e.egresses = &egressStore{byID: map[antrea.ID]*egress{}, pools: map[antrea.ID]*pool{}, index: x, nodes: &e.nodes, peers: peers, dirty: dirty, nodesChanged: 1}
 	return e
 }
 
@@ -193,7 +193,7 @@ func (e *Engine) DeleteClusterNetworkPolicy(name string) {
 // clusterTiers lists the tiers of ClusterNetworkPolicies. A name is in one of them.
 func clusterTiers() []model.Tier { return []model.Tier{model.TierAdmin, model.TierBaseline} }
 
-// SetAntrea creates or replaces an object of Antrea's API, or an Egress of our own. AntreaProblems has its invalid
+// SetAntrea creates or replaces an object of Antrea's API, or a pool or an Egress of our own. AntreaProblems has its invalid
 // parts, which fail closed as those of a ClusterNetworkPolicy.
 func (e *Engine) SetAntrea(object antrea.Object) { e.setAntrea(object.ID(), object) }
 
@@ -201,15 +201,21 @@ func (e *Engine) SetAntrea(object antrea.Object) { e.setAntrea(object.ID(), obje
 func (e *Engine) DeleteAntrea(id antrea.ID) { e.setAntrea(id, nil) }
 
 func (e *Engine) setAntrea(id antrea.ID, object antrea.Object) {
-	if id.Kind == antrea.KindEgress || id.Kind == antrea.KindNodeEgress {
+	switch id.Kind {
+	case antrea.KindEgress, antrea.KindNodeEgress:
 		e.egresses.set(id, object)
-		return
+	case antrea.KindExternalIPPool, antrea.KindOwnExternalIPPool:
+		e.egresses.setPool(id, object)
+	default:
+		e.antrea.set(id, object)
 	}
-	e.antrea.set(id, object)
 }
 
-// SetEgressHolders sets the nodes that have been elected to hold addresses of Egresses. Without a call, there are no elections.
-func (e *Engine) SetEgressHolders(holders map[netip.Addr]string) { e.egresses.setHolders(holders) }
+// SetEgressLeases sets the Leases of addresses of Egresses: the nodes that have been elected to hold them, and what is allocated from
+// pools. Without a call, there are no elections.
+func (e *Engine) SetEgressLeases(leases map[netip.Addr]model.EgressLease) {
+	e.egresses.setLeases(leases)
+}
 
 // ElectsEgressHolders reports whether an Egress leaves its node to an election.
 func (e *Engine) ElectsEgressHolders() bool { return e.egresses.elects() }

@@ -119,7 +119,7 @@ func (e *Engine) UnresolvedAntreaPorts(id antrea.ID) []string {
 	return e.policies.unresolvedPorts(all, compile.PortName.String)
 }
 
-// AntreaProblems returns the invalid parts of the objects of Antrea's API, in order, and then those of Egresses with
+// AntreaProblems returns the invalid parts of the objects of Antrea's API, in order, and then those of pools, and of Egresses with
 // their conflicts as of the last Flush.
 func (e *Engine) AntreaProblems() []model.Problem {
 	e.antrea.resolve()

@@ -16,18 +16,26 @@ import (
 	"github.com/felixlike/felixlike/test/cluster/kubelab"
 )
 
-// leaving are Egresses for pods of both nodes. The last one has Antrea's kind, which names no node: its address is that of n2.
+// leaving are Egresses for pods of both nodes. The addresses of the last two come from a pool each, of our own kind and of Antrea's.
 const leaving = `
 {apiVersion: felixlike.io/v1alpha1, kind: Egress, metadata: {name: leaving-4}, spec: {egressIP: 172.30.1.100,
   nodeSelector: {matchLabels: {leaving: "yes"}}, appliedTo: {podSelector: {matchLabels: {app: leaving}}}}}
 ---
-{apiVersion: felixlike.io/v1alpha1, kind: Egress, metadata: {name: leaving-6}, spec: {egressIP: "fd00:30:1::100",
-  nodeSelector: {matchLabels: {leaving: "yes"}}, appliedTo: {podSelector: {matchLabels: {app: leaving}}}}}
+{apiVersion: felixlike.io/v1alpha1, kind: ExternalIPPool, metadata: {name: leaving}, spec: {ipRanges: [{start: "fd00:30:1::100", end: "fd00:30:1::100"}],
+  nodeSelector: {matchLabels: {leaving: "yes"}}}}
 ---
-{apiVersion: crd.antrea.io/v1beta1, kind: Egress, metadata: {name: leaving-antrea}, spec: {egressIP: 172.30.1.12, appliedTo: {podSelector: {matchLabels: {pod: antrea}}}}}
+{apiVersion: crd.antrea.io/v1beta1, kind: ExternalIPPool, metadata: {name: leaving}, spec: {ipRanges: [{start: 172.30.1.101, end: 172.30.1.101}],
+  nodeSelector: {matchLabels: {leaving: "yes"}}}}
+---
+{apiVersion: felixlike.io/v1alpha1, kind: Egress, metadata: {name: leaving-6}, spec: {externalIPPool: leaving, appliedTo: {podSelector: {matchLabels: {app: leaving}}}}}
+---
+{apiVersion: crd.antrea.io/v1beta1, kind: Egress, metadata: {name: leaving-antrea}, spec: {externalIPPool: leaving, appliedTo: {podSelector: {matchLabels: {pod: antrea}}}}}
 `
 
-// testEgress elects n2 for the address of two Egresses. Their status names it, and a host outside sees the address, until the
+// next wants an address of the pool too.
+const next = `{apiVersion: felixlike.io/v1alpha1, kind: Egress, metadata: {name: next}, spec: {externalIPPool: leaving, appliedTo: {podSelector: {matchLabels: {app: leaving}}}}}`
+
+// testEgress elects n2 for the addresses of three Egresses. Their status names it, and a host outside sees the addresses, until the
 // Egresses go. The audit of the agents' rights needs this test.
 func testEgress(t *testing.T, s *site) {
 	s.notReference(t)
@@ -59,14 +67,25 @@ func testEgress(t *testing.T, s *site) {
 			until(t, time.Minute, func() error { return seen(pod, address) })
 		}
 	}
-	until(t, time.Minute, func() error { return seen("antrea", "172.30.1.12") })
-	want := []string{"egress-172.30.1.100 " + nodes[1], "egress-fd00-0030-0001-0000-0000-0000-0000-0100 " + nodes[1]}
+	until(t, time.Minute, func() error { return seen("antrea", "172.30.1.101") })
+	want := []string{"egress-172.30.1.100 " + nodes[1], "egress-172.30.1.101 " + nodes[1], "egress-fd00-0030-0001-0000-0000-0000-0000-0100 " + nodes[1]}
 	if got := s.addressLeases(t); !slices.Equal(got, want) {
 		t.Errorf("Leases of addresses: %v, want %v", got, want)
 	}
 	t.Logf("the pods leave with their addresses %s after kubectl apply", since(began))
 
-	s.kubectl(t, "delete", "egresses.felixlike.io,egresses.crd.antrea.io", "--all")
+	// The next Egress gets the address of the one that goes.
+	s.apply(t, next)
+	until(t, time.Minute, func() error {
+		if o := s.egressStatus(t, "next"); len(o.Conditions) != 1 || !strings.Contains(o.Conditions[0].Message, "no address of ExternalIPPool leaving is free") {
+			return fmt.Errorf("the status of Egress next is %+v", o)
+		}
+		return nil
+	})
+	s.kubectl(t, "delete", "egresses.felixlike.io", "leaving-6")
+	until(t, time.Minute, func() error { return s.assigned(t, "next", nodes[1], "fd00:30:1::100") })
+
+	s.kubectl(t, "delete", "egresses.felixlike.io,egresses.crd.antrea.io,externalippools.felixlike.io,externalippools.crd.antrea.io", "--all")
 	until(t, time.Minute, func() error {
 		if left := s.addressLeases(t); len(left) > 0 {
 			return fmt.Errorf("Leases are left: %v", left)
@@ -89,21 +108,27 @@ func (s *site) labelNode(t *testing.T, node, key, value string) {
 	})
 }
 
+// egressStatus is the status of an Egress.
+type egressStatus struct {
+	EgressNode, EgressIP string
+	Conditions           []metav1.Condition
+}
+
+func (s *site) egressStatus(t *testing.T, name string) egressStatus {
+	t.Helper()
+	var o struct{ Status egressStatus }
+	if err := s.Get(t.Context(), &o, "egresses.felixlike.io", name); err != nil {
+		t.Fatal(err)
+	}
+	return o.Status
+}
+
 // assigned returns an error unless the status of an Egress says that a node has the address.
 func (s *site) assigned(t *testing.T, name, node, address string) error {
 	t.Helper()
-	var o struct {
-		Status struct {
-			EgressNode, EgressIP string
-			Conditions           []metav1.Condition
-		}
-	}
-	if err := s.Get(t.Context(), &o, "egresses.felixlike.io", name); err != nil {
-		return err
-	}
-	c := o.Status.Conditions
-	if o.Status.EgressNode != node || o.Status.EgressIP != address || len(c) != 1 || c[0].Type != "Assigned" || c[0].Status != metav1.ConditionTrue {
-		return fmt.Errorf("the status of Egress %s is %+v, want %s at %s", name, o.Status, address, node)
+	o := s.egressStatus(t, name)
+	if c := o.Conditions; o.EgressNode != node || o.EgressIP != address || len(c) != 1 || c[0].Type != "Assigned" || c[0].Status != metav1.ConditionTrue {
+		return fmt.Errorf("the status of Egress %s is %+v, want %s at %s", name, o, address, node)
 	}
 	return nil
 }

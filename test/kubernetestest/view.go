@@ -218,6 +218,7 @@ func (v *View) event(e datastore.Event) {
 // rankOf returns the place of an event among others: of sets in the order of kinds, of deletions
 // in the reverse one.
 func rankOf(e datastore.Event) int {
+	const deletions = 100 // after all others
 	switch e := e.(type) {
 	case datastore.NodeSet:
 		return 0
@@ -234,15 +235,15 @@ func rankOf(e datastore.Event) int {
 	case datastore.AntreaSet:
 		return 5 + int(e.Object.ID().Kind)
 	case datastore.AntreaDeleted:
-		return 12 + len(antrea.Kinds()) - int(e.ID.Kind)
+		return 6 + 2*len(antrea.Kinds()) - int(e.ID.Kind)
 	case datastore.ClusterNetworkPolicyDeleted:
-		return 20
+		return deletions
 	case datastore.NetworkPolicyDeleted:
-		return 21
+		return deletions + 1
 	case datastore.PodDeleted:
-		return 22
+		return deletions + 2
 	case datastore.NamespaceDeleted:
-		return 23
+		return deletions + 3
 	}
-	return 24
+	return deletions + 4
 }

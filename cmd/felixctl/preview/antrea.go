@@ -16,7 +16,7 @@ import (
 
 // referenced returns the tiers and groups of the objects, without policies.
 func referenced(o antrea.Objects) *antrea.Objects {
-	o.ClusterPolicies, o.Policies, o.Egresses, o.NodeEgresses = nil, nil, nil, nil
+	o.ClusterPolicies, o.Policies, o.Pools, o.OwnPools, o.Egresses, o.NodeEgresses = nil, nil, nil, nil, nil, nil
 	return &o
 }
 

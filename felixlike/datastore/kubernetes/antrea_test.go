@@ -98,6 +98,8 @@ func antreaText(k antrea.Kind) string {
 		return antreaTier
 	case antrea.KindClusterGroup, antrea.KindGroup:
 		return antreaGroup
+	case antrea.KindExternalIPPool, antrea.KindOwnExternalIPPool:
+		return `spec: {ipRanges: [{cidr: 192.0.2.0/24}, {start: 'fd00::1', end: 'fd00::9'}], nodeSelector: {matchLabels: {a: b}}}`
 	case antrea.KindEgress:
 		return `spec: {egressIP: 192.0.2.100, appliedTo: {podSelector: {}}}`
 	case antrea.KindNodeEgress:
@@ -260,6 +262,7 @@ func antreaFaults(t *testing.T, v *kubernetestest.View, client antreaClient) {
 		{antrea.KindGroup, `{spec: {}, members: []}`, "members"},
 		{antrea.KindClusterNetworkPolicy, `spec: {priority: 3, appliedTo: [{podSelector: {}}], ingress: [{action: Allow, from: [{sni: x}]}]}`, "spec.ingress[0].from[0].sni"},
 		{antrea.KindNetworkPolicy, `spec: {priority: 3, appliedTo: [{podSelector: {}}], egres: [{action: Drop}]}`, "spec.egres"},
+		{antrea.KindOwnExternalIPPool, `spec: {ipRanges: [], nodeSelector: {}, nodes: []}`, "spec.nodes"},
 		{antrea.KindEgress, `spec: {egressIP: 192.0.2.100, appliedTo: {podSelector: {}}, pool: p}`, "spec.pool"},
 		{antrea.KindNodeEgress, `spec: {egressIP: 192.0.2.100, node: n1, appliedTo: {podSelectors: {}}}`, "spec.appliedTo.podSelectors"},
 	} {

@@ -94,6 +94,7 @@ func decodeAntrea(k kindName) func(*item) (decoded, error) {
 		object, faults := strict.DecodeAntrea(kind, i.data)
 		object.SetNamespace(i.namespace)
 		object.SetName(i.name)
+		object.SetUID(i.uid)
 		d := decoded{event: datastore.AntreaSet{Object: object}}
 		for _, f := range faults {
 			d.problems = append(d.problems, model.Problem{Object: k.ref(i.key), Field: f.Field, Reason: f.Reason + "; fails closed"})

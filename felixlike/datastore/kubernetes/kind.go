@@ -31,6 +31,8 @@ const (
 	kindAntreaGroup
 	kindAntreaClusterPolicy
 	kindAntreaPolicy
+	kindAntreaPool
+	kindPool
 	kindAntreaEgress
 	kindEgress
 	kinds

@@ -24,8 +24,8 @@ func Rights() []rbacv1.PolicyRule {
 		read(corev1.GroupName, kindNode, kindNamespace, kindPod),
 		read(networkingv1.GroupName, kindPolicy, kindServiceCIDR),
 		read(v1alpha2.GroupName, kindClusterPolicy),
-		read(antrea.GroupName, kindAntreaTier, kindAntreaClusterGroup, kindAntreaGroup, kindAntreaClusterPolicy, kindAntreaPolicy, kindAntreaEgress),
-		read(antrea.OwnGroupName, kindEgress),
+		read(antrea.GroupName, kindAntreaTier, kindAntreaClusterGroup, kindAntreaGroup, kindAntreaClusterPolicy, kindAntreaPolicy, kindAntreaPool, kindAntreaEgress),
+		read(antrea.OwnGroupName, kindPool, kindEgress),
 		{APIGroups: []string{eventsv1.GroupName}, Resources: []string{"events"}, Verbs: []string{"create", "patch"}},
 	}
 }

@@ -144,6 +144,10 @@ func isStandIn(object metav1.Object) bool {
 		return o.Kind == ""
 	case *antrea.NetworkPolicy:
 		return o.Kind == ""
+	case *antrea.ExternalIPPool:
+		return o.Kind == ""
+	case *antrea.OwnExternalIPPool:
+		return o.Kind == ""
 	case *antrea.Egress:
 		return o.Kind == ""
 	case *antrea.NodeEgress:

@@ -3,6 +3,8 @@ package strict
 import (
 	"encoding/json"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/felixlike/felixlike/felixlike/antrea"
 )
 
@@ -19,7 +21,8 @@ const (
 // a fault has a peer without a field, an appliedTo with a fault is an entry without a field, and
 // tier and priority are no valid ones. A rule with a fault and l7Protocols has no action, which denies everything. A field that is not known may be a misspelt direction: each
 // direction then has one rule without action, which denies everything. A group or a tier with a
-// fault has no members or place, so that the rules and policies that name it fail closed. An Egress with a fault has
+// fault has no members or place, so that the rules and policies that name it fail closed. An ExternalIPPool with a
+// fault has no nodes. An Egress with a fault has
 // no address, and one with a fault in its appliedTo has none of that either.
 func DecodeAntrea(kind antrea.Kind, data []byte) (antrea.Object, []Fault) {
 	object := kind.New()
@@ -46,10 +49,14 @@ func CloseAntrea(object antrea.Object) {
 		o.Spec = antrea.GroupSpec{}
 	case *antrea.Group:
 		o.Spec = antrea.GroupSpec{}
+	case *antrea.ExternalIPPool:
+		o.Spec = closedPool()
+	case *antrea.OwnExternalIPPool:
+		o.Spec = closedPool()
 	case *antrea.Egress:
-		o.Spec.EgressIP = ""
+		o.Spec.EgressIP, o.Spec.ExternalIPPool = "", ""
 	case *antrea.NodeEgress:
-		o.Spec.EgressIP = ""
+		o.Spec.EgressIP, o.Spec.ExternalIPPool = "", ""
 	}
 }
 
@@ -84,12 +91,21 @@ func ClosedAntrea(kind antrea.Kind, data []byte) antrea.Object {
 		o.Spec = closedAntreaSpec(fields["spec"], known)
 	case *antrea.NetworkPolicy:
 		o.Spec = closedAntreaSpec(fields["spec"], known)
+	case *antrea.ExternalIPPool:
+		o.Spec = closedPool()
+	case *antrea.OwnExternalIPPool:
+		o.Spec = closedPool()
 	case *antrea.Egress:
 		o.Spec.AppliedTo = closedEgress(fields["spec"])
 	case *antrea.NodeEgress:
 		o.Spec.AppliedTo = closedEgress(fields["spec"])
 	}
 	return object
+}
+
+// closedPool returns the content of a pool with a fault: a selector that is not valid, so that no node holds its addresses.
+func closedPool() antrea.ExternalIPPoolSpec {
+	return antrea.ExternalIPPoolSpec{NodeSelector: metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{}}}}
 }
 
 // closedEgress returns the appliedTo of an Egress with a fault, as far as it is understood.

@@ -12,10 +12,15 @@ import (
 type Egress struct {
 	// Pods selects the pods whose packets get the address.
 	Pods Selection
-	// Address is the zero Addr if packets of these pods to the outside are to be dropped.
+	// Address is the zero Addr if packets of these pods to the outside are to be dropped, or if it is any address of a pool.
 	Address netip.Addr
+	// Pool is the name of the pool with the address, "" for none. Any reports that any of its addresses will do: the one that
+	// Owner, the UID of the object, gets.
+	Pool  string
+	Any   bool
+	Owner string
 	// Node is the name of the node that holds the address. Nodes matches those one of which holds it, by election; it may be nil.
-	// Without both, it is a node that has the address in its status.
+	// With a pool, the pool has this selector. Without all of these, it is a node that has the address in its status.
 	Node  string
 	Nodes *label.Selector
 }
@@ -32,7 +37,7 @@ func EgressOf(object antrea.Object) (Egress, []model.Problem) {
 	id := object.ID()
 	c := &tieredCompiler{compiler: compiler{Report: Report{Object: id.Ref()}}}
 	spec := antrea.EgressOf(object)
-	e := Egress{Node: spec.Node}
+	e := Egress{Node: spec.Node, Owner: string(object.GetUID())}
 	var understood bool
 	if e.Pods, understood = c.egressPods(spec.AppliedTo); !understood {
 		e.Pods = Selection{Namespaces: label.Everything(), Pods: label.Everything()}
@@ -44,26 +49,31 @@ func EgressOf(object antrea.Object) (Egress, []model.Problem) {
 		}
 	}
 	unsupported(len(spec.EgressIPs) > 0, "egressIPs")
-	unsupported(spec.ExternalIPPool != "", "externalIPPool")
 	unsupported(len(spec.ExternalIPPools) > 0, "externalIPPools")
 	unsupported(len(spec.Bandwidth) > 0, "bandwidth")
 	a, err := netip.ParseAddr(spec.EgressIP)
 	switch {
+	case spec.EgressIP == "" && spec.ExternalIPPool == "":
+		c.Add("spec.egressIP", "required without externalIPPool"+EgressDrops)
 	case spec.EgressIP == "":
-		c.Add("spec.egressIP", "required"+EgressDrops)
 	case err != nil || a.Zone() != "" || a.IsUnspecified() || a.IsLoopback() || a.IsMulticast() || a.IsLinkLocalUnicast():
 		c.Add("spec.egressIP", "%q is no address that packets to other networks can have"+EgressDrops, spec.EgressIP)
 	}
 	switch {
+	case spec.ExternalIPPool != "" && spec.Node != "":
+		c.Add("spec.node", "not with externalIPPool, which says which nodes hold its addresses"+EgressDrops)
+	case spec.ExternalIPPool != "" && spec.NodeSelector != nil:
+		c.Add("spec.nodeSelector", "not with externalIPPool, which says which nodes hold its addresses"+EgressDrops)
+	case spec.ExternalIPPool != "":
 	case spec.NodeSelector != nil && spec.Node != "":
 		c.Add("spec.nodeSelector", "not with node"+EgressDrops)
 	case spec.NodeSelector != nil:
 		e.Nodes = c.selector(spec.NodeSelector, "spec.nodeSelector", EgressDrops)
 	case spec.Node == "" && id.Kind == antrea.KindNodeEgress:
-		c.Add("spec.node", "required without nodeSelector"+EgressDrops)
+		c.Add("spec.node", "required without nodeSelector and externalIPPool"+EgressDrops)
 	}
 	if len(c.Problems) == 0 {
-		e.Address = a.Unmap()
+		e.Address, e.Pool, e.Any = a.Unmap(), spec.ExternalIPPool, spec.EgressIP == ""
 	}
 	return e, c.Problems
 }

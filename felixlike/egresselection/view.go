@@ -1,0 +1,59 @@
+package egresselection
+
+import (
+	"net/netip"
+
+	"github.com/felixlike/felixlike/model"
+)
+
+// view is what a node knows.
+type view struct {
+	// wanted are the addresses that this node may hold.
+	wanted map[netip.Addr]wish
+	// leases are the Leases of addresses.
+	leases map[netip.Addr]model.EgressLease
+	// allocated has the owner of each address of a pool that an Egress has. Its Lease stays while no node holds it.
+	allocated map[netip.Addr]string
+	// settled reports that wanted and allocated are the answer to these Leases. Until then, no Lease is deleted, and none is written for
+	// an address of a pool: it may be of an Egress that gets its address by it.
+	settled bool
+}
+
+// wish is an address that this node may hold.
+type wish struct {
+	model.Candidacy
+	// owner and pool are those of an address of a pool. claim is set if it is to be allocated to the owner, which has none.
+	owner, pool string
+	claim       bool
+}
+
+// wishes sets what is wanted for Egresses. It reports whether any has an elected node.
+func (v *view) wishes(all []model.EgressAddress) (leased bool) {
+	v.wanted, v.allocated = map[netip.Addr]wish{}, map[netip.Addr]string{}
+	for _, e := range all {
+		leased = leased || e.Leased || e.Pool != nil
+		w := wish{}
+		a := e.Address
+		if e.Pool != nil {
+			w.owner, w.pool = e.Pool.Owner, e.Pool.Name
+			if e.Pool.Allocated.IsValid() {
+				v.allocated[e.Pool.Allocated] = w.owner
+			} else {
+				a, w.claim = e.Pool.Claim, true
+			}
+		}
+		if e.Candidacy == nil || !a.IsValid() || !e.Leased && !w.claim {
+			continue
+		}
+		w.Candidacy = *e.Candidacy
+		v.wanted[a] = w
+	}
+	return leased
+}
+
+// unwanted reports whether a node is to release an address that it holds. One that is to be allocated to another owner is released first.
+func (v *view) unwanted(a netip.Addr, node string) bool {
+	w, is := v.wanted[a]
+	l := v.leases[a]
+	return v.settled && (!is || w.claim && l.Holder == node && l.Owner != w.owner)
+}
