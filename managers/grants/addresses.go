@@ -40,7 +40,7 @@ func (a *addresses) settle(active func(model.GroupID) bool, maps tables.NumberMa
 		order = append(order, addr)
 	}
 	slices.SortFunc(order, netip.Addr.Compare)
-	clear(a.dirty)
+	a.dirty = map[netip.Addr]struct{}{} // as ledger.changed
 	for _, addr := range order {
 		groups := slices.DeleteFunc(slices.Clone(a.groups[addr]), func(id model.GroupID) bool { return !active(id) })
 		was, now := a.programmed[addr], a.identities.hold(groups)

@@ -131,7 +131,7 @@ func (l *ledger) settle(sets ipsets.Sets) {
 			gone[set] = append(gone[set], g.Member())
 		}
 	}
-	clear(l.changed)
+	l.changed = map[model.Grant]bool{} // an emptied map keeps its size, and is looked through at each change
 	for _, set := range []string{rules.GrantsSet, rules.AnyPortGrantsSet} {
 		if len(gone[set]) > 0 {
 			sets.RemoveMembers(set, gone[set])

@@ -130,7 +130,8 @@ func (ms *members) sorted() []kernel.Change {
 // commit records that the kernel holds the goal of each member, and returns their number.
 func (ms *members) commit() int {
 	n := len(ms.desired)
-	var before map[model.Member]prior
+	// An emptied map keeps its size: each look through it would cost as much as after the first load.
+	before := map[model.Member]prior{}
 	for m, st := range ms.quarantined {
 		b, touched := ms.observed[m]
 		if _, wanted := ms.desired[m]; wanted && st == absent {
@@ -141,16 +142,9 @@ func (ms *members) commit() int {
 			b, touched = prior{ok, verdict}, true
 		}
 		if touched {
-			if before == nil {
-				before = map[model.Member]prior{}
-			}
 			before[m] = b
 		}
 	}
-	if len(before) == 0 {
-		clear(ms.observed)
-	} else {
-		ms.observed = before
-	}
+	ms.observed = before
 	return n
 }
