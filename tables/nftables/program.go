@@ -24,6 +24,12 @@ func (t *Table) program(ctx context.Context, result *tables.Result) error {
 		p = t.planner.plan()
 		batches = chunks(p.head, p.tail, t.limit)
 	}
+	if !t.modulesLoaded && len(batches) > 0 {
+		if err := t.loadModules(batches); err != nil {
+			return err
+		}
+		t.modulesLoaded = true
+	}
 	if len(t.quarantine.onHold) == 0 {
 		t.drift.keepNeeded(p)
 	}

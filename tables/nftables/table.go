@@ -74,6 +74,8 @@ type Table struct {
 	// generation is that of the ruleset at the last full read, counted on with our own commits: if the
 	// ruleset has another one, another program has committed.
 	generation uint32
+	// modulesLoaded reports that loadModules has been called.
+	modulesLoaded bool
 	// rules and elements count the kernel's after the last commit.
 	rules, elements int
 

@@ -24,35 +24,47 @@ const messageSize = 640
 // changed, and the error is a RefusedError that names the objects. After errUnknownOutcome, the transaction
 // may be committed or not.
 func (c *Conn) Commit(ops []Op) error {
-	first := c.sequence + 1 // of the batch's begin; the operations follow
-	if bad := c.encode(ops, first); bad != nil {
-		return &RefusedError{Objects: []*ObjectError{bad}}
-	}
 	if err := c.injected(ops); err != nil {
 		return err
 	}
-	c.sequence = first + uint32(len(ops)) + 1
-	rc, err := c.raw.SyscallConn()
+	a, err := c.transact(ops, true)
 	if err != nil {
-		return err
-	}
-	if err := nfnetlink.Send(rc, c.batch.B); err != nil {
-		return fmt.Errorf("send %d messages: %w", len(ops), err)
-	}
-	if cap(c.batch.B) > keptBatch {
-		c.batch.B = nil
-	}
-	a := answer{ops: ops, first: first}
-	if err := c.answers(rc, &a); err != nil {
 		return err
 	}
 	return a.outcome(c.table)
 }
 
-// encode writes the transaction. Only its last message asks for an acknowledgement: the kernel handles all
+// Check has the kernel check the operations, and change nothing, as nft --check does. What the kernel says of them is lost.
+func (c *Conn) Check(ops []Op) error {
+	_, err := c.transact(ops, false)
+	return err
+}
+
+// transact sends the operations as one transaction and reads the answers. The kernel commits it only if it has an end.
+func (c *Conn) transact(ops []Op, end bool) (*answer, error) {
+	first := c.sequence + 1 // of the batch's begin; the operations follow
+	if bad := c.encode(ops, first, end); bad != nil {
+		return nil, &RefusedError{Objects: []*ObjectError{bad}}
+	}
+	c.sequence = first + uint32(len(ops)) + 1
+	rc, err := c.raw.SyscallConn()
+	if err != nil {
+		return nil, err
+	}
+	if err := nfnetlink.Send(rc, c.batch.B); err != nil {
+		return nil, fmt.Errorf("send %d messages: %w", len(ops), err)
+	}
+	if cap(c.batch.B) > keptBatch {
+		c.batch.B = nil
+	}
+	a := &answer{ops: ops, first: first}
+	return a, c.answers(rc, a)
+}
+
+// encode writes the transaction, with its end or without. Only its last message asks for an acknowledgement: the kernel handles all
 // messages, even after a refusal, and answers when it has committed. It returns the operation that cannot be
 // written, or nil.
-func (c *Conn) encode(ops []Op, first uint32) *ObjectError {
+func (c *Conn) encode(ops []Op, first uint32, end bool) *ObjectError {
 	m := &c.batch
 	m.Reset()
 	m.B = slices.Grow(m.B, messageSize*len(ops))
@@ -70,6 +82,9 @@ func (c *Conn) encode(ops []Op, first uint32) *ObjectError {
 		if err != nil {
 			return ops[i].failed(c.table, err)
 		}
+	}
+	if !end {
+		return nil
 	}
 	m.Begin(unix.NFNL_MSG_BATCH_END, 0, first+1+uint32(len(ops)), unix.AF_UNSPEC, unix.NFNL_SUBSYS_NFTABLES)
 	m.End()

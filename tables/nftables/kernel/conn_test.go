@@ -50,6 +50,39 @@ func TestSequenceWrapsAround(t *testing.T) {
 	}
 }
 
+// A check changes nothing, not even the generation, with and without a refusal. The connection can be used afterwards.
+func TestCheckChangesNothing(t *testing.T) {
+	_, c := dialed(t)
+	before, err := c.Generation()
+	if err != nil {
+		t.Fatal(err)
+	}
+	masquerade := tables.Rule{Action: tables.Masquerade{}}
+	jump := tables.Rule{Action: tables.Jump{Chain: "none"}}
+	ops := []Op{
+		{Kind: AddTable},
+		{Kind: AddChain, Name: "some"},
+		{Kind: AddChain, Name: "some-nat", Hook: &tables.Hook{Type: tables.HookNAT, Point: tables.HookPostrouting}},
+		{Kind: AddRule, Name: "some", Rule: &masquerade},
+		{Kind: AddRule, Name: "some", Rule: &jump},
+	}
+	for n := range ops {
+		if err := c.Check(ops[:n+1]); err != nil {
+			t.Errorf("%d operations: %v", n+1, err)
+		}
+	}
+	after, err := c.Generation()
+	if err != nil || after != before {
+		t.Errorf("generation %d after the checks, %d before them: %v", after, before, err)
+	}
+	if state, err := c.ReadTable("felixlike"); err != nil || state.Exists {
+		t.Errorf("there is a table after the checks: %+v, %v", state, err)
+	}
+	if err := c.Commit(ops[:2]); err != nil {
+		t.Error(err)
+	}
+}
+
 // The barrier changes nothing, not even the generation.
 func TestBarrier(t *testing.T) {
 	_, c := dialed(t)

@@ -129,7 +129,7 @@ func kernelReplies(f *testing.F) [][]byte {
 	stray := tables.Rule{Action: tables.Accept{}, Matches: []tables.Match{tables.MatchProtocol{Protocol: model.TCP}}}
 	ops := []Op{{Kind: AddRule, Name: "to-pods", Rule: &stray}, {Kind: AddRule, Name: "missing", Rule: &stray}, {Kind: DeleteChain, Name: "missing"}}
 	for _, ops := range [][]Op{ops, ops[:1]} {
-		if bad := c.encode(ops, 0); bad != nil {
+		if bad := c.encode(ops, 0, true); bad != nil {
 			f.Fatal(bad)
 		}
 		out = append(out, exchange(f, c, c.batch.B)...)
