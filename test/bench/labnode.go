@@ -164,7 +164,9 @@ func (n *labNode) use(ctx context.Context, path string) error {
 			}
 			node.SetOffload(wanted.offload)
 			node.SetLayout(wanted.layout)
-			node.SetTrafficMode(wanted.mode)
+			if wanted.mode != "" {
+				node.SetTrafficMode(wanted.mode)
+			}
 			node.SetBackend(wanted.backend)
 			if err := errors.Join(node.StartAgent(), node.Sync(ctx)); err != nil {
 				return err
