@@ -47,7 +47,7 @@ func findKit(t *testing.T) kit {
 		t.Fatal(err)
 	}
 	start := time.Now()
-	if err := k.Build(t.Context()); err != nil {
+	if err := k.Build(t.Context(), suite() != quick); err != nil {
 		t.Fatal(err)
 	}
 	t.Logf("kubelab is built (%s)", since(start))

@@ -16,6 +16,7 @@ const chosenSpecs = `Netpol NetworkPolicy between server and client should (supp
 
 // testChosenSpecs runs a few upstream specs.
 func testChosenSpecs(t *testing.T, s *site) {
+	onlyFull(t) // their program takes minutes to build
 	for _, spec := range s.specs(t, chosenSpecs, "") {
 		t.Logf("%6.1f s  %s", spec.Took.Seconds(), spec.Name)
 	}

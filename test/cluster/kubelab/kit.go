@@ -112,12 +112,15 @@ func groups() []group {
 		{"cni", []string{"cni-bin/bridge", "cni-bin/host-local", "cni-bin/loopback", "cni-bin/portmap"}},
 		{"agnhost", []string{"bin/agnhost"}},
 		{"images", []string{"bin/tool", "images/pause.tar", "images/agnhost.tar"}},
-		{"e2e", []string{"bin/e2e.test", "bin/ginkgo"}},
+		{specsGroup, []string{"bin/e2e.test", "bin/ginkgo"}},
 	}
 }
 
-// Build builds the missing parts: none, or some minutes' work.
-func (k *Kit) Build(ctx context.Context) error {
+// specsGroup is the group with upstream's specs, which no other part needs.
+const specsGroup = "e2e"
+
+// Build builds the missing parts, with upstream's specs or without them: none, or some minutes' work.
+func (k *Kit) Build(ctx context.Context, specs bool) error {
 	if err := os.MkdirAll(k.work, 0o755); err != nil {
 		return fmt.Errorf("make the work folder: %w", err)
 	}
@@ -127,7 +130,7 @@ func (k *Kit) Build(ctx context.Context) error {
 	}
 	defer release()
 	for _, g := range groups() {
-		if k.has(g) {
+		if k.has(g) || g.name == specsGroup && !specs {
 			continue
 		}
 		if _, err := k.script(ctx, nil, "build.sh", g.name); err != nil {
