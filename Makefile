@@ -36,9 +36,9 @@ manifests: ## write what follows from deploy/base: felixlike.yaml and the chart
 demo: setup build ## watch NetworkPolicy on real packets, under one backend after the other (fifteen seconds)
 	@bin/felixctl lab demo
 
-# The end-to-end tests build what they test: a cached result may be of another agent.
+# The end-to-end tests build what they test: a cached result may be of another agent. make lint vets.
 test: setup build ## run all tests: units, real kernel and Open vSwitch, truth tables, spoofing, properties (many minutes)
-	@test/scripts/gotest -count=1 -timeout 30m ./...
+	@test/scripts/gotest -count=1 -vet=off -timeout 30m ./...
 
 # The other targets draw the same at each run (internal/seeded).
 test-random: setup build ## property tests with fresh seeds, for BUDGET seconds (600): finds what fixed seeds miss
