@@ -38,7 +38,7 @@ demo: setup build ## watch NetworkPolicy on real packets, under one backend afte
 
 # The end-to-end tests build what they test: a cached result may be of another agent. make lint vets.
 test: setup build ## run all tests: units, real kernel and Open vSwitch, truth tables, spoofing, properties (many minutes)
-	@test/scripts/gotest -count=1 -vet=off -timeout 30m ./...
+	@test/scripts/gotest -count=1 -vet=off -timeout 45m ./...
 
 # The other targets draw the same at each run (internal/seeded).
 test-random: setup build ## property tests with fresh seeds, for BUDGET seconds (600): finds what fixed seeds miss
