@@ -27,6 +27,11 @@ const Dir = "/run/netns"
 // ErrClosed is returned by Do after Close.
 var ErrClosed = errors.New("network namespace is closed")
 
+// The goroutine of main keeps the main thread. Others run on threads that end with them if they have entered a
+// namespace, but the main thread never ends: it would stay in that namespace, and /proc/PID/ns/net and /proc/self
+// stand for the main thread.
+func init() { runtime.LockOSThread() }
+
 // Namespace is a named network namespace with a thread inside.
 type Namespace struct {
 	name  string

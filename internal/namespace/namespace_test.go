@@ -5,7 +5,11 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"sync"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/felixlike/felixlike/internal/namespace"
 )
@@ -91,5 +95,26 @@ func TestDeleteIsRepeatable(t *testing.T) {
 	}
 	if err := n.Do(func() error { return nil }); !errors.Is(err, namespace.ErrClosed) {
 		t.Errorf("Do after Close: %v, want ErrClosed", err)
+	}
+}
+
+// mainElsewhere reports that the goroutine of main was on another thread than the main one.
+var mainElsewhere bool
+
+func TestMain(m *testing.M) {
+	var others sync.WaitGroup
+	for range 200 {
+		others.Go(func() { _ = unix.Nanosleep(&unix.Timespec{Nsec: 1e5}, nil) })
+		time.Sleep(100 * time.Microsecond)
+		mainElsewhere = mainElsewhere || unix.Gettid() != unix.Getpid()
+	}
+	others.Wait()
+	os.Exit(m.Run())
+}
+
+// TestMainThreadIsKept: no other goroutine gets the main thread, so none can leave it in another namespace.
+func TestMainThreadIsKept(t *testing.T) {
+	if mainElsewhere {
+		t.Error("the goroutine of main was on another thread than the main one")
 	}
 }
