@@ -27,7 +27,7 @@ type wish struct {
 	claim       bool
 }
 
-// wishes sets what is wanted for Egresses. It reports whether any has an elected node.
+// wishes takes the addresses that Egresses want. It reports whether one of them needs a Lease.
 func (v *view) wishes(all []model.EgressAddress) (leased bool) {
 	v.wanted, v.allocated = map[netip.Addr]wish{}, map[netip.Addr]string{}
 	for _, e := range all {

@@ -142,7 +142,7 @@ func (a *allocation) address(e *egress, out *model.EgressAddress) (field, reason
 	return fieldPool, fmt.Sprintf("no node has taken an address of ExternalIPPool %s yet", name)
 }
 
-// next returns an address of a pool that no Egress has, another one each time. It is the zero Addr if there is none.
+// next returns a free address of a pool. Each call returns another one, and the zero Addr when none is left.
 func (a *allocation) next(p *pool) netip.Addr {
 	f := a.free[p]
 	if f == nil {

@@ -211,8 +211,8 @@ func (e *Engine) setAntrea(id antrea.ID, object antrea.Object) {
 	}
 }
 
-// SetEgressLeases sets the Leases of addresses of Egresses: the nodes that have been elected to hold them, and what is allocated from
-// pools. Without a call, there are no elections.
+// SetEgressLeases sets the Leases by egress address. They name the elected nodes, and the owners of addresses from pools.
+// There are no elections before the first call.
 func (e *Engine) SetEgressLeases(leases map[netip.Addr]model.EgressLease) {
 	e.egresses.setLeases(leases)
 }

@@ -37,7 +37,7 @@ func felixctl(t *testing.T, args ...string) (stdout, stderr string, code int) {
 func liveIsWanted(t *testing.T, lab, node string) {
 	t.Helper()
 	if out, errs, code := felixctl(t, "diff", "live", "wanted", "--lab", lab, "--node", node); code != 0 {
-		t.Errorf("what is programmed on %s is not what the agent wants: felixctl diff ended with %d\n%s%s", node, code, out, errs)
+		t.Errorf("%s: felixctl diff finds differences between live and wanted, exit code %d\n%s%s", node, code, out, errs)
 	}
 }
 
