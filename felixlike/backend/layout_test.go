@@ -194,8 +194,28 @@ func layoutUpdates(many bool) []model.Update {
 		model.GroupUpdate{Group: outside, Added: []model.Member{{Prefix: netip.MustParsePrefix("10.2.0.0/16")}}})
 }
 
+// objectNames are the names of the chains, sets and maps in the kernel.
+func objectNames(t *testing.T, b *nftablesBackend) (all []string) {
+	t.Helper()
+	s, err := b.table.Snapshot(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range s.Chains {
+		all = append(all, c.Name)
+	}
+	for _, s := range s.Sets {
+		all = append(all, s.Name)
+	}
+	for _, m := range s.Maps {
+		all = append(all, m.Name)
+	}
+	return all
+}
+
 // TestLayoutChanges: agents with one layout after the other, and with more grants than the bound, let no packet through that
-// policy denies, at any moment of the change. Afterwards each layout judges alike.
+// policy denies, at any moment of the change. Afterwards each layout judges alike. Beyond the bound, the table has the objects of
+// the layout rules and no others.
 func TestLayoutChanges(t *testing.T) {
 	path := layoutPath(t)
 	pod, outside := netip.MustParseAddr("10.1.0.2"), netip.MustParseAddr("10.2.0.9")
@@ -230,8 +250,13 @@ func TestLayoutChanges(t *testing.T) {
 		if err := maps.Layout().FellBack; err == nil || err.Error() != "more than 10 grants; 66 of them for the egress of pods with x/closed" {
 			t.Fatalf("fell back: %v", err)
 		}
+		left := objectNames(t, maps)
 		program(start(config.LayoutMaps), false)
-		program(start(config.LayoutRules), false)
+		inRules := start(config.LayoutRules)
+		program(inRules, false)
+		if want := objectNames(t, inRules); !slices.Equal(left, want) {
+			t.Fatalf("the table has %q after the change to rules because of the bound, want %q", left, want)
+		}
 	}
 	sent, arrived := stop()
 	if sent == 0 || arrived > 0 {

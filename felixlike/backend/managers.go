@@ -40,12 +40,9 @@ func NFTablesManagers(c Config, table NFTDriver) (*rules.Renderer, []managers.Ma
 		if c.Layout == config.LayoutAuto {
 			o.From = config.AutoLayoutRules
 		}
-		g := grants.New(table, o)
+		g := grants.New(table, []tables.Chain{r.Granted(model.Egress), r.Granted(model.Ingress)}, o)
 		policies.UseGrants(g)
 		endpoints.UseGrants(g)
-		for _, d := range model.Directions() {
-			table.UpdateChain(r.Granted(d))
-		}
 		all = append(all, g)
 	}
 	return r, append(all, policies, endpoints, managers.NewOwnNodeManager(r, table, table))

@@ -17,7 +17,8 @@
 //
 // A list that cannot be expressed stays in chains of rules, with all policies of its pods in this direction: one with a
 // tier before or after NetworkPolicies, or with a rule that logs, has a named port, a whole protocol, or too many
-// ports. If the grants become too many, all lists do, until the agent restarts (Overflow).
+// ports. If the grants become too many, all lists do, until the agent restarts (Overflow), and the maps and sets are
+// removed.
 //
 // With Options.From, lists with fewer rules stay in chains.
 //

@@ -13,16 +13,19 @@ import (
 	"github.com/felixlike/felixlike/tables"
 )
 
-// Driver programs the maps and sets.
+// Driver programs the maps, sets and chains.
 type Driver interface {
 	ipsets.Sets
 	tables.NumberMaps
+	UpdateChain(tables.Chain)
+	RemoveChain(name string)
 }
 
 // Grants are the lists of policies that are in grants, as a manager. The managers of policies and of endpoints come
 // behind it and ask it which chains they need. A nil Grants is that of a layout without grants.
 type Grants struct {
 	driver    Driver
+	chains    []tables.Chain
 	options   Options
 	policies  map[model.PolicyID]*model.Policy
 	endpoints map[model.PodID]*model.Endpoint
@@ -54,28 +57,51 @@ type Options struct {
 	Kept []string
 }
 
-// New returns Grants without lists, and wants their maps and sets.
-func New(driver Driver, o Options) *Grants {
+// New returns Grants without lists, and wants their maps and sets, and the chains that look packets up in these (rules.Granted).
+func New(driver Driver, chains []tables.Chain, o Options) *Grants {
 	l := newLedger(cmp.Or(o.Bound, DefaultBound))
 	s := newIdentities(l)
 	g := &Grants{
-		driver: driver, options: o, policies: map[model.PolicyID]*model.Policy{}, endpoints: map[model.PodID]*model.Endpoint{},
+		driver: driver, chains: chains, options: o, policies: map[model.PolicyID]*model.Policy{}, endpoints: map[model.PodID]*model.Endpoint{},
 		lists: map[string]*list{}, numbers: newNumbers(), sides: map[rules.PolicySide]*side{}, ledger: l, addresses: newAddresses(s),
 		networks: map[model.Family]*networks{}, members: map[model.GroupID]map[netip.Addr]struct{}{},
 		dirtyPolicies: map[model.PolicyID]struct{}{}, dirtyLists: map[string]struct{}{},
 		changedLists: map[string]struct{}{}, changedSides: map[rules.PolicySide]struct{}{},
 	}
-	driver.CreateSet(ipsets.Set{Name: rules.GrantsSet, Kind: model.Grants, Family: model.IPv6})
-	driver.CreateSet(ipsets.Set{Name: rules.AnyPortGrantsSet, Kind: model.AnyPortGrants, Family: model.IPv6})
 	for _, f := range model.Families() {
 		g.networks[f] = newNetworks(f, s)
-		driver.CreateNumberMap(rules.IdentityMap(f), model.Addresses, f)
-		driver.CreateNumberMap(rules.NetworkMap(f), model.Networks, f)
+	}
+	g.create()
+	return g
+}
+
+func (g *Grants) create() {
+	g.driver.CreateSet(ipsets.Set{Name: rules.GrantsSet, Kind: model.Grants, Family: model.IPv6})
+	g.driver.CreateSet(ipsets.Set{Name: rules.AnyPortGrantsSet, Kind: model.AnyPortGrants, Family: model.IPv6})
+	for _, f := range model.Families() {
+		g.driver.CreateNumberMap(rules.IdentityMap(f), model.Addresses, f)
+		g.driver.CreateNumberMap(rules.NetworkMap(f), model.Networks, f)
 		for _, d := range model.Directions() {
-			driver.CreateNumberMap(rules.ListMap(d, f), model.Addresses, f)
+			g.driver.CreateNumberMap(rules.ListMap(d, f), model.Addresses, f)
 		}
 	}
-	return g
+	for _, c := range g.chains {
+		g.driver.UpdateChain(c)
+	}
+}
+
+// remove removes what create has created.
+func (g *Grants) remove() {
+	for _, c := range g.chains {
+		g.driver.RemoveChain(c.Name)
+	}
+	names := []string{rules.GrantsSet, rules.AnyPortGrantsSet}
+	for _, f := range model.Families() {
+		names = append(names, rules.IdentityMap(f), rules.NetworkMap(f), rules.ListMap(model.Egress, f), rules.ListMap(model.Ingress, f))
+	}
+	for _, name := range names {
+		g.driver.RemoveSet(name)
+	}
 }
 
 // OnUpdate takes updates of groups, policies and endpoints.
@@ -161,12 +187,15 @@ func (g *Grants) activate(groups []model.GroupID) {
 }
 
 // CompleteDeferredWork programs the grants and identities for all updates. If there are too many grants, it gives
-// all lists back to the chains.
+// all lists back to the chains, and removes the maps and sets.
 func (g *Grants) CompleteDeferredWork() {
 	g.settle()
 	if g.full == nil {
 		if g.full = g.overflow(); g.full != nil {
 			g.abandon()
+			g.ledger.settle(g.driver)
+			g.remove()
+			return
 		}
 	}
 	g.ledger.settle(g.driver)
@@ -176,11 +205,11 @@ func (g *Grants) settle() {
 	for _, id := range slices.SortedFunc(maps.Keys(g.dirtyPolicies), model.PolicyID.Compare) {
 		g.settlePolicy(id)
 	}
-	clear(g.dirtyPolicies)
+	g.dirtyPolicies = map[model.PolicyID]struct{}{} // as ledger.changed
 	for _, key := range slices.Sorted(maps.Keys(g.dirtyLists)) {
 		g.settleList(key)
 	}
-	clear(g.dirtyLists)
+	g.dirtyLists = map[string]struct{}{}
 	g.addresses.settle(g.ledger.active, g.driver)
 	for _, f := range model.Families() {
 		g.networks[f].settle(g.ledger.active, g.driver)
@@ -239,7 +268,7 @@ func (g *Grants) ChangedLists() []string {
 		return nil
 	}
 	all := slices.SortedFunc(maps.Keys(g.changedLists), strings.Compare)
-	clear(g.changedLists)
+	g.changedLists = map[string]struct{}{}
 	return all
 }
 
@@ -249,13 +278,13 @@ func (g *Grants) ChangedSides() []rules.PolicySide {
 		return nil
 	}
 	all := slices.SortedFunc(maps.Keys(g.changedSides), rules.PolicySide.Compare)
-	clear(g.changedSides)
+	g.changedSides = map[rules.PolicySide]struct{}{}
 	return all
 }
 
 // SetList notes that an address is that of a pod with the list, or with "" of none in grants.
 func (g *Grants) SetList(d model.Direction, a netip.Addr, key string) {
-	if g == nil {
+	if g == nil || g.full != nil {
 		return
 	}
 	name, m := rules.ListMap(d, model.FamilyOf(a)), model.AddressMember(a)

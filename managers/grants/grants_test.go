@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"reflect"
 	"slices"
 	"testing"
 
@@ -22,15 +23,23 @@ type kernel struct {
 	t       interface{ Fatalf(string, ...any) }
 	sets    map[string]map[model.Member]bool
 	numbers map[string]map[model.Member]tables.Number
+	chains  map[string]bool
 	writes  int
 }
 
 func newKernel(t interface{ Fatalf(string, ...any) }) *kernel {
-	return &kernel{t: t, sets: map[string]map[model.Member]bool{}, numbers: map[string]map[model.Member]tables.Number{}}
+	return &kernel{t: t, sets: map[string]map[model.Member]bool{}, numbers: map[string]map[model.Member]tables.Number{}, chains: map[string]bool{}}
 }
 
 func (k *kernel) CreateSet(s ipsets.Set) { k.sets[s.Name] = map[model.Member]bool{} }
-func (k *kernel) RemoveSet(string)       {}
+func (k *kernel) RemoveSet(name string) {
+	delete(k.sets, name)
+	delete(k.numbers, name)
+}
+
+func (k *kernel) UpdateChain(c tables.Chain) { k.chains[c.Name] = true }
+func (k *kernel) RemoveChain(name string)    { delete(k.chains, name) }
+
 func (k *kernel) AddMembers(name string, all []model.Member) {
 	for _, m := range all {
 		if k.writes++; k.sets[name][m] {
@@ -119,7 +128,7 @@ type world struct {
 func newWorld(t interface{ Fatalf(string, ...any) }, bits int, o Options) *world {
 	k := newKernel(t)
 	w := &world{
-		grants: New(k, o), kernel: k, judge: judge.New(), groups: map[model.GroupID]map[model.Member]bool{},
+		grants: New(k, []tables.Chain{{Name: rules.GrantedChain(model.Ingress)}}, o), kernel: k, judge: judge.New(), groups: map[model.GroupID]map[model.Member]bool{},
 		policies: map[model.PolicyID]*model.Policy{}, endpoints: map[model.PodID]*model.Endpoint{},
 		chains: map[rules.PolicySide]bool{}, asked: map[model.PolicyID]bool{},
 	}
@@ -431,6 +440,8 @@ func TestTooManyGrants(t *testing.T) {
 				t.Fatalf("%d grants", grants)
 			case w.grants.Full() != nil && (mapped > 0 || grants > 0):
 				t.Fatalf("%d lists are in %d grants", mapped, grants)
+			case w.grants.Full() != nil && len(w.kernel.sets)+len(w.kernel.numbers)+len(w.kernel.chains) > 0:
+				t.Fatalf("left: %v, %v, %v", w.kernel.sets, w.kernel.numbers, w.kernel.chains)
 			case full && w.grants.Full() == nil:
 				t.Fatalf("it is not full any more")
 			}
@@ -475,6 +486,33 @@ func TestCostOfChanges(t *testing.T) {
 		w.grants.CompleteDeferredWork()
 		if w.kernel.writes != c.want {
 			t.Errorf("%s: %d writes, want %d", name, w.kernel.writes, c.want)
+		}
+	}
+}
+
+// TestNoEmptiedMaps: after a load, the maps of what has changed are others than those that held the load. An emptied map keeps
+// its size, so each later change would look through as much as the load.
+func TestNoEmptiedMaps(t *testing.T) {
+	w := newWorld(t, 32, Options{})
+	n := w.grants.networks[model.IPv4]
+	pending := func() map[string]any {
+		return map[string]any{
+			"ledger.changed": w.grants.ledger.changed, "addresses.dirty": w.grants.addresses.dirty,
+			"networks.dirty": n.dirty, "networks.touched": n.touched,
+			"dirtyPolicies": w.grants.dirtyPolicies, "dirtyLists": w.grants.dirtyLists,
+			"changedLists": w.grants.changedLists, "changedSides": w.grants.changedSides,
+		}
+	}
+	loaded := pending() // holds these maps: no other one takes their place in memory
+	id := policyIDs[0]
+	w.update(model.GroupUpdate{Group: model.Group{ID: "apods"}, Added: []model.Member{model.AddressMember(netip.MustParseAddr("10.0.0.1"))}})
+	w.update(model.GroupUpdate{Group: model.Group{ID: "nnets"}, Added: []model.Member{{Prefix: netip.MustParsePrefix("192.0.2.0/24")}}})
+	w.update(model.PolicyUpdate{Policy: &model.Policy{ID: id, Ingress: []model.Rule{{Action: model.Allow, Peers: []model.GroupID{"apods", "nnets"}, AnyPort: true}}}})
+	w.update(model.EndpointUpdate{Endpoint: &model.Endpoint{ID: podID(0), Ingress: model.Applied{NetworkPolicies: []model.PolicyID{id}}}})
+	w.complete()
+	for name, now := range pending() {
+		if now := reflect.ValueOf(now); now.Len() > 0 || now.Pointer() == reflect.ValueOf(loaded[name]).Pointer() {
+			t.Errorf("%s is the map that held the load, emptied, or has %d entries", name, now.Len())
 		}
 	}
 }

@@ -79,7 +79,7 @@ func (n *networks) settle(active func(model.GroupID) bool, to tables.NumberMaps)
 			delete(n.ranges, id)
 		}
 	}
-	clear(n.dirty)
+	n.dirty = map[model.GroupID]struct{}{} // as ledger.changed
 	n.program(to)
 }
 
@@ -201,7 +201,7 @@ func (n *networks) groupsOf(r netipx.IPRange) []model.GroupID {
 // program programs the identities of the segments that may have changed.
 func (n *networks) program(to tables.NumberMaps) {
 	order := sortedRanges(n.touched)
-	clear(n.touched)
+	n.touched = map[netipx.IPRange]struct{}{} // as ledger.changed
 	name := rules.NetworkMap(n.family)
 	for _, r := range order {
 		was, now := n.programmed[r], n.identities.hold(n.groupsOf(r))
