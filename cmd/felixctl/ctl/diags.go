@@ -215,7 +215,7 @@ func tail(path string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, maxLog))
 }
 
-// versions collects the versions of the kernel and the tools.
+// versions collects the versions of the kernel and the tools, and the kernel's counters of packets that a processor dropped.
 func (d *diags) versions(ctx context.Context) {
 	var out strings.Builder
 	fmt.Fprintf(&out, "felixctl: %s\n", version.String())
@@ -230,7 +230,7 @@ func (d *diags) versions(ctx context.Context) {
 		fmt.Fprintf(&out, "%s: %s\n", argv[0], first)
 	}
 	d.add("versions.txt", []byte(out.String()))
-	for _, path := range []string{"/proc/modules", "/etc/os-release"} {
+	for _, path := range []string{"/proc/modules", "/proc/net/softnet_stat", "/etc/os-release"} {
 		if data, err := os.ReadFile(path); err == nil {
 			d.add("node/"+filepath.Base(path), data)
 		} else {

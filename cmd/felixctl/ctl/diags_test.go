@@ -71,6 +71,16 @@ func TestStatisticsOfTheSwitch(t *testing.T) {
 	}
 }
 
+// TestCountersOfTheProcessors: the archive has the kernel's counters of dropped packets.
+func TestCountersOfTheProcessors(t *testing.T) {
+	d := newDiags()
+	d.versions(t.Context())
+	at := slices.IndexFunc(d.files, func(e entry) bool { return e.name == "node/softnet_stat" })
+	if at < 0 || len(strings.Fields(string(d.files[at].data))) < 10 {
+		t.Errorf("no counters: %v", d.errors)
+	}
+}
+
 func unpacked(t *testing.T, path string) map[string]string {
 	t.Helper()
 	f, err := os.Open(path)
