@@ -27,8 +27,8 @@ type Flow struct {
 // Outcome is the result of a flow.
 type Outcome struct {
 	Through bool
-	// Reason is "answered", "no answer", "refused", or a local error, which
-	// is in Err too: such a flow was not tried.
+	// Reason is "answered", "no answer", "refused" (no connection), "reset" (the end of a connection), or a local error,
+	// which is in Err too: such a flow was not tried.
 	Reason string
 	Err    error
 	// RTT is the time from the first packet of the successful attempt to the
@@ -43,4 +43,5 @@ const (
 	Answered = "answered"
 	NoAnswer = "no answer"
 	Refused  = "refused"
+	Reset    = "reset"
 )

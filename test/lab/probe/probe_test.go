@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"os"
@@ -146,6 +147,34 @@ func TestThroughRefusedAndNoAnswer(t *testing.T) {
 			}
 		}
 		t.Logf("%d flows in %s", len(flows), time.Since(start))
+	}
+}
+
+// TestResetIsNotRefused: a server that resets connections says more than one that is not there.
+func TestResetIsNotRefused(t *testing.T) {
+	a, b := pair(t)
+	at := netip.AddrPortFrom(right[0], 80)
+	var listener net.Listener
+	must(t, b.Namespace().Do(func() (err error) {
+		listener, err = (&net.ListenConfig{}).Listen(t.Context(), "tcp4", at.String())
+		return err
+	}))
+	defer listener.Close()
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			// The byte has come, so that the client is connected.
+			_, _ = io.ReadFull(conn, make([]byte, 1))
+			_ = conn.(*net.TCPConn).SetLinger(0)
+			conn.Close()
+		}
+	}()
+	got := probe.Run(t.Context(), []probe.Flow{{From: a, Source: left[0], Target: at, Protocol: model.TCP}}, probe.Options{Timeout: patience})[0]
+	if got.Through || got.Err != nil || got.Reason != probe.Reset {
+		t.Errorf("%+v, want %q", got, probe.Reset)
 	}
 }
 

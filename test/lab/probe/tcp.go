@@ -67,11 +67,13 @@ func (e *streamExchange) keep(file *os.File) bool {
 	return true
 }
 
-// verdict returns the reason an error of connect stands for, or "".
+// verdict returns the reason that an error of a stream stands for, or "".
 func verdict(err error) string {
 	switch {
-	case errors.Is(err, unix.ECONNREFUSED), errors.Is(err, unix.ECONNRESET):
+	case errors.Is(err, unix.ECONNREFUSED):
 		return Refused
+	case errors.Is(err, unix.ECONNRESET):
+		return Reset
 	}
 	return ""
 }
