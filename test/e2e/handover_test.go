@@ -45,29 +45,13 @@ func TestBackendHandover(t *testing.T) {
 	}
 	tr := startTraffic(t, l, pairs, [][2]string{{"b", "a"}, {"d", "a"}})
 	tr.startQuiet(t, l, pairs)
-	took := map[string][]time.Duration{}
-	changes := allChanges(backends())
 	changed := rounds
 	if emulated() {
 		changed = emulatedRounds
 	}
-	for round := range changed {
-		from, to := changes[round%len(changes)][0], changes[round%len(changes)][1]
-		if round%killedEvery == killedEvery-1 {
-			restart := from
-			if round%2 == 0 {
-				restart = to
-			}
-			killInTheMiddle(t, nodes, to, restart, time.Duration(10*round)*time.Millisecond)
-		}
-		for _, n := range nodes {
-			start := time.Now()
-			change(t, n, to)
-			took[from+" to "+to] = append(took[from+" to "+to], time.Since(start))
-		}
-	}
+	took := changeBackends(t, nodes, changed)
 	tr.stop(t)
-	for _, c := range changes {
+	for _, c := range allChanges(backends()) {
 		name := c[0] + " to " + c[1]
 		t.Logf("%-34s %2d times, the slowest in %s", name, len(took[name]), slowest(took[name]).Round(time.Millisecond))
 	}
@@ -82,6 +66,30 @@ func TestBackendHandover(t *testing.T) {
 			nothingLeft(t, n, to)
 		}
 	}
+}
+
+// changeBackends changes the backends of nodes so often, from each to each, and kills the agents in the middle of every
+// killedEvery-th change. It returns how long each kind of change took.
+func changeBackends(t *testing.T, nodes []*lab.Node, times int) map[string][]time.Duration {
+	t.Helper()
+	took := map[string][]time.Duration{}
+	changes := allChanges(backends())
+	for round := range times {
+		from, to := changes[round%len(changes)][0], changes[round%len(changes)][1]
+		if round%killedEvery == killedEvery-1 {
+			restart := from
+			if round%2 == 0 {
+				restart = to
+			}
+			killInTheMiddle(t, nodes, to, restart, time.Duration(10*round)*time.Millisecond)
+		}
+		for _, n := range nodes {
+			start := time.Now()
+			change(t, n, to)
+			took[from+" to "+to] = append(took[from+" to "+to], time.Since(start))
+		}
+	}
+	return took
 }
 
 // comeBack has a pod take a port again after some seconds, as a busy client does. By
