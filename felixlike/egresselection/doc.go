@@ -34,7 +34,8 @@
 //
 // Only the times of one clock are compared. All clocks have to run at the same speed, up to the difference of Valid and Expiry.
 //
-// A node that no longer needs an address removes it from its interface before it deletes the Lease of the address.
+// A node that no longer needs an address removes it from its interface before it deletes the Lease of the address. A Lease without an Egress
+// whose node is dead, or that has none, is deleted by another node, in the same order: that is as if B took the address, and gave it up at once.
 //
 // # Who takes an address
 //

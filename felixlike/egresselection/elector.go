@@ -27,14 +27,16 @@ type elector struct {
 	free  map[netip.Addr]time.Time
 	peers peers
 	// again is when an action that has failed may be tried again. Renewals have a time of their own.
-	again time.Time
-	said  leases.Said
+	again   time.Time
+	sweeper sweeper
+	said    leases.Said
 }
 
 func newElector(o Options) *elector {
 	return &elector{
 		Options: o, held: map[netip.Addr]time.Time{}, free: map[netip.Addr]time.Time{}, peers: peers{seen: map[string]sight{}},
-		said: leases.Said{Log: o.Log, What: "elect the nodes with the addresses of Egresses", Effect: effect},
+		sweeper: sweeper{due: map[netip.Addr]time.Time{}},
+		said:    leases.Said{Log: o.Log, What: "elect the nodes with the addresses of Egresses", Effect: effect},
 	}
 }
 
@@ -57,12 +59,13 @@ func (e *elector) step(ctx context.Context, v view) time.Duration {
 			take, found = a, true
 		}
 	}
+	orphan, orphaned := e.sweeper.look(v, e.Node, e.Timing, &next)
 	paused := now.Before(e.again)
 	unwanted := slices.IndexFunc(mine, func(a netip.Addr) bool { return v.unwanted(a, e.Node) })
 	switch {
 	case (len(mine) > 0 || found) && next.due(e.session.next):
 		e.renew(ctx)
-	case paused && (unwanted >= 0 || found || others > 0):
+	case paused && (unwanted >= 0 || found || others > 0 || orphaned):
 		next.due(e.again)
 		return next.wait
 	case unwanted >= 0:
@@ -71,6 +74,8 @@ func (e *elector) step(ctx context.Context, v view) time.Duration {
 		e.done(ctx, e.take(ctx, take, v))
 	case others > 0 && next.due(e.peers.polled.Add(e.poll(v.wanted))):
 		e.done(ctx, e.peers.poll(ctx, e.Leases, e.Timing, v.leases))
+	case orphaned:
+		e.done(ctx, e.sweep(ctx, orphan, v))
 	default:
 		return next.wait
 	}

@@ -313,7 +313,7 @@ func TestOneHolder(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			// Requests may take longer than a session.
 			timing := DefaultTiming()
-			timing.Request, timing.Stagger = 12*time.Second, 50*time.Millisecond
+			timing.Request, timing.Stagger, timing.Orphan = 12*time.Second, 50*time.Millisecond, time.Second
 			w := newWorld(random, 3, 2, timing)
 			faulty(t, w, random, timing, 10*time.Minute)
 			for _, n := range w.nodes {

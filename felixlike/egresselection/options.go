@@ -51,13 +51,16 @@ type Timing struct {
 	Poll, PerCandidate time.Duration
 	// Retry is the pause after a failure.
 	Retry time.Duration
+	// Orphan is the least time that a Lease without an Egress stays if its node does not delete it. A node that knows of an Egress later than
+	// others must not take its address away in that time.
+	Orphan time.Duration
 }
 
 // DefaultTiming returns the times of an agent.
 func DefaultTiming() Timing {
 	return Timing{
 		Renew: 2 * time.Second, Valid: 7 * time.Second, Expiry: 10 * time.Second, Request: 2 * time.Second,
-		Stagger: 500 * time.Millisecond, Poll: time.Second, PerCandidate: 20 * time.Millisecond, Retry: time.Second,
+		Stagger: 500 * time.Millisecond, Poll: time.Second, PerCandidate: 20 * time.Millisecond, Retry: time.Second, Orphan: time.Minute,
 	}
 }
 

@@ -196,3 +196,67 @@ func usePool(t *testing.T, random *rand.Rand) {
 	}
 	w.end()
 }
+
+// TestSweep: a Lease goes with its Egress also if no node has the address, or if that node is dead. Leases of Egresses that are there stay,
+// and so does the one of a node that is alive.
+func TestSweep(t *testing.T) {
+	random := seeded.Rand(t, t.Name())
+	synctest.Test(t, func(t *testing.T) {
+		const nodes = 3
+		p := &pooled{pool: antrea.ExternalIPPoolSpec{IPRanges: []antrea.IPRange{{CIDR: "192.0.2.0/29"}}}, egresses: map[string]bool{"a": true, "b": true, "c": true, "d": true}}
+		w := newWorld(random, nodes, 0, DefaultTiming())
+		for i := range 6 {
+			w.addresses = append(w.addresses, netip.AddrFrom4([4]byte{192, 0, 2, byte(i + 1)}))
+		}
+		for _, n := range w.nodes {
+			n.stop()
+			n.decide = func(have map[netip.Addr]model.EgressLease) []model.EgressAddress {
+				return p.decide(n.name, nodes, have)
+			}
+			n.start(DefaultTiming())
+		}
+		first := w.awaitsPool(t, p, 4)
+		// Nobody has the address.
+		p.change(func() { p.pool.NodeSelector.MatchLabels = map[string]string{"name": "nobody"} })
+		time.Sleep(time.Minute)
+		p.change(func() { delete(p.egresses, "a") })
+		time.Sleep(30 * time.Second)
+		if left := w.server.leases(); len(left) != 4 {
+			t.Errorf("a node that knows of an Egress late would have taken its address: %v", left)
+		}
+		time.Sleep(5 * time.Minute)
+		w.expectLeases(t, first, "b", "c", "d")
+		// The node with it is dead.
+		p.change(func() { p.pool.NodeSelector.MatchLabels = map[string]string{"name": "n1"} })
+		w.awaitsPool(t, p, 3)
+		w.nodes[1].stop()
+		p.change(func() { delete(p.egresses, "b") })
+		time.Sleep(5 * time.Minute)
+		w.expectLeases(t, first, "c", "d")
+		// The node with it is alive, and does not know that the Egress is gone.
+		w.nodes[1].decide = func(have map[netip.Addr]model.EgressLease) []model.EgressAddress {
+			stale := &pooled{pool: p.pool, egresses: map[string]bool{"c": true, "d": true}}
+			return stale.decide("n1", nodes, have)
+		}
+		w.nodes[1].start(DefaultTiming())
+		w.awaitsPool(t, p, 2)
+		p.change(func() { delete(p.egresses, "c") })
+		time.Sleep(10 * time.Minute)
+		w.expectLeases(t, first, "c", "d")
+		w.end()
+	})
+}
+
+// expectLeases checks that there are the Leases of these Egresses, with their first addresses.
+func (w *world) expectLeases(t *testing.T, first map[string]netip.Addr, names ...string) {
+	t.Helper()
+	left := w.server.leases()
+	for _, name := range names {
+		if left[first[name]].Owner != "uid-"+name {
+			t.Errorf("%s has lost %s: %v", name, first[name], left)
+		}
+	}
+	if len(left) != len(names) {
+		t.Errorf("Leases: %v, want those of %v", left, names)
+	}
+}

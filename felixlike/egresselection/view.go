@@ -14,6 +14,8 @@ type view struct {
 	leases map[netip.Addr]model.EgressLease
 	// allocated has the owner of each address of a pool that an Egress has. Its Lease stays while no node holds it.
 	allocated map[netip.Addr]string
+	// used are the addresses that an Egress has, if their node is elected.
+	used map[netip.Addr]bool
 	// settled reports that wanted and allocated are the answer to these Leases. Until then, no Lease is deleted, and none is written for
 	// an address of a pool: it may be of an Egress that gets its address by it.
 	settled bool
@@ -29,9 +31,12 @@ type wish struct {
 
 // wishes takes the addresses that Egresses want. It reports whether one of them needs a Lease.
 func (v *view) wishes(all []model.EgressAddress) (leased bool) {
-	v.wanted, v.allocated = map[netip.Addr]wish{}, map[netip.Addr]string{}
+	v.wanted, v.allocated, v.used = map[netip.Addr]wish{}, map[netip.Addr]string{}, map[netip.Addr]bool{}
 	for _, e := range all {
 		leased = leased || e.Leased || e.Pool != nil
+		if e.Leased && e.Address.IsValid() {
+			v.used[e.Address] = true
+		}
 		w := wish{}
 		a := e.Address
 		if e.Pool != nil {
