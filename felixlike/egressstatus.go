@@ -13,10 +13,10 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// egressStatusWriters is how many nodes write the status of an Egress that no node has, one after the other.
+// egressStatusWriters is how many nodes write the status of a pool, or of an Egress that no node has, one after the other.
 const egressStatusWriters = 3
 
-// writeEgressStatus writes the status of Egresses, if the datastore is an API server. has reports whether this node has an address.
+// writeEgressStatus writes the status of Egresses and pools, if the datastore is an API server. has reports whether this node has an address.
 func (a *agent) writeEgressStatus(ctx context.Context, d *Driver) error {
 	s, ok := a.source.(*kubernetes.Source)
 	if !ok || a.addresses == nil {
@@ -31,7 +31,7 @@ func (a *agent) writeEgressStatus(ctx context.Context, d *Driver) error {
 	return egressstatus.Run(ctx, o)
 }
 
-// egressStatus returns the status of Egresses that this node writes.
+// egressStatus returns the status of Egresses and pools that this node writes.
 func (f *feed) egressStatus(has func(netip.Addr) bool) []egressstatus.Status {
 	c := f.cluster
 	if !c.inSync() {
@@ -47,7 +47,7 @@ func (f *feed) egressStatus(has func(netip.Addr) bool) []egressstatus.Status {
 		if e.Object.Kind != own {
 			continue
 		}
-		s := egressstatus.Status{Name: e.Object.Name}
+		s := egressstatus.Status{Kind: antrea.KindNodeEgress, Name: e.Object.Name}
 		switch {
 		case e.Node == c.node && has(e.Address):
 			s.Node, s.Address = e.Node, e.Address.String()
@@ -63,17 +63,29 @@ func (f *feed) egressStatus(has func(netip.Addr) bool) []egressstatus.Status {
 			} else if p != nil {
 				reason = egressstatus.ReasonNoAddress
 			}
-			for name := range c.tracker.nodes {
-				if policy.Order(s.Name, name) < policy.Order(s.Name, c.node) {
-					s.Rank++
-				}
-			}
-			if s.Rank >= egressStatusWriters {
+			if s.Rank = f.rank(s.Name); s.Rank >= egressStatusWriters {
 				continue
 			}
 			s.Reason, s.Message = reason, strings.Join(reasons[e.Object], "\n")
 		}
 		all = append(all, s)
 	}
+	for _, p := range c.engine.PoolUsages() {
+		s := egressstatus.Status{Kind: antrea.KindOwnExternalIPPool, Name: p.Name, Usage: egressstatus.Usage{Total: p.Total, Used: p.Used}, Rank: f.rank(p.Name)}
+		if s.Rank < egressStatusWriters {
+			all = append(all, s)
+		}
+	}
 	return all
+}
+
+// rank returns the place of this node among those that write the status of an object.
+func (f *feed) rank(object string) int {
+	rank := 0
+	for name := range f.cluster.tracker.nodes {
+		if policy.Order(object, name) < policy.Order(object, f.cluster.node) {
+			rank++
+		}
+	}
+	return rank
 }

@@ -37,14 +37,23 @@ const fieldManager = "felixlike"
 
 // Status is the status that an Egress is to have, and when this node writes it.
 type Status struct {
-	// Name is that of the Egress.
+	// Kind is that of the object, one of felixlike's own API. Name is its name.
+	Kind antrea.Kind
 	Name string
+	// Usage is all that an ExternalIPPool has. The other fields are of Egresses.
+	Usage Usage
 	// Node has the address. Both are empty if no node has one. Without a node, only an address of a pool is there.
 	Node, Address string
 	// Reason and Message are those of the condition.
 	Reason, Message string
 	// Rank is the place of this node among those that write it.
 	Rank int
+}
+
+// Usage is the part status.usage of an ExternalIPPool: how many addresses it has, and how many of them Egresses have.
+type Usage struct {
+	Total int64 `json:"total"`
+	Used  int64 `json:"used"`
 }
 
 // Options configure Run.
@@ -67,17 +76,16 @@ func DefaultOptions() Options {
 // Rights returns the rights that Run needs. The ClusterRole in deploy/ grants them.
 func Rights() []rbacv1.PolicyRule {
 	return []rbacv1.PolicyRule{
-		{APIGroups: []string{antrea.OwnGroupName}, Resources: []string{"egresses"}, Verbs: []string{"get"}},
-		{APIGroups: []string{antrea.OwnGroupName}, Resources: []string{"egresses/status"}, Verbs: []string{"patch"}},
+		{APIGroups: []string{antrea.OwnGroupName}, Resources: []string{"egresses", "externalippools"}, Verbs: []string{"get"}},
+		{APIGroups: []string{antrea.OwnGroupName}, Resources: []string{"egresses/status", "externalippools/status"}, Verbs: []string{"patch"}},
 	}
 }
 
-// writer writes the status of Egresses.
+// writer writes the status of Egresses and pools.
 type writer struct {
 	Options
-	egresses dynamic.ResourceInterface
-	// known has the status to write for each Egress, by its name.
-	known map[string]*entry
+	// known has the status to write for each object.
+	known map[antrea.ID]*entry
 	said  leases.Said
 }
 
@@ -91,9 +99,8 @@ type entry struct {
 // Run writes until ctx ends. It returns nil: nothing of it ends an agent.
 func Run(ctx context.Context, o Options) error {
 	w := &writer{
-		Options: o, known: map[string]*entry{},
-		egresses: o.Client.Resource(antrea.KindNodeEgress.GroupVersion().WithResource(antrea.KindNodeEgress.Resource())),
-		said:     leases.Said{Log: o.Log, What: "write the status of Egresses", Effect: "they are in force without it"},
+		Options: o, known: map[antrea.ID]*entry{},
+		said: leases.Said{Log: o.Log, What: "write the status of Egresses and ExternalIPPools", Effect: "they are in force without it"},
 	}
 	ticker := time.NewTicker(o.Every)
 	defer ticker.Stop()
@@ -114,14 +121,15 @@ func Run(ctx context.Context, o Options) error {
 // look writes each status that has changed, and compares one more with the API server.
 func (w *writer) look(ctx context.Context, all []Status) {
 	now := time.Now()
-	there := map[string]bool{}
+	there := map[antrea.ID]bool{}
 	for _, s := range all {
-		there[s.Name] = true
-		if e := w.known[s.Name]; e == nil || e.status != s {
-			w.known[s.Name] = &entry{status: s, since: now}
+		id := antrea.ID{Kind: s.Kind, Name: s.Name}
+		there[id] = true
+		if e := w.known[id]; e == nil || e.status != s {
+			w.known[id] = &entry{status: s, since: now}
 		}
 	}
-	maps.DeleteFunc(w.known, func(name string, _ *entry) bool { return !there[name] })
+	maps.DeleteFunc(w.known, func(id antrea.ID, _ *entry) bool { return !there[id] })
 	due := slices.SortedFunc(maps.Values(w.known), func(a, b *entry) int { return a.checked.Compare(b.checked) })
 	for i, e := range due {
 		fresh := e.checked.IsZero()
@@ -140,38 +148,70 @@ func (w *writer) look(ctx context.Context, all []Status) {
 	}
 }
 
-// write writes a status unless the Egress has it. An Egress that is gone needs none.
+// write writes a status unless the object has it. An object that is gone needs none.
 func (w *writer) write(ctx context.Context, s Status) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	o, err := w.egresses.Get(ctx, s.Name, metav1.GetOptions{})
+	objects := w.Client.Resource(s.Kind.GroupVersion().WithResource(s.Kind.Resource()))
+	o, err := objects.Get(ctx, s.Name, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("get Egress %s: %w", s.Name, err)
+		return fmt.Errorf("get %s %s: %w", s.Kind, s.Name, err)
+	}
+	want := s.missing(o)
+	if want == nil {
+		return nil
+	}
+	status, err := runtime.DefaultUnstructuredConverter.ToUnstructured(want)
+	if err != nil {
+		return fmt.Errorf("encode the status of %s %s: %w", s.Kind, s.Name, err)
+	}
+	patch := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": s.Kind.GroupVersion().String(), "kind": s.Kind.String(),
+		"metadata": map[string]any{"name": s.Name, "uid": string(o.GetUID())}, "status": status,
+	}}
+	_, err = objects.ApplyStatus(ctx, s.Name, patch, metav1.ApplyOptions{FieldManager: fieldManager, Force: true})
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil // it has gone; a new one is checked later
+	}
+	if err != nil {
+		return fmt.Errorf("write the status of %s %s: %w", s.Kind, s.Name, err)
+	}
+	return nil
+}
+
+// missing returns the status that an object does not have yet, nil if it has it.
+func (s Status) missing(o *unstructured.Unstructured) any {
+	if s.Kind == antrea.KindOwnExternalIPPool {
+		have, want := poolFieldsOf(o), &poolFields{Usage: &s.Usage}
+		if have.Usage != nil && *have.Usage == s.Usage {
+			return nil
+		}
+		return want
 	}
 	have := statusOf(o)
 	want := s.status(have.condition())
 	if have.equal(want) {
 		return nil
 	}
-	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&want)
-	if err != nil {
-		return fmt.Errorf("encode the status of Egress %s: %w", s.Name, err)
+	return &want
+}
+
+// poolFields are those of the status of a pool.
+type poolFields struct {
+	Usage *Usage `json:"usage"`
+}
+
+// poolFieldsOf returns the status of a pool. One that cannot be read is empty.
+func poolFieldsOf(o *unstructured.Unstructured) poolFields {
+	var f poolFields
+	data, err := json.Marshal(o.Object["status"])
+	if err != nil || json.Unmarshal(data, &f) != nil {
+		return poolFields{}
 	}
-	patch := &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": antrea.KindNodeEgress.GroupVersion().String(), "kind": antrea.KindNodeEgress.String(),
-		"metadata": map[string]any{"name": s.Name, "uid": string(o.GetUID())}, "status": fields,
-	}}
-	_, err = w.egresses.ApplyStatus(ctx, s.Name, patch, metav1.ApplyOptions{FieldManager: fieldManager, Force: true})
-	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		return nil // it has gone; a new one is checked later
-	}
-	if err != nil {
-		return fmt.Errorf("write the status of Egress %s: %w", s.Name, err)
-	}
-	return nil
+	return f
 }
 
 // fields are those of a status.

@@ -22,6 +22,7 @@ import (
 type cluster struct {
 	server   *kubernetestest.Server
 	egresses dynamic.ResourceInterface
+	pools    dynamic.ResourceInterface
 	mu       sync.Mutex
 	wanted   map[string][]Status
 }
@@ -34,6 +35,7 @@ func newCluster(t *testing.T) *cluster {
 		t.Fatal(err)
 	}
 	c.egresses = admin.Resource(antrea.KindNodeEgress.GroupVersion().WithResource(antrea.KindNodeEgress.Resource()))
+	c.pools = admin.Resource(antrea.KindOwnExternalIPPool.GroupVersion().WithResource(antrea.KindOwnExternalIPPool.Resource()))
 	return c
 }
 
@@ -109,9 +111,9 @@ func TestStatus(t *testing.T) {
 	c.start(t, "n1")
 	c.start(t, "n2")
 	has := func(node string) Status {
-		return Status{Name: "out", Node: node, Address: "192.0.2.1", Reason: ReasonAssigned, Message: "node " + node + " has the address"}
+		return Status{Kind: antrea.KindNodeEgress, Name: "out", Node: node, Address: "192.0.2.1", Reason: ReasonAssigned, Message: "node " + node + " has the address"}
 	}
-	c.want("n1", has("n1"), Status{Name: "gone", Reason: ReasonNoNode})
+	c.want("n1", has("n1"), Status{Kind: antrea.KindNodeEgress, Name: "gone", Reason: ReasonNoNode})
 	first, version := c.until(t, "out", has("n1"))
 	time.Sleep(100 * time.Millisecond)
 	if _, again := c.until(t, "out", has("n1")); again != version {
@@ -138,7 +140,7 @@ func TestStatus(t *testing.T) {
 	c.create(t, "out")
 	c.until(t, "out", has("n2"))
 	// No node has it. The first by rank is dead.
-	none := Status{Name: "out", Reason: ReasonNoNode, Message: "spec.nodeSelector: no node matches it", Rank: 1}
+	none := Status{Kind: antrea.KindNodeEgress, Name: "out", Reason: ReasonNoNode, Message: "spec.nodeSelector: no node matches it", Rank: 1}
 	began := time.Now()
 	c.want("n2")
 	c.want("n1", none)
@@ -146,6 +148,7 @@ func TestStatus(t *testing.T) {
 	if took := time.Since(began); took < 300*time.Millisecond {
 		t.Errorf("the second node has written after %s", took)
 	}
+	c.usePool(t)
 	// The rights are those that are used.
 	asked, granted := map[string]bool{}, map[string]bool{}
 	for _, r := range c.server.Requests() {
@@ -154,9 +157,54 @@ func TestStatus(t *testing.T) {
 		}
 	}
 	for _, r := range Rights() {
-		granted[r.Verbs[0]+" "+r.APIGroups[0]+"/"+r.Resources[0]] = true
+		for _, resource := range r.Resources {
+			granted[r.Verbs[0]+" "+r.APIGroups[0]+"/"+resource] = true
+		}
 	}
 	if !reflect.DeepEqual(asked, granted) {
 		t.Errorf("asked for %v, granted are %v", asked, granted)
+	}
+}
+
+// usePool: the first node by rank writes the usage of a pool, once. The second one writes it if the first one is dead.
+func (c *cluster) usePool(t *testing.T) {
+	t.Helper()
+	o := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": antrea.KindOwnExternalIPPool.GroupVersion().String(), "kind": "ExternalIPPool", "metadata": map[string]any{"name": "out"}, "spec": map[string]any{},
+	}}
+	if _, err := c.pools.Create(t.Context(), o, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	until := func(want Usage) string {
+		t.Helper()
+		for began := time.Now(); ; time.Sleep(5 * time.Millisecond) {
+			o, err := c.pools.Get(t.Context(), "out", metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if have := poolFieldsOf(o).Usage; have != nil && *have == want {
+				return o.GetResourceVersion()
+			}
+			if time.Since(began) > 30*time.Second {
+				t.Fatalf("the pool has %v, want %+v", o.Object["status"], want)
+			}
+		}
+	}
+	usage := func(used int64, rank int) Status {
+		return Status{Kind: antrea.KindOwnExternalIPPool, Name: "out", Usage: Usage{Total: 6, Used: used}, Rank: rank}
+	}
+	c.want("n1", usage(0, 0))
+	c.want("n2", usage(0, 1))
+	version := until(Usage{Total: 6})
+	time.Sleep(400 * time.Millisecond) // the second node looks
+	if again := until(Usage{Total: 6}); again != version {
+		t.Errorf("it was written again without need: version %s, then %s", version, again)
+	}
+	began := time.Now()
+	c.want("n1")
+	c.want("n2", usage(2, 1))
+	until(Usage{Total: 6, Used: 2})
+	if took := time.Since(began); took < 300*time.Millisecond {
+		t.Errorf("the second node has written after %s", took)
 	}
 }

@@ -3,6 +3,7 @@ package policy_test
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -368,6 +369,9 @@ func TestPool(t *testing.T) {
 		netip.MustParseAddr("192.0.2.6"): {Holder: "here", Owner: "uid-c", Pool: "q"},
 	}
 	s.SetEgressLeases(leases)
+	if got, want := s.PoolUsages(), []policy.PoolUsage{{Name: "p", Total: 254 + 6 + 1, Used: 2}}; !slices.Equal(got, want) {
+		t.Errorf("usage: %v, want %v: a has one address, and b names one", got, want)
+	}
 	expect("one allocated", `a: 192.0.2.5 at "here" allocated 192.0.2.5 claim -`, `b: 192.0.2.2 at ""`, `c: - at "" allocated - claim fd00::1`, `d: - at ""`,
 		untaken, "c spec.externalIPPool: "+waits, outside)
 	put("e", "externalIPPool: p")

@@ -212,3 +212,47 @@ func (x *egressStore) poolProblems() []model.Problem {
 	}
 	return all
 }
+
+// PoolUsage says how many addresses an ExternalIPPool of felixlike's own API has, and how many of them Egresses have.
+type PoolUsage struct {
+	Name        string
+	Total, Used int64
+}
+
+// mostAddresses bounds PoolUsage.Total: JSON numbers above it are not exact.
+const mostAddresses = 1 << 53
+
+// PoolUsages returns the usage of all pools of felixlike's own API, by name. Used are the addresses of the pool that an Egress with the pool has been allocated, or
+// names.
+func (e *Engine) PoolUsages() []PoolUsage { return e.egresses.poolUsages() }
+
+func (x *egressStore) poolUsages() []PoolUsage {
+	if len(x.pools) == 0 {
+		return nil
+	}
+	used := map[string]map[netip.Addr]bool{}
+	a := newAllocation(x)
+	for _, e := range x.byID {
+		if e.id.Kind.PoolKind() != antrea.KindOwnExternalIPPool || e.compiled.Pool == "" {
+			continue
+		}
+		addr := e.compiled.Address
+		if e.compiled.Any {
+			addr = a.allocated[owner{e.compiled.Owner, e.compiled.Pool}]
+		}
+		if p := x.poolOf(e); p == nil || !p.compiled.Contains(addr) {
+			continue
+		}
+		if used[e.compiled.Pool] == nil {
+			used[e.compiled.Pool] = map[netip.Addr]bool{}
+		}
+		used[e.compiled.Pool][addr] = true
+	}
+	var all []PoolUsage
+	for _, id := range slices.SortedFunc(maps.Keys(x.pools), antrea.ID.Compare) {
+		if id.Kind == antrea.KindOwnExternalIPPool {
+			all = append(all, PoolUsage{Name: id.Name, Total: x.pools[id].compiled.Size(mostAddresses), Used: int64(len(used[id.Name]))})
+		}
+	}
+	return all
+}

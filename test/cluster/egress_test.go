@@ -74,6 +74,8 @@ func testEgress(t *testing.T, s *site) {
 	}
 	t.Logf("the pods leave with their addresses %s after kubectl apply", since(began))
 
+	s.untilUsage(t, "leaving", 1, 1)
+
 	// The next Egress gets the address of the one that goes.
 	s.apply(t, next)
 	until(t, time.Minute, func() error {
@@ -105,6 +107,23 @@ func (s *site) labelNode(t *testing.T, node, key, value string) {
 		if _, err := s.Kubectl(ctx, "label", "node", node, key+"-"); err != nil {
 			t.Error(err)
 		}
+	})
+}
+
+// untilUsage waits until the status of a pool says how many addresses it has, and how many are used.
+func (s *site) untilUsage(t *testing.T, pool string, total, used int64) {
+	t.Helper()
+	until(t, time.Minute, func() error {
+		var o struct {
+			Status struct{ Usage struct{ Total, Used int64 } }
+		}
+		if err := s.Get(t.Context(), &o, "externalippools.felixlike.io", pool); err != nil {
+			return err
+		}
+		if got := o.Status.Usage; got.Total != total || got.Used != used {
+			return fmt.Errorf("the status of ExternalIPPool %s is %+v, want %d and %d", pool, got, total, used)
+		}
+		return nil
 	})
 }
 

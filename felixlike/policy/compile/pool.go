@@ -3,6 +3,7 @@ package compile
 import (
 	"errors"
 	"fmt"
+	"math/big"
 	"net/netip"
 
 	"go4.org/netipx"
@@ -34,6 +35,27 @@ func (p *Pool) Contains(a netip.Addr) bool {
 		}
 	}
 	return false
+}
+
+// Size returns how many addresses the pool has, and most if there are more.
+func (p *Pool) Size(most int64) int64 {
+	var b netipx.IPSetBuilder // ranges may overlap
+	for _, r := range p.Ranges {
+		b.AddRange(r.IPRange)
+	}
+	set, err := b.IPSet()
+	if err != nil {
+		return 0 // no range is invalid
+	}
+	total := new(big.Int)
+	for _, r := range set.Ranges() {
+		from, to := new(big.Int).SetBytes(r.From().AsSlice()), new(big.Int).SetBytes(r.To().AsSlice())
+		total.Add(total, to.Sub(to, from)).Add(total, big.NewInt(1))
+	}
+	if !total.IsInt64() || total.Int64() > most {
+		return most
+	}
+	return total.Int64()
 }
 
 // PoolOf compiles an ExternalIPPool of either API, and reports its invalid parts. An invalid range has no addresses. If another part is
