@@ -13,15 +13,7 @@
 // there. A new pod has no forwarding flows until its policy is programmed, so its first
 // packet meets its policy. If the two backends judge at different enforcement points, the
 // allowed connections are migrated (migration.go), also when an agent starts with another
-// backend than the one in force (startup.go). Nothing is programmed and nothing removed
-// before the first full listing of objects and attachments is complete.
-//
-// Each stage runs in its own goroutine; the loop never waits for one. Passes run one after
-// another. A stage is also applied alone after a foreign change, and when the next try of a
-// quarantined object is due. The policy stage has its own managers, so it may run beside a
-// pass, for example when policy changes while later stages are slow.
-// Stages that share managers (bridge, host network, forwarding) wait for the end of the
-// pass. While a stage runs, its managers get no updates.
+// backend than the one in force (startup.go).
 //
 // Each part of the driver is a type that owns its state. It calls only those below it:
 //
@@ -43,11 +35,8 @@
 //
 // # A pass
 //
-// A pass applies all stages in order, each with a deadline: the backend (two during a
-// handover), bridge and ports, conntrack, host network, OpenFlow. No stage needs an
-// object that a later stage makes. A backend in the switch comes behind the host
-// network, since it needs the bridge. Its policy flows are in before a new pod has
-// forwarding flows. The closed policy flows of a pod that leaves go after its forwarding
+// A pass applies all stages in the order above, each with a deadline. No stage needs an
+// object that a later stage makes. The closed policy flows of a pod that leaves go after its forwarding
 // flows. The backend and conntrack are required stages: while one fails, no flow is
 // added, so no new pod gets through without its policy.
 //
@@ -68,15 +57,18 @@
 // A failed pass keeps the programmed state. The driver reads everything and retries with
 // backoff.
 //
-// The loop never waits for a stage (driver.go, pass.go): a switch that hangs delays
-// neither policy nor status. While a stage runs, its managers get no updates. The
+// Each stage runs in its own goroutine, and passes run one after another. The loop never
+// waits for a stage (driver.go, pass.go): a switch that hangs delays neither policy nor
+// status. A stage is also applied alone after a foreign change, and when the next try of a
+// quarantined object is due; stages that share managers (bridge, host network, forwarding)
+// then wait for the end of the pass. While a stage runs, its managers get no updates. The
 // managers of the switch's stages get no updates during a whole pass, so no stage
 // programs anything that the policy stage of that pass has not. The policy stage has its
 // own managers and shares no state with the others. It may run alone beside a pass while
 // later stages are slow: one run at a time, and at most every 10 ms. So policy may be ahead
 // of forwarding, and never behind it.
 //
-// Nothing is programmed before four things are in: the first listing of the datastore,
+// Nothing is programmed or removed before four things are in: the first listing of the datastore,
 // the snapshot of attachments, this node's own addresses, and its own object.
 // Attachments live in OVSDB (external_ids of the interfaces), so they survive the agent.
 // While the agent is down, kernel and switch keep their state. After a restart each

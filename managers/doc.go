@@ -5,9 +5,10 @@
 // deterministic order.
 //
 // Managers do no I/O: the driver (felixlike/) programs the desired state when it
-// applies. The policy, endpoint, ipset, static and source managers serve both netfilter
-// backends, switch policy and host serve the openflow backend; sender, forwarding, tunnel and
-// route serve every backend. They are tested against recording fakes of their small
+// applies. The policy, endpoint, ipset, static, source and own-node managers serve the netfilter
+// backends. The switch policy, host and host policy managers serve the openflow backend. The
+// conntrack, forwarding, tunnel, tunnel port, route, sender, egress and WireGuard managers serve
+// every backend. They are tested against recording fakes of their small
 // consumer interfaces, and on the real kernel by the packet property test in
 // test/property.
 package managers

@@ -68,20 +68,22 @@
 // forward and prerouting (see Guard).
 //
 // A packet between two pods of one node passes once and is judged in both
-// directions by that one pass. Egress returns before ingress begins. Kernels before
-// 2026 follow every path from the base chains when they validate a change of a rule.
-// With ingress below each rule that allows egress, the number of paths would be the
-// product of both (TestPathsAreLinear in cmd/felixctl/dump/wanted counts them).
+// directions by that one pass. Egress returns before ingress begins, because kernels
+// before the December 2025 patch "nf_tables: avoid chain re-validation if possible"
+// (6.1, 6.12) follow every path from the base chains at every change of a rule. With
+// ingress below each rule that allows egress, the number of paths was the product of
+// both, and one change took seconds (TestPathsAreLinear in cmd/felixctl/dump/wanted
+// counts the paths).
+//
+// Because of these kernels a common chain also replaces jumps from the chains of many
+// pods; it matches the pods by a set of addresses (see Common). It leads to large policies
+// of many pods, to lists of policies of the admin tier, and to the chains of many pods
+// with equal policies. The managers choose these by the rule visits they save.
 //
 // iptables has no action that marks a packet and returns. There a rule that allows egress
 // only marks, and every rule of the chain matches only packets without the mark. So one
 // rule decides, and one counter counts. A packet that is allowed early still passes the
 // rest of the chain, once per connection.
-//
-// For the same reason a common chain replaces jumps from the chains of many pods; it
-// matches the pods by a set of addresses (see Common). It leads to large policies of
-// many pods, to lists of policies of the admin tier, and to the chains of many pods
-// with equal policies. The managers choose these by the rule visits they save.
 //
 // In the layout maps of nftables, the verdict map leads most pods to the chains granted-in and granted-out instead (Granted).
 // Their rules look up the list of the pod, the identity of the peer, and a grant for both (managers/grants). Chains of
@@ -126,8 +128,8 @@
 //
 // While that table is missing, the guard holds up new connections only.
 //
-// In the mode networkPolicyOnly there is no gateway port. There MarkBelieved, which a table of its own sets (policyonly.go), is the
-// sign of a packet from a pod, and the sets of OwnPodsSet tell packets to pods.
+// In the mode networkPolicyOnly there is no gateway port. A table of its own marks
+// packets from pods with MarkBelieved, and the sets of OwnPodsSet match packets to pods (policyonly.go).
 //
 // # The mark of allowed connections
 //
@@ -174,15 +176,9 @@
 // thousand replicas cost one chain and a thousand map entries, and a label change moves
 // one entry. All tiers of a list are in one chain.
 //
-// Egress returns before ingress begins, because kernels before the December 2025 patch
-// "nf_tables: avoid chain re-validation if possible" (6.1, 6.12) follow every path from
-// the base chains at every change of a rule. The product of egress and ingress paths
-// made one change take seconds.
-//
 // Common chains (common-in, common-out) match the pods by a set of addresses with the
-// name of the chain (pin-....4). They jump to large policies that are in many lists, to
-// lists of the admin tier, and to chains of many replicas. Each such part saves those
-// kernels at least 1,000 rule visits. A direction has at most 32 parts, because the
+// name of the chain (pin-....4). Each part saves the kernels named above at least 1,000
+// rule visits. A direction has at most 32 parts, because the
 // kernel looks up the first packet of a connection in every set. The choice depends only
 // on the current objects, not on their order (managers: TestCommonChainsDecideAlike).
 // nftables changes members and rules in one transaction; iptables does not. Under
@@ -221,8 +217,8 @@
 //
 // Every rule has the comment "flx:<hash> <policy> <rule>". The hash covers that rule
 // alone. A driver edits a chain by the difference of two lists of hashes, so unchanged
-// rules keep handle and counters. A comment can lie: the nftables driver also keeps a
-// digest of each rule's body as the kernel returns it, the iptables driver the text that
-// iptables-save prints. So a rule that another program swapped under its comment, or
-// that an earlier version encoded differently, is replaced.
+// rules keep handle and counters. Another program can swap a rule under its comment, and
+// an earlier version may have encoded it differently. So the nftables driver also keeps a
+// digest of each rule's body as the kernel returns it, and the iptables driver the text
+// that iptables-save prints. A rule that differs is replaced.
 package rules

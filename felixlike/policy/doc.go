@@ -27,7 +27,7 @@
 // Most memory is for pods. So strings are stored once, label sets and lists of policies are
 // shared, small maps are slices (package smallmap), and no Kubernetes object is kept.
 //
-// The room knows no backend and does no I/O. It is tested by tables, by random clusters
+// The package knows no backend and does no I/O. It is tested by tables, by random clusters
 // and felixlike/policy/oracle (see test/policytest), by fuzzing, and with clusters of
 // 100,000 pods (see test/workloads).
 package policy

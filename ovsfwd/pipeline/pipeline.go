@@ -38,14 +38,14 @@
 // Rules for every packet there:
 //
 //   - A connection is *allowed* (bit 64 of its label) when a packet of its
-//     originator has passed both ends' policy and leaves: table 110. Committed is
-//     less: tables 45 and 50 commit before the destination's policy has judged.
-//     A packet of a connection that is known but not allowed is judged for itself
-//     (31, 85, 90), an answer or an ICMP error among them never allows it. Without
-//     the flows of policy only packets of allowed connections leave.
+//     originator has passed both ends' policy and leaves: table 110. A committed
+//     connection is not allowed yet: tables 45 and 50 commit before the destination's
+//     policy has judged. Each packet of a connection that is known but not allowed is
+//     judged for itself (31, 85, 90), and an answer or an ICMP error never allows the
+//     connection. Without the flows of policy only packets of allowed connections leave.
 //   - Packets of allowed connections, in both directions, and ICMP errors about
-//     them pass by the established flows of 45, 50, 85 and 90; but for a TCP segment
-//     that asks for a connection, which is always judged (31, 70).
+//     them pass by the established flows of 45, 50, 85 and 90. A TCP segment that asks
+//     for a connection is always judged (31, 70).
 //   - Address and port identify the other end, never the MAC
 //     address that a pod writes. Table 70 sends packets for a local pod to its
 //     port, those for a peer into the tunnel, and all others of a pod to
@@ -53,9 +53,11 @@
 //     another, and none comes back from the host as if it were established.
 //   - Answers of connections that the gateway port began (mark 0x20) go back to
 //     it, since the host has to undo its address translation.
-//   - The switch does not judge a pod's own node: towards it by table 40, since the host
-//     may translate the destination and judges then (rules.Input); from it by 85 and 90. A Service goes to the host (40) and is judged when it comes back with
-//     the endpoint's address; a pod's own endpoint comes back from the address
+//   - The switch does not judge packets between a pod and its own node. Table 40 passes
+//     those to the node: the host may translate the destination, and judges then
+//     (rules.Input). Tables 85 and 90 pass those from the node.
+//   - A packet to a Service goes to the host (40) and is judged when it comes back with
+//     the endpoint's address. A pod's packet to its own Service comes back from the address
 //     Hairpin, which stands for the pod.
 //   - Packets to an unused address of this node's pod prefix are dropped (70), as
 //     are link-local IPv6 destinations (40) and tunnel packets for other nodes.
@@ -100,14 +102,14 @@
 //
 // # Differences to the reference
 //
-// Committed is not allowed. The reference commits a connection when egress has judged
+// A committed connection is not allowed yet. The reference commits a connection when egress has judged
 // it, and lets established packets pass: a peer that answers by the same ports would
 // open a connection that ingress denies. Here the label has a bit of its own
 // (TestGuards). The own node's traffic differs from kube-proxy's masqueraded traffic by
 // the address: the host's table keeps the client's source on its way to the gateway
-// port, so only the node itself has one of the node's addresses. There is no port of its
-// own for local traffic and no pkt_mark (marks do not cross a tap device). For the same reason nothing
-// of its table 71 for Egresses (scenario ANT-EGRESS) is here: the host chooses the address by that of the pod, and a packet for
+// port, so only the node itself has one of the node's addresses. There is no separate port for
+// local traffic and no pkt_mark (marks do not cross a tap device). For the same reason the reference's
+// table 71 for Egresses (scenario ANT-EGRESS) is not here: the host chooses the address by that of the pod, and a packet for
 // another node comes back from the host with a MAC address of its own (EgressPeer). TestReference
 // lists the omitted rows of the reference and the flows beyond it, with reasons; for
 // policy flows TestReferenceFlows does (ovsfwd/policyflows).

@@ -6,9 +6,9 @@
 //
 // In table 31 a meter a pod bounds the rate of its new connections.
 //
-// One file a table begins with its flows in ovs-ofctl notation. Those that
-// depend on the node alone (defaults, established connections, traffic of the
-// node) are not here.
+// The file of each table begins with its flows in ovs-ofctl notation. Package pipeline
+// renders the flows that depend on the node alone (defaults, established connections,
+// traffic of the node).
 //
 // A rule is a conjunction of up to three dimensions: the pods it is applied to
 // (nw_src for egress, the output port in reg1 for ingress), its peers, and its

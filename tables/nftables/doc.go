@@ -11,9 +11,9 @@
 // the dirty objects with the known state of the kernel and sends the
 // difference; in the steady state it reads nothing back, because the kernel
 // echoes every rule it takes, with its handle. On the first Apply and after any
-// failure the table is read in full and reconciled: a rule is known by the
-// hash in its comment and a digest of its body, so unchanged rules keep their
-// handles and counters, and one that was swapped under its comment is replaced.
+// failure the table is read in full and reconciled. The hash in its comment and a digest
+// of its body identify a rule. So unchanged rules keep their handles and counters, and a
+// rule that was swapped under its comment is replaced.
 //
 // Watch, in a goroutine of its own, records which objects of the table other programs change (package watch).
 // The next Apply reads just these again (learn.go), describes the differences (drift.go, repair.go), and the
@@ -24,11 +24,9 @@
 // be understood at once, the chains of Options.Guard replace all others
 // (guard.go): they come first, in a small transaction of their own, and go in
 // the one that brings the desired base chains. So after a foreign flush the kernel is
-// without policy until it lets anybody commit again, and some 0.3 ms more; then it
-// is closed for new connections until all is loaded. The kernel offers no better:
-// a table with the flag owner goes with its owner's socket, which is a crash
-// without policy, and keeping it (persist) is not in Debian's 6.1; neither would let
-// an operator in.
+// without policy until it accepts commits again, and some 0.3 ms more. Then new
+// connections wait until all is loaded. docs/SEMANTICS.md says why the flags owner
+// and persist are no better.
 //
 // Package kernel reads the table and commits transactions, and package expression writes
 // the bodies of rules.

@@ -3,7 +3,7 @@
 // outside the cluster, and probes between all of them with real packets.
 //
 // A namespace called the fabric joins the nodes: a kernel bridge that is also
-// the default gateway of the nodes and the home of every host outside.
+// the default gateway of the nodes and has the addresses of all hosts outside.
 //
 //	pod eth0 -- veth -- [ br-int of node1 ] -- tunnel -- [ br-int of node2 ] -- veth -- eth0 pod
 //	                          |                                |
