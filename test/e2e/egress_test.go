@@ -250,6 +250,7 @@ func egressAway(t *testing.T, l *lab.Lab, backend string, hosts map[model.Family
 		}
 	}
 	forgedAnswers(t, l, hosts, open)
+	withoutEgress(t, l, hosts)
 	for i, other := range []string{config.OpenFlow, config.NFTables, config.IPTablesNFT, backend} {
 		change(t, l.Node([]string{"node1", "node2"}[i%2]), other)
 		for _, f := range model.Families() {
@@ -304,5 +305,29 @@ func forgedAnswers(t *testing.T, l *lab.Lab, hosts map[model.Family]*outsideHost
 			}
 		}
 		talk(t, open[f], "after forged answers")
+	}
+}
+
+// withoutEgress sends packets of pod d of node3, which no Egress selects, through the tunnel to the node with the addresses. They do not come out of it.
+func withoutEgress(t *testing.T, l *lab.Lab, hosts map[model.Family]*outsideHost) {
+	t.Helper()
+	virtual := net.HardwareAddr{0xaa, 0xbb, 0xcc, 0xdd, 0xee, 0xff}
+	outside, _, err := l.Host("ip:203.0.113.9", model.IPv4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	watched := openWire(t, outside, "br0")
+	for _, f := range model.Families() {
+		to := hosts[f].addr.Addr()
+		lie := fmt.Sprintf("a pod without an Egress, IPv%s", f)
+		send := func(from *lab.Pod, port uint16, text string) {
+			kind, packet := udpPacket(from.Address(f), to, port, text)
+			sendTunnel(t, l, "node:"+from.Node().Name(), l.Node("node2"), geneve(ethernet(virtual, virtual, kind, packet)))
+		}
+		honest := func(text string) { send(l.Pod(pod("a")), markerPort, text) }
+		// The bridge hands only frames for its own address to this socket, so no packet of the tunnel.
+		if arrives(t, watched, func() { send(l.Pod(pod("d")), 80, lie) }, func(frame []byte) bool { return bytes.Contains(frame, []byte(lie)) }, honest) {
+			t.Errorf("%s: it has left", lie)
+		}
 	}
 }

@@ -1,0 +1,52 @@
+package ovstest
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestDeviations: each deviation is of a row, and names tests that exist. The document has the same rows.
+func TestDeviations(t *testing.T) {
+	document, err := os.ReadFile("../../docs/CONFORMANCE.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := Reference(t, "SNAT", "EGRESS")
+	for id, d := range Deviations() {
+		if !slices.ContainsFunc(rows, func(r Row) bool { return r.ID == id }) {
+			t.Errorf("%s is no row", id)
+		}
+		if len(d.Tests) == 0 {
+			t.Errorf("%s: nothing shows what is done instead", id)
+		}
+		line := "| " + id + " | " + d.Why + " | `" + strings.Join(d.Tests, "`, `") + "` |"
+		if !strings.Contains(string(document), line) {
+			t.Errorf("the document does not have\n%s", line)
+		}
+		for _, name := range d.Tests {
+			folder, test, _ := strings.Cut(name, ": ")
+			if !declares(t, folder, test) {
+				t.Errorf("%s: %s has no %s", id, folder, test)
+			}
+		}
+	}
+}
+
+// declares reports whether a folder has a test.
+func declares(t *testing.T, folder, test string) bool {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join("../..", folder, "*_test.go"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.ContainsFunc(files, func(file string) bool {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.Contains(string(text), "\nfunc "+test+"(t *testing.T)")
+	})
+}
