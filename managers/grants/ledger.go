@@ -119,6 +119,14 @@ func (l *ledger) count(u use, peers uint32, by int) {
 // settle programs the grants that have changed.
 func (l *ledger) settle(sets ipsets.Sets) {
 	come, gone := map[string][]model.Member{}, map[string][]model.Member{}
+	left := len(l.changed)
+	// With append alone, a large load would be copied several times.
+	add := func(to map[string][]model.Member, set string, m model.Member) {
+		if to[set] == nil {
+			to[set] = make([]model.Member, 0, left)
+		}
+		to[set] = append(to[set], m)
+	}
 	for g, was := range l.changed {
 		set := rules.GrantsSet
 		if g.Protocol == model.AnyProtocol {
@@ -126,10 +134,11 @@ func (l *ledger) settle(sets ipsets.Sets) {
 		}
 		switch has := l.counts[g] > 0; {
 		case has && !was:
-			come[set] = append(come[set], g.Member())
+			add(come, set, g.Member())
 		case was && !has:
-			gone[set] = append(gone[set], g.Member())
+			add(gone, set, g.Member())
 		}
+		left--
 	}
 	l.changed = map[model.Grant]bool{} // an emptied map keeps its size, and is looked through at each change
 	for _, set := range []string{rules.GrantsSet, rules.AnyPortGrantsSet} {

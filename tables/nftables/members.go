@@ -88,21 +88,30 @@ func (ms *members) goal(m model.Member) (verdict tables.Action, wanted bool) {
 
 // diff returns the changes to delete and to add, sorted. A member with a new verdict is in both.
 func (ms *members) diff() (deletes, adds []kernel.Change) {
+	left := len(ms.observed)
 	for m, b := range ms.observed {
 		verdict, wanted := ms.goal(m)
-		if ms.quarantined[m] == kept || b.present == wanted && b.verdict == verdict {
-			continue
+		if ms.quarantined[m] != kept && (b.present != wanted || b.verdict != verdict) {
+			if b.present {
+				deletes = grown(deletes, left, kernel.Change{Member: m, Verdict: b.verdict})
+			}
+			if wanted {
+				adds = grown(adds, left, kernel.Change{Member: m, Verdict: verdict})
+			}
 		}
-		if b.present {
-			deletes = append(deletes, kernel.Change{Member: m, Verdict: b.verdict})
-		}
-		if wanted {
-			adds = append(adds, kernel.Change{Member: m, Verdict: verdict})
-		}
+		left--
 	}
 	slices.SortFunc(deletes, kernel.Change.Compare)
 	slices.SortFunc(adds, kernel.Change.Compare)
 	return deletes, adds
+}
+
+// grown appends a change to changes, of which at most left are to come. Of a large load, append would copy all several times.
+func grown(changes []kernel.Change, left int, c kernel.Change) []kernel.Change {
+	if changes == nil {
+		changes = make([]kernel.Change, 0, left)
+	}
+	return append(changes, c)
 }
 
 // dirty returns the desired members that are dirty, sorted.
