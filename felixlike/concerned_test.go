@@ -58,7 +58,7 @@ func TestPodsOfRenderedChains(t *testing.T) {
 				want(policy.String(), r.PolicyRules(&model.Policy{ID: policy}, d, model.Families()), d, pods...)
 			}
 		}
-		want("common", r.Common(model.Egress, rules.Common{}), model.Ingress, "admin", "both", "np", "open")
+		want("common", rules.RenderCommon(model.Egress, rules.Common{}), model.Ingress, "admin", "both", "np", "open")
 		for _, c := range r.Node().Static(&model.Node{Name: "node1"}) {
 			want(c.Name, c, model.Ingress, "admin", "both", "np", "open")
 		}

@@ -325,7 +325,7 @@ func (c *commonChains) complete(hasRules func(model.Direction, model.PolicyID) b
 				common.Policies = append(common.Policies, p.Part)
 			}
 		}
-		c.chains.UpdateChain(c.renderer.Common(d, common))
+		c.chains.UpdateChain(rules.RenderCommon(d, common))
 	}
 	clear(c.stale)
 	maps.DeleteFunc(c.parts, func(_ partKey, p *part) bool { return len(p.chains) == 0 && !p.common })

@@ -44,13 +44,13 @@ func CommonChain(d model.Direction) string {
 	return ChainCommonIn
 }
 
-// Common renders the common chain. Verdicts there are final for ingress; egress returns
+// RenderCommon renders the common chain. Verdicts there are final for ingress; egress returns
 // allowed packets with MarkJudged.
 //
 // It saves time on kernels that follow every path when they validate a change. They
 // walk a chain once for each of a thousand chains that jump to it, but only once per
 // family if the jump is here.
-func (r *Renderer) Common(d model.Direction, c Common) tables.Chain {
+func RenderCommon(d model.Direction, c Common) tables.Chain {
 	chain := tables.Chain{Name: CommonChain(d), Origin: tables.OfEveryPod{}}
 	if len(c.Admin) > 0 {
 		chain.Rules = append(chain.Rules, tables.Rule{Action: tables.SetMark{Value: 0, Mask: MarkPass}, Comment: "admin tier"})
