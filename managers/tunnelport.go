@@ -52,11 +52,11 @@ func (m *TunnelPortManager) Ends() Ends {
 }
 
 // NewTunnelPortManager returns a manager for the tunnel's UDP port, on the node of that name.
-func NewTunnelPortManager(node string, port uint16, renderer *rules.Renderer, chains Chains, sets ipsets.Sets) *TunnelPortManager {
+func NewTunnelPortManager(node string, port uint16, chains Chains, sets ipsets.Sets) *TunnelPortManager {
 	return &TunnelPortManager{
 		node: node, nodes: map[string]*model.Node{}, networks: newNodeAddresses(sets),
 		programs: func() {
-			for _, c := range renderer.Node().Tunnel(port) {
+			for _, c := range rules.TunnelChains(port) {
 				chains.UpdateChain(c)
 			}
 		},

@@ -38,7 +38,7 @@ const (
 	// other program of the list above claims the bit. Calico's default mask (0xffff0000) contains it.
 	// In INPUT it means that a packet to the tunnel port is from a node (Tunnel). Rules of a firewall can accept
 	// packets by it. In the mode networkPolicyOnly it means that a packet comes from a pod of this node (PodSources).
-	// The table of Tunnel clears it at the end of INPUT: the packet inside gets the mark of the outer one.
+	// The table of TunnelChains clears it at the end of INPUT: the packet inside gets the mark of the outer one.
 	MarkBelieved uint32 = 0x08000000
 
 	// MarkAway means, in the mark of a connection, that a pod began it while another node had the source address of its Egress:

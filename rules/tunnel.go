@@ -20,7 +20,7 @@ func NodesOf(f model.Family) ipsets.Set {
 	return ipsets.Set{Name: NodesSet(f), Kind: model.Addresses, Family: f}
 }
 
-// Tunnel renders the chains that close the UDP port of the tunnel to strangers. They are in a table of their own, for
+// TunnelChains renders the chains that close the UDP port of the tunnel to strangers. They are in a table of their own, for
 // every backend:
 //
 //	tunnel (input, before all firewalls)
@@ -40,7 +40,7 @@ func NodesOf(f model.Family) ipsets.Set {
 // of the tunnel from a UDP socket, behind INPUT. The userspace datapath takes them before the host: there the tunnel
 // guard alone drops them. Of a node's addresses the tunnel guard believes those of the set only, so the chains cut
 // no peer.
-func (n NodeChains) Tunnel(port uint16) []tables.Chain {
+func TunnelChains(port uint16) []tables.Chain {
 	toPort := []tables.Match{tables.MatchProtocol{Protocol: model.UDP}, tables.MatchDestinationPorts{First: port, Last: port}}
 	to := func(more ...tables.Match) []tables.Match { return append(toPort[:len(toPort):len(toPort)], more...) }
 	base := func(name string, at tables.HookPoint, priority int32, all ...tables.Rule) tables.Chain {

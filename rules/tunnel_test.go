@@ -8,7 +8,7 @@ import (
 
 func TestTunnel(t *testing.T) {
 	got := ""
-	for _, c := range NewRenderer("gw", NFTablesNameLength).Node().Tunnel(6081) {
+	for _, c := range TunnelChains(6081) {
 		got += c.Text()
 	}
 	want := `chain tunnel (hook filter input -450)

@@ -11,7 +11,6 @@ import (
 	"github.com/felixlike/felixlike/managers"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/hostnet"
-	"github.com/felixlike/felixlike/rules"
 	"github.com/felixlike/felixlike/tables/iptables"
 	"github.com/felixlike/felixlike/tables/nftables"
 )
@@ -73,7 +72,7 @@ func removal(table *nftables.Table) func(context.Context) (Applied, error) {
 
 // TunnelPortManager returns the manager of that table, which renders into chains and sets.
 func TunnelPortManager(c Config, chains managers.Chains, sets ipsets.Sets) *managers.TunnelPortManager {
-	return managers.NewTunnelPortManager(c.Node, c.TunnelPort, rules.NewRenderer(model.GatewayPort, rules.NFTablesNameLength), chains, sets)
+	return managers.NewTunnelPortManager(c.Node, c.TunnelPort, chains, sets)
 }
 
 // RemoveBeside removes the objects that every backend shares: the rule of Firewalls, the tables of Senders, TunnelPort,
