@@ -10,7 +10,7 @@ import (
 
 // parseNFTRule reads one line of a chain.
 func parseNFTRule(line string) Rule {
-	p := nftRule{words: nftWords(line)}
+	p := nftRule{nftTokens: nftTokens{nftWords(line)}}
 	p.takeHandle()
 	p.takeComment()
 	p.takeCounter()

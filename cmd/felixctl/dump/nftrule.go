@@ -12,8 +12,8 @@ import (
 // nftRule parses a rule of the forms that felixlike writes. One unknown match makes the
 // whole rule Foreign: half a rule has no meaning.
 type nftRule struct {
-	words []string
-	rule  Rule
+	nftTokens
+	rule Rule
 	// family is the one that `meta nfproto` or a look at an IP header binds to.
 	family model.Family
 	bound  bool
@@ -57,34 +57,6 @@ func (p *nftRule) takeCounter() {
 		}
 	}
 	p.words = append(p.words[:i:i], rest...)
-}
-
-// next takes n words, or none.
-func (p *nftRule) next(n int) []string {
-	if len(p.words) < n {
-		return nil
-	}
-	out := p.words[:n]
-	p.words = p.words[n:]
-	return out
-}
-
-// accept takes the words if they come next.
-func (p *nftRule) accept(words ...string) bool {
-	if len(p.words) < len(words) || !slices.Equal(p.words[:len(words)], words) {
-		return false
-	}
-	p.words = p.words[len(words):]
-	return true
-}
-
-// not takes "!=" or "==", if there is one.
-func (p *nftRule) not() bool {
-	if p.accept("!=") {
-		return true
-	}
-	p.accept("==")
-	return false
 }
 
 func (p *nftRule) add(m tables.Match) error {
