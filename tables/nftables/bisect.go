@@ -191,3 +191,14 @@ func (f *faultFinder) faultOf(u kernel.Unit, refusal error) *fault {
 	}
 	return &e
 }
+
+// filters reports whether the table sees traffic: a desired base chain is
+// in the kernel.
+func (f *faultFinder) filters() bool {
+	for _, c := range f.chains {
+		if c.desired != nil && c.desired.Hook != nil && c.observed != nil && c.observed.Base != (kernel.BaseHook{}) {
+			return true
+		}
+	}
+	return false
+}

@@ -105,45 +105,6 @@ func (o *objects) required() map[kernel.Unit]bool {
 	return out
 }
 
-// filters reports whether the table sees traffic: a desired base chain is
-// in the kernel.
-func (o *objects) filters() bool {
-	for _, c := range o.chains {
-		if c.desired != nil && c.desired.Hook != nil && c.observed != nil && c.observed.Base != (kernel.BaseHook{}) {
-			return true
-		}
-	}
-	return false
-}
-
-// markOrphans marks the objects that refer to an object that is no longer desired.
-func (o *objects) markOrphans() {
-	for name := range o.dirtyChains {
-		if c, ok := o.chains[name]; ok && c.desired == nil && c.refs > 0 {
-			o.markReferrersOf(kernel.Unit{Kind: kernel.ChainUnit, Name: name})
-		}
-	}
-	for name := range o.dirtySets {
-		if s, ok := o.sets[name]; ok && !s.desired && s.refs > 0 {
-			o.markReferrersOf(kernel.Unit{Kind: kernel.SetUnit, Name: name})
-		}
-	}
-}
-
-// markReferrers marks everything that refers to something.
-func (o *objects) markReferrers() {
-	for name, c := range o.chains {
-		if c.desired != nil {
-			o.dirtyChains.add(name)
-		}
-	}
-	for name, s := range o.sets {
-		if s.desired && s.shape.Verdicts {
-			o.dirtySets.add(name)
-		}
-	}
-}
-
 // markReferrersOf has everything compared that refers to a chain or a set.
 func (o *objects) markReferrersOf(u kernel.Unit) {
 	for name, c := range o.chains {

@@ -51,6 +51,34 @@ func (v *validator) validate() error {
 	return nil
 }
 
+// markOrphans marks the objects that refer to an object that is no longer desired.
+func (v *validator) markOrphans() {
+	for name := range v.dirtyChains {
+		if c, ok := v.chains[name]; ok && c.desired == nil && c.refs > 0 {
+			v.markReferrersOf(kernel.Unit{Kind: kernel.ChainUnit, Name: name})
+		}
+	}
+	for name := range v.dirtySets {
+		if s, ok := v.sets[name]; ok && !s.desired && s.refs > 0 {
+			v.markReferrersOf(kernel.Unit{Kind: kernel.SetUnit, Name: name})
+		}
+	}
+}
+
+// markReferrers marks everything that refers to something.
+func (v *validator) markReferrers() {
+	for name, c := range v.chains {
+		if c.desired != nil {
+			v.dirtyChains.add(name)
+		}
+	}
+	for name, s := range v.sets {
+		if s.desired && s.shape.Verdicts {
+			v.dirtySets.add(name)
+		}
+	}
+}
+
 // validateChain returns the fault of a desired chain, or nil.
 func (v *validator) validateChain(c *chain) *fault {
 	bad := c.about("")
