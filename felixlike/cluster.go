@@ -149,13 +149,13 @@ func (c *cluster) portProblems() []model.Problem {
 	}
 	for r, source := range c.policies {
 		if r.Kind == "ClusterNetworkPolicy" {
-			report(r, source, c.engine.UnresolvedClusterPorts(r.Name), matchNothing)
+			report(r, source, c.engine.UnresolvedPorts().OfCluster(r.Name), matchNothing)
 		} else {
-			report(r, source, c.engine.UnresolvedPorts(r.Namespace, r.Name), "they allow nothing to it")
+			report(r, source, c.engine.UnresolvedPorts().OfNetwork(r.Namespace, r.Name), "they allow nothing to it")
 		}
 	}
 	for id := range c.objects.antrea {
-		report(id.Ref(), c.antreaSources[id.Ref()], c.engine.UnresolvedAntreaPorts(id), matchNothing)
+		report(id.Ref(), c.antreaSources[id.Ref()], c.engine.UnresolvedPorts().OfAntrea(id), matchNothing)
 	}
 	return found
 }

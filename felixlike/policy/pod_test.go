@@ -74,7 +74,7 @@ func TestUnresolvedPorts(t *testing.T) {
 	check := func(when string, want ...string) {
 		t.Helper()
 		s.flush()
-		if got := s.UnresolvedPorts("x", "p"); !slices.Equal(got, want) {
+		if got := s.UnresolvedPorts().OfNetwork("x", "p"); !slices.Equal(got, want) {
 			t.Errorf("%s: %v, want %v", when, got, want)
 		}
 	}
@@ -109,7 +109,7 @@ func TestUnresolvedClusterPorts(t *testing.T) {
 		check := func(when string, want ...string) {
 			t.Helper()
 			s.flush()
-			if got := s.UnresolvedClusterPorts("p"); !slices.Equal(got, want) {
+			if got := s.UnresolvedPorts().OfCluster("p"); !slices.Equal(got, want) {
 				t.Errorf("%s, %s: %v, want %v", tier, when, got, want)
 			}
 		}

@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/felixlike/felixlike/felixlike/antrea"
-	"github.com/felixlike/felixlike/felixlike/policy/compile"
 	"github.com/felixlike/felixlike/model"
 )
 
@@ -93,31 +92,8 @@ func (e *Engine) HostNetworkTargets(namespace, name string) []model.PodID {
 	return e.policies.hostTargets(networkPolicyID(namespace, name))
 }
 
-// UnresolvedPorts returns, sorted, the named ports of a NetworkPolicy that no pod of its rules
-// declares, if the policy applies to endpoints of this node. The rules allow nothing to these
-// ports, and their authors may not expect this.
-func (e *Engine) UnresolvedPorts(namespace, name string) []string {
-	return e.policies.unresolvedPorts([]model.PolicyID{networkPolicyID(namespace, name)}, compile.PortName.String)
-}
-
-// UnresolvedClusterPorts returns the same of a ClusterNetworkPolicy. A name there is for
-// every protocol: it is unresolved if no pod declares it for any.
-func (e *Engine) UnresolvedClusterPorts(name string) []string {
-	var all []model.PolicyID
-	for _, tier := range clusterTiers() {
-		all = append(all, model.PolicyID{Tier: tier, Name: name})
-	}
-	return e.policies.unresolvedPorts(all, func(p compile.PortName) string { return p.Name })
-}
-
-// UnresolvedAntreaPorts returns the same of a policy of Antrea's API, as of the last Flush.
-func (e *Engine) UnresolvedAntreaPorts(id antrea.ID) []string {
-	var all []model.PolicyID
-	for _, ids := range e.antrea.compiled[id] {
-		all = append(all, ids...)
-	}
-	return e.policies.unresolvedPorts(all, compile.PortName.String)
-}
+// UnresolvedPorts finds the named ports of policies that no pod declares.
+func (e *Engine) UnresolvedPorts() UnresolvedPorts { return UnresolvedPorts{e} }
 
 // AntreaProblems returns the invalid parts of the objects of Antrea's API, in order, and then those of pools, and of Egresses with
 // their conflicts as of the last Flush.
