@@ -81,7 +81,9 @@ lint: ## formatting, vet, staticcheck, and go.mod and manifests that are up to d
 bench: setup build ## measure all backends: programming, enforcement, packets (a quarter of an hour; writes docs/benchmarks/w1)
 	@bin/felixctl bench run --profile w1 --rounds 3 --out docs/benchmarks/w1
 
-bench-kernel: setup ## measure packets on the kernel's Open vSwitch datapath, in a virtual machine (half an hour under QEMU's emulation)
+# FLX_VM_SUITE=bookworm-backports measures that suite's kernel.
+bench-kernel: setup ## measure changes (in instructions) and packets on the distribution's kernel and its Open vSwitch datapath, in a virtual machine (an hour under QEMU's emulation)
+	@FLX_VM_ICOUNT=1 test/vm/bench run --profile w1-100 --only programming --rounds 1 --idle 1s --backends nftables,nftables-maps,iptables-nft,iptables-legacy
 	@test/vm/bench
 
 report-screenshots: build ## look at the page of a benchmark report: pictures in bin/screenshots (installs chromium)
