@@ -270,6 +270,37 @@ func egressAway(t *testing.T, l *lab.Lab, backend string, hosts map[model.Family
 	}
 }
 
+// TestEgressTrafficModes: in each mode without a tunnel to all nodes, pods of nodes with a tunnel to the node with the address leave with it, and so do
+// its own pods. Pods of other nodes do not leave at all.
+func TestEgressTrafficModes(t *testing.T) {
+	t.Parallel()
+	for _, backend := range []string{config.NFTables, config.IPTablesNFT, config.OpenFlow} {
+		t.Run(backend, func(t *testing.T) {
+			t.Parallel()
+			l := newLabWith(t, lab.Config{Backend: backend, TrafficMode: config.Hybrid})
+			// Pod c is at a node of the same subnet, pod d at one behind the router.
+			set(t, l, state(t, twoSubnets, strings.ReplaceAll(shared, "values: [a, c]", "values: [a, c, d]"),
+				`{kind: NetworkPolicy, metadata: {namespace: x, name: d-leaves}, spec: {podSelector: {matchLabels: {pod: d}}, policyTypes: [Egress], egress: [{}]}}`))
+			hosts := map[model.Family]*outsideHost{}
+			for f, address := range elected {
+				hosts[f] = newOutsideHost(t, l, "203.0.113.9", f)
+				expectSource(t, l, hosts[f], "a", address.String())
+				expectSource(t, l, hosts[f], "d", address.String())
+				expectSource(t, l, hosts[f], "c", nobody)
+			}
+			inMode(t, l, config.NoEncap)
+			for f, address := range elected {
+				expectSource(t, l, hosts[f], "a", address.String())
+				expectSource(t, l, hosts[f], "c", nobody)
+				expectSource(t, l, hosts[f], "d", nobody)
+			}
+			for _, node := range []string{"node1", "node3"} {
+				liveIsWanted(t, l.Name(), node)
+			}
+		})
+	}
+}
+
 // forgedAnswers sends packets with an outside source through the tunnel to pod a: as the node with the address, of no connection;
 // and as a node without it, of an open connection.
 func forgedAnswers(t *testing.T, l *lab.Lab, hosts map[model.Family]*outsideHost, open map[model.Family]net.Conn) {
