@@ -138,7 +138,11 @@ func printHits(w io.Writer, hits control.Hits, format terminal.Output) error {
 		}
 		table.Row(h.Policy, model.TitledRule(h.Rule, h.RuleName), connections, packets, lastHit(h, hits))
 	}
-	_, err := fmt.Fprintf(w, "%s (%s)\n%s\n", hits.Node, hits.Backend, table)
+	note := ""
+	if slices.ContainsFunc(hits.Rules, func(h control.RuleHits) bool { return h.Uncounted }) {
+		note = "not counted: the rule is in grants (nftables.layout), which have no counters\n"
+	}
+	_, err := fmt.Fprintf(w, "%s (%s)\n%s\n%s", hits.Node, hits.Backend, table, note)
 	return err
 }
 
