@@ -23,7 +23,9 @@ type tracked struct {
 	nodes          []*lab.Node
 }
 
-func (c *tracked) String() string { return fmt.Sprint(c.client.LocalAddr(), " -> ", c.client.RemoteAddr()) }
+func (c *tracked) String() string {
+	return fmt.Sprint(c.client.LocalAddr(), " -> ", c.client.RemoteAddr())
+}
 
 // entry returns the kernel's entry of the connection on a node.
 func (c *tracked) entry(t *testing.T, n *lab.Node) (found conntrack.Connection, ok bool) {
