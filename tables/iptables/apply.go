@@ -41,7 +41,7 @@ func (t *Table) apply(ctx context.Context, result *tables.Result) error {
 		return err
 	}
 	t.quarantine.retry()
-	unexplained := 0
+	unexplained, doubts := 0, doubts{refused: map[string]int{}}
 	for {
 		if err := t.validator.validate(); err != nil {
 			return err
@@ -55,6 +55,10 @@ func (t *Table) apply(ctx context.Context, result *tables.Result) error {
 			return nil
 		case !errors.As(err, &f) || !f.named:
 			return err
+		case f.about.chain != "" && doubts.about(f.about.chain):
+			t.observed.state[f.family].known = false
+		case doubts.refused[f.about.chain] > attemptsUnexplained:
+			return err
 		case f.about.chain != "":
 			if err := t.quarantine.refuseNamed(f); err != nil {
 				return err
@@ -67,6 +71,29 @@ func (t *Table) apply(ctx context.Context, result *tables.Result) error {
 			}
 		}
 	}
+}
+
+// doubts are the refusals of one Apply that may not be the fault of the chain that they name: if another program has
+// changed the table since it was read, a line may not fit it. The chain would be closed though nothing is wrong with it,
+// and the lines that close it would not fit either.
+type doubts struct {
+	// confirmed says that a refusal came again on a state that was read after it.
+	confirmed bool
+	// refused counts the refusals of each chain that count, rereads the reads after those that do not.
+	refused map[string]int
+	rereads int
+}
+
+// about reports whether a refusal does not count, and the tables have to be read again: the first refusal of all, and
+// those of a chain that is closed already.
+func (d *doubts) about(chain string) bool {
+	if !d.confirmed || d.refused[chain] > 0 && d.rereads <= attemptsUnexplained {
+		d.confirmed = true
+		d.rereads++
+		return true
+	}
+	d.refused[chain]++
+	return false
 }
 
 // attemptsUnexplained is how often a write is tried again that has failed on

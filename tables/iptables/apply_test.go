@@ -1,10 +1,14 @@
 package iptables
 
 import (
+	"context"
 	"flag"
+	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -82,6 +86,60 @@ func TestRejectIsReadBack(t *testing.T) {
 			t.Errorf("the tool prints otherwise than we do: %v", restarted.observed.learned)
 		}
 	})
+}
+
+// Another program empties the tables after Apply has read them and before it writes, some times in a row. No chain is
+// refused for it, and Apply programs all chains.
+func TestEmptiedAfterTheRead(t *testing.T) {
+	eachVariant(t, func(t *testing.T, v Variant) {
+		for times := range 4 {
+			for _, f := range model.Families() {
+				h := newHost(t, v)
+				table := h.open(t)
+				loadExample(table)
+				apply(t, table)
+				before := h.state(t)
+				table.UpdateChain(tables.Chain{Name: "pin-x/base-1", Rules: []tables.Rule{rule(tables.Accept{}, "other", proto(model.UDP))}})
+				apply(t, table)
+				table.Invalidate()
+				loadExample(table)
+				h.emptyBefore(t, table, f, times)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				r, err := table.Apply(ctx)
+				for range 5 {
+					if err == nil {
+						break
+					}
+					t.Logf("IPv%s, %d times: %v", f, times, err) // the agent tries again
+					r, err = table.Apply(ctx)
+				}
+				cancel()
+				if err != nil || len(r.Refused) > 0 {
+					t.Errorf("IPv%s, %d times: %v, refused %q", f, times, err, refused(r))
+				}
+				if diff := cmp.Diff(before, h.state(t)); diff != "" {
+					t.Errorf("IPv%s, %d times:\n%s", f, times, diff)
+				}
+			}
+		}
+	})
+}
+
+// emptyBefore has the tables of a family emptied before each of the next restores.
+func (h host) emptyBefore(t *testing.T, table *Table, f model.Family, times int) {
+	t.Helper()
+	dir, tool := t.TempDir(), strings.TrimSuffix(h.tool(f, ""), "-")
+	var empty strings.Builder
+	for _, name := range []string{"mangle", "raw", "filter"} {
+		fmt.Fprintf(&empty, "  %[1]s -w -t %[2]s -F; %[1]s -w -t %[2]s -X\n", tool, name)
+	}
+	script := fmt.Sprintf("#!/bin/sh\nn=$(cat %[1]s/n)\nif [ $n -gt 0 ]; then\n  echo $((n - 1)) >%[1]s/n\n%[2]sfi\nexec %[3]s \"$@\"\n", dir, empty.String(), table.tools.restore[f])
+	for name, text := range map[string]string{"n": fmt.Sprint(times), "restore": script} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	table.tools.restore[f] = filepath.Join(dir, "restore")
 }
 
 // The renderer's longest names fit.
