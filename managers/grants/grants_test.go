@@ -490,7 +490,7 @@ func TestCostOfChanges(t *testing.T) {
 	}
 }
 
-// TestNoEmptiedMaps: after a load, the maps of what has changed are others than those that held the load. An emptied map keeps
+// TestNoEmptiedMaps: after a load, the maps of pending changes are new ones. An emptied map keeps
 // its size, so each later change would look through as much as the load.
 func TestNoEmptiedMaps(t *testing.T) {
 	w := newWorld(t, 32, Options{})

@@ -20,7 +20,7 @@ func TestDeviations(t *testing.T) {
 			t.Errorf("%s is no row", id)
 		}
 		if len(d.Tests) == 0 {
-			t.Errorf("%s: nothing shows what is done instead", id)
+			t.Errorf("%s: it names no test", id)
 		}
 		line := "| " + id + " | " + d.Why + " | `" + strings.Join(d.Tests, "`, `") + "` |"
 		if !strings.Contains(string(document), line) {
