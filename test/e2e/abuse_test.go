@@ -25,7 +25,8 @@ const deniedPort = 4243
 // it allowed: TCP segments from the middle of a connection, with marks, as the answer to a packet that was not sent
 // yet, and with the addresses and ports of a connection of another pod. None arrives.
 func TestEstablishedStateIsNotForged(t *testing.T) {
-	inEachBackendInPairs(t, func(t *testing.T, l *lab.Lab, _ string) {
+	t.Parallel()
+	inEachBackend(t, func(t *testing.T, l *lab.Lab, _ string) {
 		set(t, l, state(t, threeNodes, markersOnly))
 		for _, from := range []string{"b", "c"} {
 			for _, f := range model.Families() {

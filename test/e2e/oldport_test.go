@@ -35,7 +35,8 @@ const (
 // silently. Policy judges them all the same. Once it allows them again,
 // they open.
 func TestNewConnectionFromAnOldPort(t *testing.T) {
-	inEachBackendInPairs(t, func(t *testing.T, l *lab.Lab, backend string) {
+	t.Parallel()
+	inEachBackend(t, func(t *testing.T, l *lab.Lab, backend string) {
 		set(t, l, state(t, threeNodes))
 		pairs := oldPairs(t, l)
 		for _, policy := range []string{noEgress, noIngress, ""} {

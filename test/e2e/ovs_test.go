@@ -48,6 +48,7 @@ func switchCrash(t *testing.T, l *lab.Lab) {
 // TestDatabaseRestart restarts ovsdb-server: the agent must not take the
 // attachments for gone, and sees new ones afterwards.
 func TestDatabaseRestart(t *testing.T) {
+	t.Parallel()
 	l := newLab(t)
 	set(t, l, state(t, threeNodes, onlyFromC))
 	before := writes(t, l, config.NFTables)

@@ -72,7 +72,7 @@ var denyAllEverywhere = model.PolicyID{Tier: model.TierAdmin, Name: "deny-all"}
 // kubelet's probes, always reaches its own pods, and established connections go on.
 func TestAdminDenyAndOwnNode(t *testing.T) {
 	t.Parallel()
-	inEachBackendInPairs(t, func(t *testing.T, l *lab.Lab, _ string) {
+	inEachBackend(t, func(t *testing.T, l *lab.Lab, _ string) {
 		set(t, l, state(t, threeNodes))
 		a, own := l.Pod(pod("a")), l.Node("node1")
 		for _, port := range []int{7778, 7779} {
@@ -216,7 +216,8 @@ func echoOn(t *testing.T, n *lab.Node, port int) {
 // load balancers do. A pod that is denied all traffic in both directions and its
 // node reach each other by that address all the same.
 func TestOwnNodeByAnyAddress(t *testing.T) {
-	inEachBackendInPairs(t, func(t *testing.T, l *lab.Lab, _ string) {
+	t.Parallel()
+	inEachBackend(t, func(t *testing.T, l *lab.Lab, _ string) {
 		set(t, l, state(t, threeNodes, denyAll))
 		n, a := l.Node("node1").Namespace(), l.Pod(pod("a"))
 		for _, f := range model.Families() {

@@ -24,7 +24,8 @@ const onlyFromB = `
 // counts them, and nothing else. `felixctl preview` of another policy names the connections
 // that could not begin again, and the new ones that could; the policy then proves it.
 func TestCountersAndPreview(t *testing.T) {
-	inEachBackendInPairs(t, func(t *testing.T, l *lab.Lab, backend string) {
+	t.Parallel()
+	inEachBackend(t, func(t *testing.T, l *lab.Lab, backend string) {
 		set(t, l, state(t, threeNodes, onlyFromC))
 		socket := l.Node("node1").ControlSocket()
 		if never := counted(t, socket); never.Connections != 0 || never.Rule != "ingress[0]" {

@@ -20,6 +20,7 @@ import (
 // give to their containers, and without all others. Pods get a network, policy is enforced, a foreign flush
 // is repaired, and a restarted agent goes on.
 func TestFewestPrivileges(t *testing.T) {
+	t.Parallel()
 	needLab(t)
 	for _, backend := range []string{config.NFTables, config.IPTablesLegacy, config.OpenFlow} {
 		t.Run(backend, func(t *testing.T) {

@@ -35,7 +35,7 @@ const rejecting = `
 // flood gets a bounded number. Under openflow the agent answers: without it, packets are dropped.
 func TestReject(t *testing.T) {
 	t.Parallel()
-	inEachBackendInPairs(t, func(t *testing.T, l *lab.Lab, backend string) {
+	inEachBackend(t, func(t *testing.T, l *lab.Lab, backend string) {
 		set(t, l, state(t, threeNodes))
 		expect(t, l, true, "x/b", "ip:"+stranger, model.TCP, 80)
 		expect(t, l, true, "x/b", "x/a", model.TCP, 80)

@@ -23,11 +23,11 @@ import (
 // The tools encode some rules in another way than the agent. A new agent
 // writes these anew.
 func TestReloadedDump(t *testing.T) {
+	t.Parallel()
 	sample := readSteps(t, "../truthtable/testdata/sample.jsonl")
 	for i, backend := range backends() {
 		t.Run(backend, func(t *testing.T) {
 			t.Parallel()
-			inPairs(t)
 			l := newLabWith(t, lab.Config{Backend: backend})
 			for j, family := range model.Families() {
 				at := len(sample) - 1 - 5*i - j

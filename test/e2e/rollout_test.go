@@ -122,6 +122,7 @@ func TestUplinkBridgeIsLost(t *testing.T) {
 // TestHungSwitch hangs ovs-vswitchd: the node says so within seconds, and when the
 // supervisor has restarted it, allowed packets pass again, and denied ones do not.
 func TestHungSwitch(t *testing.T) {
+	t.Parallel()
 	inLabsOf(t, places(), func(t *testing.T, l *lab.Lab, _ string) {
 		set(t, l, state(t, threeNodes, onlyFromC))
 		n := l.Node("node1")

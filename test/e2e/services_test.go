@@ -120,7 +120,8 @@ func serviceCases() []serviceCase {
 // every backend and with every kind of proxy. Policy sees the real source of a
 // connection, at the node that knows it, and no detour avoids policy.
 func TestServices(t *testing.T) {
-	inEachBackendInPairs(t, func(t *testing.T, l *lab.Lab, backend string) {
+	t.Parallel()
+	inEachBackend(t, func(t *testing.T, l *lab.Lab, backend string) {
 		set(t, l, state(t, threeNodes))
 		// A server runs from now on.
 		expect(t, l, true, "x/b", "ip:"+stranger, model.TCP, 80)

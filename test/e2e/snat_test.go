@@ -22,7 +22,6 @@ import (
 // The node's own connections and ports work as before, an Egress has precedence, and nothing is left after the setting goes.
 func TestSNAT(t *testing.T) {
 	t.Parallel()
-	inPairs(t)
 	l := &snatLab{Lab: newLabWith(t, lab.Config{Backend: config.OpenFlow, SNAT: config.OpenFlow, Datapath: ovsdb.DatapathNetdev})}
 	base := state(t, threeNodes, onlyFromC, `{kind: NetworkPolicy, metadata: {namespace: x, name: b-stays}, spec: {podSelector: {matchLabels: {pod: b}}, policyTypes: [Egress]}}`)
 	set(t, l.Lab, base)

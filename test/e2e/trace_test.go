@@ -88,11 +88,11 @@ type traceAnswer struct {
 
 // TestTraceCommand asks felixctl trace with real packets, under each backend.
 func TestTraceCommand(t *testing.T) {
+	t.Parallel()
 	needLab(t)
 	for _, backend := range backends() {
 		t.Run(backend, func(t *testing.T) {
 			t.Parallel()
-			inPairs(t)
 			name := fmt.Sprintf("tr-%d-%s", os.Getpid(), backend)
 			name = name[:min(len(name), 24)]
 			ctl := labNamed(t, name)

@@ -52,7 +52,6 @@ func TestTrafficModes(t *testing.T) {
 	for _, backend := range []string{config.NFTables, config.IPTablesNFT, config.OpenFlow} {
 		t.Run(backend, func(t *testing.T) {
 			t.Parallel()
-			inPairs(t)
 			l := newLabWith(t, lab.Config{Backend: backend, TrafficMode: config.NoEncap})
 			set(t, l, state(t, twoSubnets))
 			for _, mode := range []string{config.NoEncap, config.Hybrid, config.Encap} {
@@ -91,6 +90,7 @@ func inMode(t *testing.T, l *lab.Lab, mode string) {
 // TestTrafficModesTruthTable judges the modes without a tunnel to all nodes by some steps of the truth tables, on each backend and for both
 // families. One of the pods is on a third node, behind the router.
 func TestTrafficModesTruthTable(t *testing.T) {
+	t.Parallel()
 	var steps []truthtable.Step
 	for _, table := range []string{"sample", "tiers", "antrea"} {
 		for _, s := range readSteps(t, "../truthtable/testdata/"+table+".jsonl") {
@@ -103,7 +103,6 @@ func TestTrafficModesTruthTable(t *testing.T) {
 	for _, backend := range backends() {
 		t.Run(backend, func(t *testing.T) {
 			t.Parallel()
-			inPairs(t)
 			l := newLabWith(t, lab.Config{Backend: backend, TrafficMode: config.NoEncap})
 			for _, mode := range []string{config.NoEncap, config.Hybrid} {
 				if mode != config.NoEncap {

@@ -19,10 +19,10 @@ import (
 // TestTruthTable runs the sample and the table of hosts over IPv4 and IPv6, then over IPv4
 // again in the same lab, and the tables with ClusterNetworkPolicies and with Antrea's kinds once. A pod's own node always gets through; every other source is
 // judged by its address, and no address changes on the way. In the first round
-// every probe is traced as well, by the policies and through the state of the nodes. The
-// backends spend their time waiting for answers that must not come, so they run side
-// by side. The layout maps of nftables has one round. On an emulated processor there is one round, without traces.
+// every probe is traced as well, by the policies and through the state of the nodes. The layout maps of nftables has one
+// round. On an emulated processor there is one round, without traces.
 func TestTruthTable(t *testing.T) {
+	t.Parallel()
 	sample := readSteps(t, "../truthtable/testdata/sample.jsonl")
 	hosts := readSteps(t, "../truthtable/testdata/hosts.jsonl")
 	tiers := append(readSteps(t, "../truthtable/testdata/tiers.jsonl"), readSteps(t, "../truthtable/testdata/antrea.jsonl")...)
@@ -47,7 +47,7 @@ func TestTruthTable(t *testing.T) {
 			}
 		}
 	}
-	inEachBackendInPairs(t, func(t *testing.T, l *lab.Lab, _ string) {
+	inEachBackend(t, func(t *testing.T, l *lab.Lab, _ string) {
 		if emulated() {
 			test(t, l, "first")
 			return
@@ -56,7 +56,6 @@ func TestTruthTable(t *testing.T) {
 	})
 	t.Run("nftables with layout maps", func(t *testing.T) {
 		t.Parallel()
-		inPairs(t)
 		test(t, newLabWith(t, lab.Config{NFTablesLayout: config.LayoutMaps}), "first")
 	})
 }
@@ -76,29 +75,6 @@ func backends() []string {
 func inEachBackend(t *testing.T, test func(t *testing.T, l *lab.Lab, backend string)) {
 	t.Helper()
 	inLabsOf(t, backends(), test)
-}
-
-// inEachBackendInPairs is inEachBackend for tests that want many answers in time: two
-// labs at once.
-func inEachBackendInPairs(t *testing.T, test func(t *testing.T, l *lab.Lab, backend string)) {
-	t.Helper()
-	for _, backend := range backends() {
-		t.Run(backend, func(t *testing.T) {
-			t.Parallel()
-			inPairs(t)
-			test(t, newLabWith(t, lab.Config{Backend: backend}), backend)
-		})
-	}
-}
-
-// pairs has room for two tests.
-var pairs = make(chan struct{}, 2)
-
-// inPairs waits until less than two of the tests that call it run.
-func inPairs(t *testing.T) {
-	t.Helper()
-	pairs <- struct{}{}
-	t.Cleanup(func() { <-pairs })
 }
 
 // inEachPlace runs a test in a lab with a backend that judges in the kernel, and in one
@@ -133,7 +109,10 @@ func inLabsOf(t *testing.T, backends []string, test func(t *testing.T, l *lab.La
 
 // TestChangingNodes runs cases between which nodes come, go, and change their
 // names, addresses and podCIDRs.
-func TestChangingNodes(t *testing.T) { inEachPlace(t, changingNodes) }
+func TestChangingNodes(t *testing.T) {
+	t.Parallel()
+	inEachPlace(t, changingNodes)
+}
 
 func changingNodes(t *testing.T, l *lab.Lab) {
 	steps := readSteps(t, "testdata/nodes.jsonl")
@@ -163,11 +142,14 @@ const busySteps = 3
 const busyLate = 0.3
 
 // TestBusyProcessors judges each backend by part of the table of TestBursts while other
-// processes compute. Verdicts must be the same; not too many answers may come later.
+// processes compute, two backends at once. Verdicts must be the same; not too many answers may come later.
 func TestBusyProcessors(t *testing.T) {
 	steps := readSteps(t, "testdata/bursts.jsonl.gz")[:busySteps]
 	takeProcessors(t)
-	inEachBackendInPairs(t, func(t *testing.T, l *lab.Lab, _ string) {
+	pairs := make(chan struct{}, 2)
+	inEachBackend(t, func(t *testing.T, l *lab.Lab, _ string) {
+		pairs <- struct{}{}
+		defer func() { <-pairs }()
 		var all verify.Tally
 		for _, family := range model.Families() {
 			t.Run("IPv"+family.String(), func(t *testing.T) {
