@@ -139,15 +139,13 @@ func TestFiguresDrawMeasuredValues(t *testing.T) {
 	}
 }
 
+// TestFigures: reports with all parts have all figures.
 func TestFigures(t *testing.T) {
-	for path, want := range map[string]string{
-		"../../../docs/benchmarks/w1.json": "connections connection-first connection-p50 connection-p99 connection-cpu round-trip-p50 round-trip-p99 round-trip-cpu " +
-			"throughput stream-cpu enforcement load-cpu load-wall change-latency change-cpu foreign-change memory engine",
-		"../testdata/report.json": "connections connection-first connection-p50 connection-p99 connection-cpu parallel-connections round-trip-p50 round-trip-p99 round-trip-cpu throughput stream-cpu " +
-			"enforcement load-cpu load-wall change-latency change-cpu foreign-change memory engine",
-	} {
+	const want = "connections connection-first connection-p50 connection-p99 connection-cpu parallel-connections round-trip-p50 round-trip-p99 round-trip-cpu throughput stream-cpu " +
+		"enforcement load-cpu load-wall change-latency change-cpu foreign-change memory engine"
+	for path, r := range reports(t) {
 		var names []string
-		for _, f := range Figures(reports(t)[path]) {
+		for _, f := range Figures(r) {
 			names = append(names, f.Name)
 			if f.Title == "" || f.Caption == "" {
 				t.Errorf("%s: figure %s has title %q and caption %q", path, f.Name, f.Title, f.Caption)
