@@ -134,7 +134,7 @@ func TestDenyActionIsKept(t *testing.T) {
 	k := &kind{name: kindClusterPolicy, trim: trimPolicy, decode: decodeClusterPolicy}
 	of := func(annotations map[string]string) *item {
 		t.Helper()
-		u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"tier": "Admin", "priority": int64(1)}}}
+		u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"tier": "Admin", "priority": int64(1), "subject": map[string]any{"namespaces": map[string]any{}}}}}
 		u.SetName("p")
 		u.SetAnnotations(annotations)
 		i, err := k.item(u)

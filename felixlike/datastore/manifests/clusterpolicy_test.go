@@ -66,6 +66,7 @@ func TestClusterNetworkPolicyErrors(t *testing.T) {
 		{"direction", "egress:", "egres:", "spec.egres: unknown field; fails closed", 0, 0},
 		{"direction twice", "ingress:", "egress:", `key "egress" already set in map; fails closed`, 0, 0},
 		{"version", "/v1alpha2", "/v1alpha1", `apiVersion: "policy.networking.k8s.io/v1alpha1": must be policy.networking.k8s.io/v1alpha2; fails closed`, 0, 0},
+		{"required in a peer", "from: [{namespaces: {matchLabels: {a: b}}}]", "from: [{pods: {}}]", "spec.ingress[0].from[0].pods.podSelector: required; fails closed", 0, 1},
 		{"given twice", "priority: 5", "priority: 5\n  priority: 6", `key "priority" already set in map; fails closed`, 0, 0},
 	}
 	for _, test := range tests {
@@ -91,6 +92,26 @@ func TestClusterNetworkPolicyErrors(t *testing.T) {
 			h.sync()
 			h.wantProblems()
 		})
+	}
+}
+
+// TestClusterNetworkPolicyWithoutRequired: a policy without priority is not the strongest one, and one without
+// the pods of its subject does not apply to all pods. The policy engine closes both values.
+func TestClusterNetworkPolicyWithoutRequired(t *testing.T) {
+	dir := t.TempDir()
+	writeFile(t, dir, "a.yaml", strings.Replace(clusterPolicyYAML, "  priority: 5\n", "", 1))
+	h := start(t, dir, time.Hour)
+	h.sync()
+	h.wantProblems("a.yaml: ClusterNetworkPolicy p: spec.priority: required; fails closed")
+	if p := h.clusterPolicy(); p == nil || p.Spec.Priority >= 0 || p.Spec.Subject.Namespaces == nil {
+		t.Errorf("policy: %+v", p)
+	}
+	h.remove("a.yaml")
+	writeFile(t, dir, "b.yaml", strings.Replace(clusterPolicyYAML, "subject: {namespaces: {}}", "subject: {pods: {}}", 1))
+	h.sync()
+	h.wantProblems("b.yaml: ClusterNetworkPolicy p: spec.subject.pods.podSelector: required; fails closed")
+	if p := h.clusterPolicy(); p == nil || p.Spec.Subject.Pods != nil || p.Spec.Priority != 5 {
+		t.Errorf("policy: %+v", p)
 	}
 }
 

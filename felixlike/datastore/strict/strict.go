@@ -1,5 +1,6 @@
-// Package strict decodes objects without ignoring anything: an unknown field, or one of the wrong type, is a
-// fault with a path and a reason, in the words of YAML. The sources decide the effect of a fault.
+// Package strict decodes objects without ignoring anything: an unknown field, one of the wrong type, or a required
+// one that is absent, is a fault with a path and a reason, in the words of YAML. The sources decide the effect of a
+// fault.
 //
 // It does no I/O. It is tested by tables, and through the sources.
 package strict
@@ -36,7 +37,11 @@ func Decode(data []byte, into any) []Fault {
 	for _, err := range unknown {
 		faults = append(faults, faultOf(err))
 	}
-	return append(faults, emptyProtocols(into)...)
+	faults = append(faults, emptyProtocols(into)...)
+	if len(faults) > 0 {
+		return faults // a misspelt field is absent too: one fault is enough
+	}
+	return required(data, into)
 }
 
 // Selector returns the podSelector inside the JSON of a policy's spec if every
