@@ -156,6 +156,9 @@ func (s *State) addDocument(doc []byte) (ignored []string, err error) {
 	if err := yaml.Unmarshal(doc, &meta); err != nil {
 		return nil, err
 	}
+	if kind, isList := strings.CutSuffix(meta.Kind, "List"); isList {
+		return s.addItems(metav1.TypeMeta{APIVersion: meta.APIVersion, Kind: kind}, meta.Items)
+	}
 	for _, k := range antrea.Kinds() {
 		if meta.APIVersion == k.GroupVersion().String() && meta.Kind == k.String() {
 			o := k.New()
@@ -175,15 +178,6 @@ func (s *State) addDocument(doc []byte) (ignored []string, err error) {
 			return nil, nil
 		}
 		return nil, errors.New("no kind")
-	case "List":
-		for i, item := range meta.Items {
-			more, err := s.addDocument(item)
-			if err != nil {
-				return nil, fmt.Errorf("items[%d]: %w", i, err)
-			}
-			ignored = append(ignored, more...)
-		}
-		return ignored, nil
 	case "Node":
 		return nil, decode(doc, &s.Nodes, func(o *corev1.Node) metav1.Object { return o })
 	case "Namespace":
@@ -200,6 +194,26 @@ func (s *State) addDocument(doc []byte) (ignored []string, err error) {
 		name = meta.Metadata.Namespace + "/" + name
 	}
 	return []string{meta.Kind + " " + name}, nil
+}
+
+// addItems adds the items of a List, or of the list of one kind: its items may leave out apiVersion and kind.
+func (s *State) addItems(of metav1.TypeMeta, items []json.RawMessage) (ignored []string, err error) {
+	for i, item := range items {
+		var fields map[string]any
+		if err = yaml.Unmarshal(item, &fields); err == nil && fields["kind"] == nil && of.Kind != "" {
+			fields["apiVersion"], fields["kind"] = of.APIVersion, of.Kind
+			item, err = json.Marshal(fields)
+		}
+		var more []string
+		if err == nil {
+			more, err = s.addDocument(item)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("items[%d]: %w", i, err)
+		}
+		ignored = append(ignored, more...)
+	}
+	return ignored, nil
 }
 
 func onlyComments(doc []byte) bool {

@@ -114,7 +114,7 @@ func TestPlanRefuses(t *testing.T) {
 	}
 }
 
-// manyKinds has a List, and kinds that a lab does not use.
+// manyKinds has a List, the list of one kind as an API server writes it, and kinds that a lab does not use.
 const manyKinds = `
 {kind: Namespace, metadata: {name: shop}}
 ---
@@ -124,6 +124,8 @@ items:
 - {kind: Service, metadata: {namespace: shop, name: web}}
 ---
 {kind: ClusterRole, metadata: {name: reader}}
+---
+{apiVersion: networking.k8s.io/v1, kind: NetworkPolicyList, items: [{metadata: {namespace: shop, name: closed}, spec: {podSelector: {}}}]}
 `
 
 func TestLoadPassesOverOtherKinds(t *testing.T) {
@@ -141,6 +143,9 @@ func TestLoadPassesOverOtherKinds(t *testing.T) {
 	}
 	if want := []string{"Service shop/web", "ClusterRole reader"}; !slices.Equal(ignored, want) {
 		t.Errorf("ignored %q, want %q", ignored, want)
+	}
+	if len(s.Policies) != 1 || s.Policies[0].Name != "closed" {
+		t.Errorf("policies %v", s.Policies)
 	}
 	if len(s.Namespaces) != 1 || len(s.Pods) != 1 || s.Pods[0].Name != "web" {
 		t.Errorf("namespaces %v, pods %v", s.Namespaces, s.Pods)

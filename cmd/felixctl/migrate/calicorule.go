@@ -15,6 +15,7 @@ import (
 
 	"github.com/felixlike/felixlike/felixlike/antrea"
 	"github.com/felixlike/felixlike/felixlike/datastore/strict"
+	"github.com/felixlike/felixlike/felixlike/policy/compile"
 	"github.com/felixlike/felixlike/model"
 )
 
@@ -226,18 +227,14 @@ func netPeers(nets, not []string, version int) ([]peer, error) {
 func prefixes(texts []string) ([]netip.Prefix, error) {
 	var all []netip.Prefix
 	for _, text := range texts {
-		prefix, err := netip.ParsePrefix(text)
+		if address, err := netip.ParseAddr(text); err == nil {
+			text = netip.PrefixFrom(address, address.BitLen()).String()
+		}
+		prefix, err := compile.ParseCIDR(text)
 		if err != nil {
-			address, errAddress := netip.ParseAddr(text)
-			if errAddress != nil {
-				return nil, err
-			}
-			prefix = netip.PrefixFrom(address, address.BitLen())
+			return nil, err
 		}
-		if prefix.Addr().Is4In6() {
-			return nil, fmt.Errorf("prefix %s is an IPv4 one inside IPv6", text)
-		}
-		all = append(all, prefix.Masked())
+		all = append(all, prefix)
 	}
 	return all, nil
 }

@@ -76,17 +76,20 @@ func (r *ciliumRules) peers(out *rule, in ciliumPeers, egress, deny bool) error 
 			out.peers = append(out.peers, peer{pods: &found})
 		}
 	case in.CIDRs != nil:
-		for _, cidr := range *in.CIDRs {
+		for i, cidr := range *in.CIDRs {
 			if err := r.outside(out, cidr, nil, deny); err != nil {
-				return err
+				return fmt.Errorf("%sCIDR[%d]: %w", towards(egress), i, err)
 			}
 		}
 	case in.CIDRSets != nil:
-		for _, set := range *in.CIDRSets {
+		for i, set := range *in.CIDRSets {
 			if err := r.outside(out, set.CIDR, set.Except, deny); err != nil {
-				return err
+				return fmt.Errorf("%sCIDRSet[%d]: %w", towards(egress), i, err)
 			}
 		}
+	case in.Entities != nil && slices.Contains(*in.Entities, "all"):
+		// Entities are alternatives: beside all, the others add nothing.
+		out.any = true
 	case in.Entities != nil:
 		for _, entity := range *in.Entities {
 			if err := r.entity(out, entity, egress, deny); err != nil {
@@ -97,14 +100,20 @@ func (r *ciliumRules) peers(out *rule, in ciliumPeers, egress, deny bool) error 
 	return nil
 }
 
+// towards returns how the names of a direction's peer fields begin.
+func towards(egress bool) string {
+	if egress {
+		return "to"
+	}
+	return "from"
+}
+
 // entity adds the peers of an entity: https://docs.cilium.io/en/stable/security/policy/language/#entities-based
 func (r *ciliumRules) entity(out *rule, entity string, egress, deny bool) error {
 	// Rules of NetworkPolicies never deny the own node, and no policy denies packets from it.
 	ownNodeOpen := !egress || r.scope.namespace != ""
 	nodes, pods := peer{nodes: true}, peer{pods: &selection{namespaces: &metav1.LabelSelector{}, pods: &metav1.LabelSelector{}}}
 	switch {
-	case entity == "all":
-		out.any = true
 	case entity == "world":
 		return r.world(out, deny, "0.0.0.0/0", "::/0")
 	case entity == "world-ipv4":

@@ -7,6 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/felixlike/felixlike/felixlike/policy/compile"
 	"github.com/felixlike/felixlike/model"
 )
 
@@ -17,9 +18,9 @@ func blocks(policies []anyPolicy, nodes []*corev1.Node) []netip.Prefix {
 	seen := map[netip.Prefix]bool{}
 	var all []netip.Prefix
 	add := func(text string) {
-		if p, err := netip.ParsePrefix(text); err == nil && !seen[p.Masked()] {
-			seen[p.Masked()] = true
-			all = append(all, p.Masked())
+		if p, err := compile.ParseCIDR(text); err == nil && !seen[p] {
+			seen[p] = true
+			all = append(all, p)
 		}
 	}
 	for _, p := range policies {

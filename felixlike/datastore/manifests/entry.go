@@ -136,11 +136,15 @@ func (p *parser) document(at place, d document) {
 		p.unidentified(at.ref(), "kind", "required, and must be a string")
 		return
 	}
+	version, _ := stringField(fields, "apiVersion")
 	if name == "List" {
-		p.list(at, d, fields)
+		p.list(at, d, name, "v1", nil)
 		return
 	}
-	version, _ := stringField(fields, "apiVersion")
+	if k, known := parseKind(version, strings.TrimSuffix(name, "List")); known && strings.HasSuffix(name, "List") {
+		p.list(at, d, name, k.apiVersion(), &k)
+		return
+	}
 	k, known := parseKind(version, name)
 	if !known {
 		ref := readableRef(name, fields, at)
@@ -177,11 +181,12 @@ func isChart(fields map[string]json.RawMessage) bool {
 	return version == "v2"
 }
 
-// list reads the items of a List.
-func (p *parser) list(at place, d document, fields map[string]json.RawMessage) {
-	ref := model.ObjectRef{Kind: "List", Name: at.ref().String()}
+// list reads the items of a List, or of the list of one kind, such as a NetworkPolicyList. Items of such a list need
+// no apiVersion and kind, as in the answers of an API server.
+func (p *parser) list(at place, d document, name, version string, of *kind) {
+	ref := model.ObjectRef{Kind: name, Name: at.ref().String()}
 	if at.item != "" {
-		p.unidentified(ref, "kind", "a List inside a List is not supported")
+		p.unidentified(ref, "kind", "a %s inside a List is not supported", name)
 		return
 	}
 	if d.err != nil {
@@ -197,13 +202,32 @@ func (p *parser) list(at place, d document, fields map[string]json.RawMessage) {
 	for _, f := range strict.Decode(d.json, &list) {
 		p.unidentified(ref, f.Field, "%s", f.Reason)
 	}
-	if version, _ := stringField(fields, "apiVersion"); version != "v1" {
-		p.unidentified(ref, "apiVersion", "%q: must be v1", version)
+	if list.APIVersion != version {
+		p.unidentified(ref, "apiVersion", "%q: must be %s", list.APIVersion, version)
 	}
 	for i, item := range list.Items {
 		at.item = fmt.Sprintf("items[%d]", i)
+		if of != nil {
+			item = withKind(item, *of)
+		}
 		p.document(at, document{line: d.line, json: item})
 	}
+}
+
+// withKind adds the apiVersion and kind to an item that has no kind.
+func withKind(item json.RawMessage, k kind) json.RawMessage {
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(item, &fields); err != nil || fields == nil || fields["kind"] != nil {
+		return item
+	}
+	fields["apiVersion"], _ = json.Marshal(k.apiVersion())
+	name, _, _ := strings.Cut(k.String(), ".")
+	fields["kind"], _ = json.Marshal(name)
+	whole, err := json.Marshal(fields)
+	if err != nil {
+		return item
+	}
+	return whole
 }
 
 // object reads an object of a kind that we use.

@@ -87,6 +87,7 @@ func TestObjectErrors(t *testing.T) {
 			false,
 		},
 		{"list inside a list", "", "apiVersion: v1\nkind: List\nitems:\n- kind: List\n", []string{"a List inside a List is not supported"}, false},
+		{"list of another version", "", "apiVersion: networking.k8s.io/v2\nkind: NetworkPolicyList\n", []string{`"networking.k8s.io/v2": must be networking.k8s.io/v1`}, false},
 		{"unknown field of a list", "", "apiVersion: v1\nkind: List\nitem: []\n", []string{"List document 1 (line 1): item: unknown field"}, false},
 		{"line of a later document", "", podYAML("x", "good2") + "---\na: b\n c: d\n", []string{"document 2 (line 5): line 7: "}, false},
 	}

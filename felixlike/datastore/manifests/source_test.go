@@ -36,6 +36,8 @@ metadata: {name: x, labels: {team: a, kubernetes.io/metadata.name: lie}}
 	writeFile(t, dir, "b.yml", "apiVersion: v1\r\nkind: List\r\nitems:\r\n- apiVersion: v1\r\n  kind: Pod\r\n  metadata: {name: b, namespace: \"y\"}\r\n")
 	writeFile(t, dir, "c.json", `{"apiVersion":"v1","kind":"Pod","metadata":{"name":"c","annotations":{"smile":"\ud83d\ude00"}}}
 {"apiVersion":"networking.k8s.io/v1","kind":"NetworkPolicy","metadata":{"name":"deny","namespace":"x"},"spec":{"podSelector":{}}}`)
+	writeFile(t, dir, "d.json", `{"apiVersion":"networking.k8s.io/v1","kind":"NetworkPolicyList","metadata":{},"items":[
+{"metadata":{"name":"listed","namespace":"x"},"spec":{"podSelector":{}}}]}`)
 	writeFile(t, dir, "notes.txt", "not: [yaml")
 	writeFile(t, dir, ".hidden.yaml", podYAML("x", "hidden"))
 	if err := os.Mkdir(filepath.Join(dir, "sub.yaml"), 0o755); err != nil {
@@ -45,7 +47,7 @@ metadata: {name: x, labels: {team: a, kubernetes.io/metadata.name: lie}}
 	if revision := h.sync(); revision != 1 {
 		t.Errorf("revision %d; want 1", revision)
 	}
-	h.wantNames("Node n1", "Namespace x", "Namespace y", "Namespace default", "Pod x/a", "Pod y/b", "Pod default/c", "NetworkPolicy x/deny")
+	h.wantNames("Node n1", "Namespace x", "Namespace y", "Namespace default", "Pod x/a", "Pod y/b", "Pod default/c", "NetworkPolicy x/deny", "NetworkPolicy x/listed")
 	h.wantProblems()
 	if !h.inSync() {
 		t.Error("not in sync after the first listing")

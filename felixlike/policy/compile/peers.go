@@ -7,7 +7,9 @@ import (
 	"slices"
 	"strings"
 
+	"go4.org/netipx"
 	networkingv1 "k8s.io/api/networking/v1"
+	netutils "k8s.io/utils/net"
 
 	"github.com/felixlike/felixlike/felixlike/policy/label"
 	"github.com/felixlike/felixlike/felixlike/policy/smallmap"
@@ -148,10 +150,16 @@ func (b *ipBlock) text() string {
 	return b.cidr.String() + " except " + strings.Join(slices.Compact(excepts), " ")
 }
 
-// ParseCIDR parses a prefix. It ignores host bits, as the API does.
+// ParseCIDR parses a prefix. As in the API, it ignores host bits, and leading zeros of decimal numbers
+// (k8s.io/utils/net): an API server accepts 10.001.0.0/16 as 10.1.0.0/16.
 func ParseCIDR(s string) (netip.Prefix, error) {
 	p, err := netip.ParsePrefix(s)
 	if err != nil {
+		if _, network, err := netutils.ParseCIDRSloppy(s); err == nil {
+			p, _ = netipx.FromStdIPNet(network)
+		}
+	}
+	if !p.IsValid() {
 		return netip.Prefix{}, fmt.Errorf("%q is not a CIDR", s)
 	}
 	if p.Addr().Is4In6() {

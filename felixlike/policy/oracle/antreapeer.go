@@ -31,19 +31,19 @@ func antreaGroupUnderstood(s antrea.GroupSpec) bool {
 
 // antreaBlockUnderstood reports whether a block is valid: its exceptions are strict parts of it.
 func antreaBlockUnderstood(b antrea.IPBlock) bool {
-	cidr, err := netip.ParsePrefix(b.CIDR)
+	cidr, err := parseCIDR(b.CIDR)
 	if err != nil || cidr.Addr().Is4In6() {
 		return false
 	}
 	return !slices.ContainsFunc(b.Except, func(text string) bool {
-		except, err := netip.ParsePrefix(text)
+		except, err := parseCIDR(text)
 		return err != nil || except.Addr().Is4In6() || !cidr.Contains(except.Addr()) || except.Bits() <= cidr.Bits()
 	})
 }
 
 func inAntreaBlock(b antrea.IPBlock, a netip.Addr) bool {
-	return netip.MustParsePrefix(b.CIDR).Contains(a) && !slices.ContainsFunc(b.Except, func(text string) bool {
-		return netip.MustParsePrefix(text).Contains(a)
+	return holds(b.CIDR, a) && !slices.ContainsFunc(b.Except, func(text string) bool {
+		return holds(text, a)
 	})
 }
 

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/validation"
+	netutils "k8s.io/utils/net"
 
 	"github.com/felixlike/felixlike/model"
 )
@@ -98,16 +99,30 @@ func matches(selector *metav1.LabelSelector, set map[string]string) bool {
 	return err == nil && s.Matches(labels.Set(set))
 }
 
+// parseCIDR parses a prefix as an API server does, which ignores leading zeros of decimal numbers.
+func parseCIDR(text string) (netip.Prefix, error) {
+	if _, network, err := netutils.ParseCIDRSloppy(text); err == nil && network.IP.To4() != nil {
+		text = network.String()
+	}
+	return netip.ParsePrefix(text)
+}
+
+// holds reports whether a valid prefix holds an address.
+func holds(cidr string, a netip.Addr) bool {
+	p, err := parseCIDR(cidr)
+	return err == nil && p.Contains(a)
+}
+
 // inBlock reports whether the address is in the block and in none of its
 // exceptions. A block of which any part is wrong holds nothing.
 func inBlock(block *networkingv1.IPBlock, a netip.Addr) bool {
-	cidr, err := netip.ParsePrefix(block.CIDR)
+	cidr, err := parseCIDR(block.CIDR)
 	if err != nil || cidr.Addr().Is4In6() {
 		return false
 	}
 	in := cidr.Contains(a)
 	for _, e := range block.Except {
-		except, err := netip.ParsePrefix(e)
+		except, err := parseCIDR(e)
 		if err != nil || except.Addr().Is4In6() || !cidr.Contains(except.Addr()) || except.Bits() <= cidr.Bits() {
 			return false
 		}

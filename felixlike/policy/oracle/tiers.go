@@ -183,7 +183,7 @@ func peerUnderstood(p v1alpha2.ClusterNetworkPolicyEgressPeer) bool {
 		}
 	}
 	return !slices.ContainsFunc(p.Networks, func(n v1alpha2.CIDR) bool {
-		cidr, err := netip.ParsePrefix(string(n))
+		cidr, err := parseCIDR(string(n))
 		return err != nil || cidr.Addr().Is4In6()
 	})
 }
@@ -204,7 +204,7 @@ func (c *Cluster) isPeer(p v1alpha2.ClusterNetworkPolicyEgressPeer, a netip.Addr
 		})
 	}
 	return slices.ContainsFunc(p.Networks, func(n v1alpha2.CIDR) bool {
-		return netip.MustParsePrefix(string(n)).Contains(a)
+		return holds(string(n), a)
 	})
 }
 
