@@ -281,7 +281,11 @@ func (a *agent) watchAttachments(ctx context.Context, update func(model.Update),
 // watchHostAddresses reports this node's addresses. Their subnets matter only if packets between
 // nodes are routed.
 func (a *agent) watchHostAddresses(ctx context.Context, update func(model.HostAddressesUpdate)) error {
-	return hostnet.WatchAddresses(ctx, func(all []netip.Addr, subnets []netip.Prefix) {
+	var uplink func() string
+	if a.network.datapath() == ovsdb.DatapathNetdev {
+		uplink = func() string { return a.network.status().Uplink }
+	}
+	return hostnet.WatchAddresses(ctx, uplink, func(all []netip.Addr, subnets []netip.Prefix) {
 		if m := a.backendConfig.TrafficMode; m == model.Encap || m == model.WireGuard {
 			subnets = nil
 		}

@@ -73,7 +73,7 @@ func (a *agent) policyOnlyDriver(ctx context.Context) *Driver {
 			return newBackend(ctx, a.backendConfig.ForOther(name), cfg.Datastore, log)
 		},
 		Source: a.source, Attachments: a.chained.Watch, HostAddresses: func(ctx context.Context, update func(model.HostAddressesUpdate)) error {
-			return hostnet.WatchAddresses(ctx, func(all []netip.Addr, _ []netip.Prefix) { update(model.HostAddressesUpdate{Addresses: all}) }, func(err error) {
+			return hostnet.WatchAddresses(ctx, nil, func(all []netip.Addr, _ []netip.Prefix) { update(model.HostAddressesUpdate{Addresses: all}) }, func(err error) {
 				log.Warn("this node's addresses may be out of date", "component", "netlink", "error", err)
 			})
 		},

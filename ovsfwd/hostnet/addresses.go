@@ -32,14 +32,22 @@ const (
 // ones, and addresses of interfaces that are down, which the kernel does not answer to.
 // After an error it calls failed and tries again. It reads the whole list each time, so
 // lost notifications do no harm.
-func WatchAddresses(ctx context.Context, update func([]netip.Addr, []netip.Prefix), failed func(error)) error {
-	w := &addressWatch{update: update}
+//
+// uplink, which may be nil, returns the interface whose routes belong on the bridge: update is called again, also with
+// the same addresses, after a route was added to it. A network daemon adds its prefix route anew when it renews a
+// lease, and ovs-vswitchd, which ignores metrics, would send tunnel packets by it.
+func WatchAddresses(ctx context.Context, uplink func() string, update func([]netip.Addr, []netip.Prefix), failed func(error)) error {
+	w := &addressWatch{update: update, uplink: uplink}
 	return again(ctx, w.run, func(err error) { failed(fmt.Errorf("watch this node's addresses: %w", err)) })
 }
 
 // addressWatch holds the addresses that were reported last.
 type addressWatch struct {
-	update   func([]netip.Addr, []netip.Prefix)
+	update func([]netip.Addr, []netip.Prefix)
+	uplink func() string
+	// uplinkIndex is the uplink's, or 0 while it is not known.
+	uplinkIndex int32
+	// reported is unset while update has to be called, whatever the addresses.
 	reported bool
 	last     []placed
 	// up are the interfaces with such addresses, and whether they are up.
@@ -61,7 +69,11 @@ func (w *addressWatch) run(ctx context.Context) (err error) {
 		return fmt.Errorf("connect to netlink: %w", err)
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
-	for _, group := range []uint32{unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR, unix.RTNLGRP_LINK} {
+	groups := []uint32{unix.RTNLGRP_IPV4_IFADDR, unix.RTNLGRP_IPV6_IFADDR, unix.RTNLGRP_LINK}
+	if w.uplink != nil {
+		groups = append(groups, unix.RTNLGRP_IPV4_ROUTE, unix.RTNLGRP_IPV6_ROUTE)
+	}
+	for _, group := range groups {
 		if err := s.JoinGroup(group); err != nil {
 			return fmt.Errorf("join group %d of rtnetlink: %w", group, err)
 		}
@@ -77,6 +89,9 @@ func (w *addressWatch) run(ctx context.Context) (err error) {
 			messages, err := s.Receive()
 			if concerned = errors.Is(err, unix.ENOBUFS); err != nil && !concerned {
 				return fmt.Errorf("read notifications: %w", err)
+			}
+			if concerned || slices.ContainsFunc(messages, w.uplinkGetsRoute) {
+				concerned, w.reported = true, false
 			}
 			concerned = concerned || slices.ContainsFunc(messages, w.concerns)
 		}
@@ -106,6 +121,23 @@ func (w *addressWatch) concerns(m socket.Message) bool {
 	return false
 }
 
+// uplinkGetsRoute reports whether a notification is of a route that was added to the uplink.
+func (w *addressWatch) uplinkGetsRoute(m socket.Message) bool {
+	if m.Header.Type != unix.RTM_NEWROUTE {
+		return false
+	}
+	if w.uplinkIndex == 0 {
+		link, err := net.InterfaceByName(w.uplink())
+		if err != nil {
+			return false
+		}
+		w.uplinkIndex = int32(link.Index)
+	}
+	a, ok := attributes(m.Data, unix.SizeofRtMsg)
+	// Local and multicast routes come with each address, and stay.
+	return ok && m.Data[7] == unix.RTN_UNICAST && int32(number(a[unix.RTA_OIF])) == w.uplinkIndex
+}
+
 // list reads the addresses and calls update if they have changed. The list is
 // incomplete if the addresses changed during the read.
 func (w *addressWatch) list() (whole bool, err error) {
@@ -117,6 +149,7 @@ func (w *addressWatch) list() (whole bool, err error) {
 		return false, fmt.Errorf("list addresses: %w", err)
 	}
 	w.up = map[int32]bool{}
+	w.uplinkIndex = 0 // it may have been made anew
 	var now []placed
 	for _, a := range all {
 		addr, ok := netip.AddrFromSlice(a.IP)

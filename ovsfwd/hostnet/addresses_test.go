@@ -64,7 +64,7 @@ func watchAddresses(t *testing.T) *addressLog {
 			done <- err
 			return
 		}
-		done <- WatchAddresses(ctx, func(list []netip.Addr, _ []netip.Prefix) {
+		done <- WatchAddresses(ctx, func() string { return "uplink0" }, func(list []netip.Addr, _ []netip.Prefix) {
 			l.mu.Lock()
 			defer l.mu.Unlock()
 			l.lists = append(l.lists, strings.Trim(fmt.Sprint(list), "[]"))
@@ -128,6 +128,33 @@ func TestAddressOfTwoInterfaces(t *testing.T) {
 			}
 		}
 		l.want(t, verb, "192.168.50.11", "fd00:10::c0a8:320b")
+	}
+}
+
+// A route that another program adds to the uplink is reported, although the addresses stay: it belongs on the bridge.
+func TestRouteOfUplink(t *testing.T) {
+	inNamespace(t)
+	ip(t, "link", "set", "flx-gw0", "up")
+	l := watchAddresses(t)
+	l.want(t, "at the start", "192.168.50.11", "fd00:10::c0a8:320b")
+	count := 1
+	for _, route := range []string{
+		"192.168.50.0/24 dev uplink0 proto kernel scope link src 192.168.50.11 metric 102", // as NetworkManager and dhcpcd write it
+		"fd00:10::c0a8:3200/120 dev uplink0 proto kernel metric 102",
+		"default via 192.168.50.1 dev uplink0 metric 100",
+	} {
+		ip(t, strings.Fields("route add 10.77.0.0/16 dev flx-gw0")...) // not of the uplink
+		ip(t, append(strings.Fields("route add"), strings.Fields(route)...)...)
+		count++
+		for deadline := time.Now().Add(10 * time.Second); len(l.all()) < count; time.Sleep(time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("after %s: %d lists, want %d", route, len(l.all()), count)
+			}
+		}
+		ip(t, strings.Fields("route del 10.77.0.0/16 dev flx-gw0")...)
+	}
+	if n := len(l.all()); n != count {
+		t.Errorf("%d lists, want %d", n, count)
 	}
 }
 

@@ -65,6 +65,9 @@ func (p *pass) sysctls() {
 		if !differs {
 			continue
 		}
+		if s.key == forward6 {
+			p.keepAdvertisedRoutes()
+		}
 		ok := p.write("set "+s.key, sysctl.Write(s.key, s.value))
 		// A new interface has the kernel's defaults: that is no separate foreign change.
 		if ok && err == nil && p.again() && p.log.link == "" {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"net"
 	"net/netip"
 	"slices"
 
@@ -67,10 +68,33 @@ func (m *mover) give(a netlink.Addr) error {
 	return err
 }
 
+// onBridge returns the addresses of an uplink as the bridge gets them. Open vSwitch 3.1 ignores the local address of
+// IPv6 tunnels, and sends from an address of the bridge whose prefix holds the peer. So of the prefix of the node's own
+// address, the other addresses come without their prefix. They come as deprecated, or the host would prefer them as
+// sources: RFC 6724, rule 8, compares up to the length of the prefix.
+func onBridge(all []netlink.Addr, own netip.Addr) []netlink.Addr {
+	i := slices.IndexFunc(all, func(a netlink.Addr) bool { return own.Is6() && address(a) == own })
+	if i < 0 {
+		return all
+	}
+	prefix := all[i].IPNet
+	out := slices.Clone(all)
+	for j, a := range out {
+		if j != i && a.Peer == nil && prefix.Contains(a.IP) {
+			out[j].IPNet = &net.IPNet{IP: a.IP, Mask: net.CIDRMask(8*net.IPv6len, 8*net.IPv6len)}
+			out[j].Flags |= unix.IFA_F_DEPRECATED
+		}
+	}
+	return out
+}
+
 // there reports whether an address needs no copy. On the way back, the uplink's existing
 // address is never replaced. On the bridge, an address with a lifetime is replaced.
 func (m *mover) there(has []netlink.Addr, a netlink.Addr) bool {
 	return slices.ContainsFunc(has, func(h netlink.Addr) bool {
+		if m.back && a.IP.To4() == nil && h.IP.Equal(a.IP) {
+			return true // the bridge may have it without its prefix
+		}
 		return h.Equal(a) && (m.back || h.Flags&unix.IFA_F_PERMANENT != 0 && (h.Flags^a.Flags)&unix.IFA_F_DEPRECATED == 0)
 	})
 }
@@ -134,7 +158,12 @@ func stale(uplink, bridge netlink.Link, family int, own netip.Addr) ([]netlink.A
 		return nil, nil
 	}
 	made, err := copies(bridge, family)
-	return slices.DeleteFunc(made, func(c netlink.Addr) bool { return slices.ContainsFunc(has, c.Equal) }), err
+	has = onBridge(has, own)
+	return slices.DeleteFunc(made, func(c netlink.Addr) bool {
+		return slices.ContainsFunc(has, func(h netlink.Addr) bool {
+			return c.Equal(h) || !own.IsValid() && family == netlink.FAMILY_V6 && c.IP.Equal(h.IP)
+		})
+	}), err
 }
 
 // withoutStale leaves out stale copies, which do not move back to the uplink, and leased addresses of Egresses, which have a
@@ -157,10 +186,10 @@ func (m *mover) withoutStale(addrs []netlink.Addr, family int) ([]netlink.Addr, 
 }
 
 // forget removes the stale copies from the bridge, and counts them.
-func (m *mover) forget(own netip.Addr) (int, error) {
+func (m *mover) forget() (int, error) {
 	gone := 0
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
-		old, err := stale(m.from, m.to, family, own)
+		old, err := stale(m.from, m.to, family, m.own)
 		if err != nil {
 			return gone, err
 		}

@@ -112,6 +112,44 @@ func TestAddressesThatWander(t *testing.T) {
 	}
 }
 
+// TestOthersOfTheTunnelsPrefix: with tunnels from an IPv6 address, the bridge gets the other addresses of its prefix
+// without the prefix, also if an earlier agent gave them with it. The uplink keeps them as they were.
+func TestOthersOfTheTunnelsPrefix(t *testing.T) {
+	u := inNamespace(t)
+	own6 := netip.MustParseAddr("fd77::100")
+	ip(t, "addr add fd77::50/64 dev up0 nodad")
+	u.moves(t, Moved{Addresses: 3, Routes: 3}) // as with tunnels over IPv4
+	converged := func() {
+		t.Helper()
+		for range 5 {
+			if moved, err := u.Move("up0", "phy0", own6); err != nil {
+				t.Fatal(err)
+			} else if moved == (Moved{}) {
+				return
+			}
+		}
+		t.Fatal("each move changes something")
+	}
+	onBridge := func() string { return ip(t, "-6 addr show dev phy0 scope global") }
+	converged()
+	checkMoved(t)
+	if out := onBridge(); !strings.Contains(out, "fd77::50/128 scope global nodad deprecated") || strings.Contains(out, "fd77::50/64") {
+		t.Errorf("the other address has the prefix on the bridge:\n%s", out)
+	}
+	if _, err := u.Restore("phy0"); err != nil {
+		t.Fatal(err)
+	}
+	if out := ip(t, "-6 addr show dev up0 to fd77::50"); !strings.Contains(out, "fd77::50/64") || strings.Contains(out, "deprecated") {
+		t.Errorf("changed on the uplink:\n%s", out)
+	}
+	converged()
+	ip(t, "addr del fd77::50/64 dev up0")
+	converged()
+	if out := onBridge(); strings.Contains(out, "fd77::50") || !strings.Contains(out, "fd77::100/64") {
+		t.Errorf("the bridge has\n%s", out)
+	}
+}
+
 // TestLastAddressesStay: an uplink without the node's own address, or without any of
 // a family, takes nothing from the bridge.
 func TestLastAddressesStay(t *testing.T) {

@@ -29,6 +29,7 @@ package uplink
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"net/netip"
 	"slices"
@@ -36,6 +37,9 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/felixlike/felixlike/internal/sysctl"
+	"github.com/felixlike/felixlike/ovsfwd/hostnet"
 )
 
 // Moved counts the changes of a Move: moved addresses, moved routes of other programs,
@@ -80,6 +84,7 @@ func (in In) move(from, to string, own netip.Addr) (Moved, error) {
 	if err != nil {
 		return Moved{}, err
 	}
+	m.own = own
 	restored := 0
 	if m.lostRoutes() {
 		// Before the bridge is up: its own connected routes would hold back those of the uplink.
@@ -87,13 +92,13 @@ func (in In) move(from, to string, own netip.Addr) (Moved, error) {
 			return Moved{Restored: restored}, err
 		}
 	}
-	moved, err := in.moveServed(m, own)
+	moved, err := in.moveServed(m)
 	moved.Restored = restored
 	return moved, err
 }
 
 // moveServed moves to a bridge that is served.
-func (in In) moveServed(m *mover, own netip.Addr) (Moved, error) {
+func (in In) moveServed(m *mover) (Moved, error) {
 	from, to := m.from.Attrs().Name, m.to.Attrs().Name
 	if err := netlink.LinkSetUp(m.to); err != nil {
 		return Moved{}, fmt.Errorf("set %s up: %w", to, err)
@@ -107,9 +112,12 @@ func (in In) moveServed(m *mover, own netip.Addr) (Moved, error) {
 	if err := in.before(m); err != nil {
 		return Moved{}, err
 	}
+	if err := m.advertisements(); err != nil {
+		return Moved{}, err
+	}
 	moved, err := m.all()
-	if err == nil && own.IsValid() {
-		moved.Forgotten, err = m.forget(own)
+	if err == nil && m.own.IsValid() {
+		moved.Forgotten, err = m.forget()
 	}
 	if err == nil {
 		err = in.after(m)
@@ -118,6 +126,24 @@ func (in In) moveServed(m *mover, own netip.Addr) (Moved, error) {
 		return moved, err
 	}
 	return moved, shield(from)
+}
+
+// advertisements has the bridge take router advertisements as the uplink does: the host sees them on the bridge
+// alone, since the shield drops them on the uplink. The bridge takes routes from them, and no addresses: those of the
+// uplink are copied.
+func (m *mover) advertisements() error {
+	value, err := sysctl.Read(hostnet.AcceptRouterAdvertisements(m.from.Attrs().Name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // a kernel without IPv6
+	}
+	if err != nil {
+		return err
+	}
+	bridge := m.to.Attrs().Name
+	return errors.Join(
+		sysctl.Write("net/ipv6/conf/"+bridge+"/autoconf", "0"),
+		sysctl.Write(hostnet.AcceptRouterAdvertisements(bridge), value),
+	)
 }
 
 // lostRoutes reports whether the kernel has deleted the routes that an earlier Move gave the bridge: it
@@ -205,6 +231,9 @@ func (m *mover) family(family int, moved *Moved) error {
 	has, err := addresses(m.to, family)
 	if err != nil {
 		return err
+	}
+	if !m.back {
+		addrs = onBridge(addrs, m.own)
 	}
 	given := 0
 	for _, a := range addrs {

@@ -12,6 +12,9 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	"github.com/felixlike/felixlike/internal/sysctl"
+	"github.com/felixlike/felixlike/ovsfwd/hostnet"
 )
 
 // inNamespace runs the test on a thread in a fresh network namespace with a
@@ -89,6 +92,10 @@ func checkMoved(t *testing.T) {
 
 func TestMove(t *testing.T) {
 	u := inNamespace(t)
+	// As the agent sets it when it turns on forwarding: the host sees advertisements on the bridge alone.
+	if err := sysctl.Write(hostnet.AcceptRouterAdvertisements("up0"), "2"); err != nil {
+		t.Fatal(err)
+	}
 	moved, err := u.Move("up0", "phy0", own)
 	if err != nil {
 		t.Fatal(err)
@@ -97,6 +104,11 @@ func TestMove(t *testing.T) {
 		t.Errorf("moved %+v, want %+v", moved, want)
 	}
 	checkMoved(t)
+	for key, want := range map[string]string{hostnet.AcceptRouterAdvertisements("phy0"): "2", "net/ipv6/conf/phy0/autoconf": "0"} {
+		if got, err := sysctl.Read(key); err != nil || got != want {
+			t.Errorf("%s is %q, %v; want %s", key, got, err, want)
+		}
+	}
 	if moved, err = u.Move("up0", "phy0", own); err != nil || moved != (Moved{}) {
 		t.Errorf("second time: %+v, %v", moved, err)
 	}

@@ -2,6 +2,7 @@ package uplink
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 
 	"github.com/vishvananda/netlink"
@@ -26,6 +27,8 @@ type mover struct {
 	from, to netlink.Link
 	// back is set on the way back to the uplink.
 	back bool
+	// own is the node's own address, from which its tunnels are sent, if it is known.
+	own netip.Addr
 }
 
 func newMover(from, to string) (*mover, error) {

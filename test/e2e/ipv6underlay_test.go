@@ -54,9 +54,25 @@ func TestIPv6Underlay(t *testing.T) {
 			for _, f := range model.Families() {
 				transfer(t, l, "c", "a", f)
 			}
+			secondAddress(t, l)
 			test(t, l)
 		})
 	}
+}
+
+// secondAddress gives a node another address of the prefix of the nodes, as keepalived or DHCPv6 beside SLAAC do.
+// Tunnel packets still come from the node's InternalIP: the other node drops those from elsewhere.
+func secondAddress(t *testing.T, l *lab.Lab) {
+	t.Helper()
+	n := l.Node("node1")
+	shell(t, n, "ip address add fd00:10::192.168.50.2/120 dev eth0 nodad")
+	eventually(t, "the bridge has the second address", func() bool {
+		return strings.Contains(shell(t, n, "ip -6 address show dev br-phy"), "fd00:10::c0a8:3202/")
+	})
+	for _, f := range model.Families() {
+		transfer(t, l, "c", "a", f)
+	}
+	prefixRouteOnUplink(t, l, n, "fd00:10::192.168.50.0/120")
 }
 
 // otherFamily gives node3 an IPv4 address beside the IPv6 one.
