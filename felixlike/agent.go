@@ -121,6 +121,9 @@ func (a *agent) run(ctx context.Context, d *Driver) error {
 	if a.daemon != nil {
 		g.Go(func() error { return a.daemon.Run(ctx) })
 	}
+	if a.tunnels != nil {
+		g.Go(func() error { return a.tunnels.Run(ctx) })
+	}
 	g.Go(func() error { return a.lost.Run(ctx) })
 	if a.configs != nil {
 		g.Go(func() error { return a.configs.Run(ctx) })
@@ -194,6 +197,8 @@ type agent struct {
 	configs *confdir.Watcher
 	// daemon watches whether ovs-vswitchd answers.
 	daemon *vswitchd.Watcher
+	// tunnels asks ovs-vswitchd where it sends tunnel packets; nil unless it routes them itself.
+	tunnels *vswitchd.TunnelRoutes
 	// lost watches for pods that lose their interface.
 	lost *lostPorts
 	// migration leads packets through the enforcement point.
@@ -238,6 +243,10 @@ func (a *agent) driver(ctx context.Context) (*Driver, *bridge) {
 	timing := DefaultTiming()
 	timing.Resync = time.Duration(cfg.ResyncInterval)
 	routes := a.routes(host)
+	all := a.encryption.with(br, carrier, routes, managers.NewConntrackManager(conntrack), forwarding, tunnel)
+	if a.watchTunnels(); a.tunnels != nil {
+		all = append(all, a.tunnels)
+	}
 	d := New(Config{
 		Node: cfg.NodeName, Backend: a.backend, Datastore: cfg.Datastore, Migration: migration, Forwards: forwarding.Forwards,
 		NewBackend: func(name string) (backend.Backend, error) {
@@ -252,9 +261,9 @@ func (a *agent) driver(ctx context.Context) (*Driver, *bridge) {
 		HealthAddress: a.server.Status, Settings: a.settings,
 		Offload: a.offload, Offloading: a.offloading.run,
 		Underlay: a.network.status, NodeProblems: func() []model.Problem {
-			return slices.Concat(br.restore.problem(cfg.NodeName), routes.Problems(), forwarding.Problems(), a.encryption.problems(), distrusted(), open(), dropping())
+			return slices.Concat(br.restore.problem(cfg.NodeName), routes.Problems(), forwarding.Problems(), a.encryption.problems(), distrusted(), open(), dropping(), a.tunnelProblems())
 		},
-		Outages: outages{cfg.NodeName, host, a.daemon, a.configs}.now, LostInterfaces: a.lost.attachments,
+		Outages: outages{cfg.NodeName, host, a.daemon, a.configs, a.tunnels}.now, LostInterfaces: a.lost.attachments,
 		Trace: func(ctx context.Context, p vswitchd.TracedPacket) (vswitchd.Traced, error) {
 			return daemon.Trace(ctx, cfg.Bridge, p)
 		},
@@ -263,7 +272,7 @@ func (a *agent) driver(ctx context.Context) (*Driver, *bridge) {
 			return dropped.read(ctx, a.backendConfig.Switch.ManagementSocket())
 		},
 		Tables:   func(ctx context.Context) []metrics.Table { return limitedTables(ctx, daemon) },
-		Managers: a.encryption.with(br, carrier, routes, managers.NewConntrackManager(conntrack), forwarding, tunnel),
+		Managers: all,
 		Stages:   a.stages(a.startupHandover(migration), back, conntrack, br, host, senders, tunnelPort, firewalls, egress, egressAddresses, backend.RemovePodSources(a.backendConfig)),
 		Lost:     br.lost, Answers: a.daemon.Answers(), Log: log, PolicyLog: os.Stdout, Timing: timing,
 	})
@@ -276,6 +285,25 @@ func (a *agent) watchAttachments(ctx context.Context, update func(model.Update),
 	return a.attachments.WatchAttachments(ctx, update, synced, func(err error) {
 		a.log.Warn("attachment ignored", "component", "ovsdb", "error", err)
 	})
+}
+
+// watchTunnels has the switch asked for its routes to peers, where it has a routing table of its own.
+func (a *agent) watchTunnels() {
+	mode := a.backendConfig.TrafficMode
+	if a.network.datapath() == ovsdb.DatapathNetdev && (mode == model.Encap || mode == model.Hybrid) {
+		a.tunnels = vswitchd.NewTunnelRoutes(a.cfg.OVSRunDir, ovsdb.PhysicalBridge, a.cfg.NodeName)
+	}
+}
+
+// tunnelProblems are those of single peers.
+func (a *agent) tunnelProblems() (all []model.Problem) {
+	if a.tunnels == nil || a.tunnels.Problem() != "" {
+		return nil // none, or a reason why the node is not ready
+	}
+	for _, why := range a.tunnels.Problems() {
+		all = append(all, model.Problem{Object: ref("Node", "", a.cfg.NodeName), Reason: why})
+	}
+	return all
 }
 
 // watchHostAddresses reports this node's addresses. Their subnets matter only if packets between

@@ -17,6 +17,9 @@ const noticeOtherCNI = "OtherCNI"
 // noticeIPVS says that connections to Services bypass policy.
 const noticeIPVS = "IPVS"
 
+// noticeTunnels says that the switch would send this node's tunnel packets by another port, or from another address.
+const noticeTunnels = "TunnelRoutes"
+
 // outages has the reasons why this node is not ready although everything is programmed.
 type outages struct {
 	node string
@@ -26,6 +29,8 @@ type outages struct {
 	daemon *vswitchd.Watcher
 	// configs may be nil.
 	configs *confdir.Watcher
+	// tunnels may be nil.
+	tunnels *vswitchd.TunnelRoutes
 }
 
 // now returns the current reasons. A reason with a kind becomes an Event.
@@ -42,6 +47,9 @@ func (o outages) now() []datastore.Notice {
 	}
 	if o.daemon != nil {
 		add("", o.daemon.Problem())
+	}
+	if o.tunnels != nil {
+		add(noticeTunnels, o.tunnels.Problem())
 	}
 	add(noticeIPVS, ipvs.Problem())
 	if o.configs != nil {

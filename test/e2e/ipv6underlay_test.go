@@ -11,6 +11,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/felixlike/health"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/test/lab"
 	"github.com/felixlike/felixlike/test/lab/traffic"
@@ -73,6 +75,39 @@ func secondAddress(t *testing.T, l *lab.Lab) {
 		transfer(t, l, "c", "a", f)
 	}
 	prefixRouteOnUplink(t, l, n, "fd00:10::192.168.50.0/120")
+	tunnelsFromElsewhere(t, n)
+}
+
+// tunnelsFromElsewhere cuts the tunnels of a node by an address, and those to one peer by a route, that the agent does
+// not repair: the agent says so.
+func tunnelsFromElsewhere(t *testing.T, n *lab.Node) {
+	t.Helper()
+	ready := func() string {
+		_, answer, err := control.NewClient(n.ControlSocket()).Probe(t.Context(), health.ReadyPath)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return answer
+	}
+	shell(t, n, "ip address add fd00:10::192.168.50.3/120 dev br-phy nodad")
+	eventually(t, "the node is not ready", func() bool {
+		return strings.Contains(ready(), "from fd00:10::c0a8:3203 and not from fd00:10::c0a8:320b")
+	})
+	shell(t, n, "ip address del fd00:10::192.168.50.3/120 dev br-phy")
+	eventually(t, "the node is ready", func() bool { return !strings.Contains(ready(), "tunnel packets") })
+	status := func() string {
+		out, _, _ := felixctl(t, "status", "--socket", n.ControlSocket())
+		return strings.Join(strings.Fields(out), " ")
+	}
+	shell(t, n, "ip -6 route add fd00:10::192.168.50.12/128 via fd00:10::a0a:9 dev flx-gw0")
+	eventually(t, "status names the peer", func() bool {
+		return strings.Contains(status(), "tunnel packets to node2, fd00:10::c0a8:320c, by flx-gw0")
+	})
+	if strings.Contains(ready(), "tunnel packets") {
+		t.Error("one peer makes the node not ready")
+	}
+	shell(t, n, "ip -6 route del fd00:10::192.168.50.12/128 via fd00:10::a0a:9 dev flx-gw0")
+	eventually(t, "status is clean", func() bool { return !strings.Contains(status(), "tunnel packets") })
 }
 
 // otherFamily gives node3 an IPv4 address beside the IPv6 one.
