@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -111,6 +112,29 @@ func TestRequiredStageHoldsBackLaterOnes(t *testing.T) {
 	}
 	if s := f.Status(); s.LastApply.Error != "" || s.Programmed != 1 {
 		t.Errorf("after recovery: %+v", s)
+	}
+}
+
+// TestUpdatesDuringAPass: the policy stage gets updates while an earlier stage of the pass runs. When its turn comes, its
+// managers have completed their work: with a half of it, a chain could look up a set that is no longer desired.
+func TestUpdatesDuringAPass(t *testing.T) {
+	table := newFakeTable(t)
+	entered, release := make(chan struct{}), make(chan struct{})
+	var first sync.Once
+	before := backend.Stage{Name: "netlink", Apply: func(context.Context) (backend.Applied, error) {
+		first.Do(func() { close(entered); <-release })
+		return backend.Applied{}, nil
+	}}
+	stage := table.stage()
+	f := startWith(t, Config{Stages: []backend.Stage{before, stage}, Backend: &fake{name: "nftables", stage: stage}})
+	f.attachmentsSynced()
+	f.source.send(true, node("node1", "10.10.0.0/24"))
+	<-entered
+	f.source.send(true, labelled("a"))
+	eventually(t, "the loop has the next revision", func() bool { return f.Status().Observed == 2 })
+	close(release)
+	if err := programmed(t, f); err != nil {
+		t.Fatal(err)
 	}
 }
 

@@ -21,6 +21,8 @@ type fakeTable struct {
 	t       *testing.T
 	busy    sync.Mutex
 	updates []model.Update
+	// deferred is set while updates wait for CompleteDeferredWork.
+	deferred bool
 	// changed gets the function that the driver passed to Watch.
 	changed chan func()
 
@@ -41,12 +43,13 @@ func newFakeTable(t *testing.T) *fakeTable {
 func (f *fakeTable) OnUpdate(u model.Update) {
 	f.enter()
 	defer f.busy.Unlock()
-	f.updates = append(f.updates, u)
+	f.updates, f.deferred = append(f.updates, u), true
 }
 
 func (f *fakeTable) CompleteDeferredWork() {
 	f.enter()
 	defer f.busy.Unlock()
+	f.deferred = false
 }
 
 func (f *fakeTable) enter() {
@@ -61,6 +64,9 @@ func (f *fakeTable) apply(context.Context) (backend.Applied, error) {
 	defer f.busy.Unlock()
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if f.deferred {
+		f.t.Error("the policy stage is applied while its managers have done a part of their work")
+	}
 	f.applies = append(f.applies, time.Now())
 	if f.onApply != nil {
 		f.onApply()

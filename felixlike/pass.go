@@ -51,9 +51,6 @@ func (s *scheduler) beginPass(ctx context.Context) {
 	s.stages.shared.complete(s.cluster.tracker.noted)
 	for _, r := range s.stages.runners {
 		r.err = nil
-		if r.wants != s.stages.shared {
-			r.wants.complete(s.cluster.tracker.noted)
-		}
 	}
 	s.advance(ctx)
 }
@@ -73,7 +70,13 @@ func (s *scheduler) advance(ctx context.Context) {
 // holdsBack reports whether the later stages must not run.
 func (r *runner) holdsBack() bool { return r.Required && r.err != nil }
 
+// start runs a stage. Its own managers complete their work now, not when the pass began: since then they may have
+// had updates, which some of them program at once (a group's set) and others defer (the chain that looks it up). The
+// shared managers have done it at the begin of a pass.
 func (s *scheduler) start(ctx context.Context, r *runner, inPass bool) {
+	if (r.wants != s.stages.shared || !inPass) && !s.stages.handover.verifies(r) {
+		r.wants.complete(s.cluster.tracker.noted)
+	}
 	r.inPass = inPass
 	s.stages.running++
 	r.noted = r.wants.noted

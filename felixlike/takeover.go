@@ -112,7 +112,6 @@ func (hs *handovers) follow(ctx context.Context, h *handover, old *runner) {
 	case next.err != nil: // retried, like any failed stage
 		next.wanted = true
 	case next.programmed < old.noted:
-		next.wants.complete(hs.cluster.tracker.noted)
 		hs.scheduler.start(ctx, next, false)
 	default:
 		h.next()
