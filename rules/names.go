@@ -53,6 +53,9 @@ const (
 	ChainUnmarked   = "unmarked"
 	ChainUnjudged   = "unjudged"
 
+	// This chain is in a table of the family bridge (Frames).
+	ChainFrames = "frames"
+
 	// These chains are in a table of their own (Egress).
 	ChainEgressDrops   = "egress-drops"
 	ChainEgressSources = "egress-sources"

@@ -3,6 +3,8 @@ package rules
 import (
 	"net/netip"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/felixlike/felixlike/ipsets"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/tables"
@@ -74,6 +76,37 @@ func (n NodeChains) PodSources(root []tables.Rule) []tables.Chain {
 	)
 	unjudged.Rules = append(unjudged.Rules, toOrFromPods(n.in(), tables.Drop{}, "policy has not judged it")...)
 	return ofEveryPod(sources, neighbours(), unmarked, unjudged)
+}
+
+// priorityFrames is before br_netfilter (-1), which hands packets to the chains of inet.
+const priorityFrames = -300
+
+// Frames renders the chain of the family bridge for the bridge ports of pods. br_netfilter hands IPv4 and IPv6 with
+// at most one VLAN tag to the chains of inet. The receiver may take other frames for IP as well: hosts strip any number of tags of
+// VLAN 0.
+//
+//	frames (forward)
+//	  IPv4, IPv6, ARP behind at most one tag .......... return
+//	  in or out by a pod's port ....................... drop
+func Frames(ports []string) tables.Chain {
+	c := tables.Chain{
+		Name: ChainFrames, Origin: tables.OfEveryPod{},
+		Hook: &tables.Hook{Type: tables.HookFilter, Point: tables.HookForward, Priority: priorityFrames},
+	}
+	for _, t := range []struct {
+		number uint16
+		name   string
+	}{{unix.ETH_P_IP, "IPv4"}, {unix.ETH_P_IPV6, "IPv6"}, {unix.ETH_P_ARP, "ARP"}} {
+		c.Rules = append(c.Rules, tables.Rule{Matches: []tables.Match{tables.MatchEtherType{Type: t.number}}, Action: tables.Return{}, Comment: t.name})
+	}
+	for _, p := range ports {
+		for _, side := range []tables.Side{tables.Source, tables.Destination} {
+			c.Rules = append(c.Rules, tables.Rule{
+				Matches: []tables.Match{tables.MatchInterface{Side: side, Name: p}}, Action: tables.Drop{}, Comment: "netfilter would not judge it",
+			})
+		}
+	}
+	return c
 }
 
 // betweenNeighbours returns from a chain of forwarded packets with neighbour discovery between two pods at a bridge. To

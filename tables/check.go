@@ -145,7 +145,7 @@ func (c *checker) match(m Match) error {
 		return c.bind(m.Family)
 	case MatchGrant:
 		return errors.Join(c.bind(m.Family), checkSide(m.Pod))
-	case MatchConnOriginal, MatchConnTranslated, MatchConnDNAT, MatchForwarded:
+	case MatchConnOriginal, MatchConnTranslated, MatchConnDNAT, MatchForwarded, MatchEtherType:
 		return nil
 	case MatchMark:
 		return checkMark(m.Value, m.Mask)

@@ -2,6 +2,7 @@ package tables
 
 import (
 	"net/netip"
+	"strconv"
 
 	"github.com/felixlike/felixlike/model"
 )
@@ -40,6 +41,10 @@ type MatchSender struct {
 	Set    string
 }
 
+// MatchEtherType matches the type of a frame behind its first VLAN tag, if it has one. It is for tables of the family bridge.
+type MatchEtherType struct{ Type uint16 }
+
+func (MatchEtherType) isMatch()  {}
 func (MatchLocal) isMatch()      {}
 func (MatchForwarded) isMatch()  {}
 func (MatchConnSource) isMatch() {}
@@ -47,12 +52,17 @@ func (MatchConnDNAT) isMatch()   {}
 func (MatchLoop) isMatch()       {}
 func (MatchSender) isMatch()     {}
 
+func (m MatchEtherType) String() string  { return text(m) }
 func (m MatchLocal) String() string      { return text(m) }
 func (m MatchForwarded) String() string  { return text(m) }
 func (m MatchConnSource) String() string { return text(m) }
 func (m MatchConnDNAT) String() string   { return text(m) }
 func (m MatchLoop) String() string       { return text(m) }
 func (m MatchSender) String() string     { return text(m) }
+
+func (m MatchEtherType) appendTo(b []byte) []byte {
+	return strconv.AppendUint(append(b, "ethertype 0x"...), uint64(m.Type), 16)
+}
 
 func (m MatchLocal) appendTo(b []byte) []byte {
 	b = append(append(b, m.Side.String()...), ' ')

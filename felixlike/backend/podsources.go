@@ -2,6 +2,7 @@ package backend
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/felixlike/felixlike/ipsets"
@@ -17,28 +18,48 @@ const PodSourcesStage = "pod sources"
 
 // PodSources returns the stage of that table. It is the same beside every netfilter backend. bridged reports whether a
 // pod is at a bridge: then the stage also has bridges pass their packets to netfilter, without which policy would not see packets
-// between two pods there.
+// between two pods there. A second table, of the family bridge, drops frames that netfilter would not see even so.
 func PodSources(c Config, bridged func() bool) Stage {
 	table := nftables.New(nftables.Options{Table: nftables.PodSourcesTable, NetNS: c.NetNS})
-	m := PodSourceManager(c, table, table)
+	frames := nftables.New(nftables.Options{Table: nftables.PodSourcesTable, Bridge: true, NetNS: c.NetNS})
+	m, atBridges := PodSourceManager(c, table, table), managers.NewFrameManager(frames)
+	remove := removal(frames)
 	return Stage{
 		Name: PodSourcesStage, Required: true, Timeout: 30 * time.Second, Overlooks: true,
-		Managers:   []managers.Manager{m},
-		Invalidate: table.Invalidate, Watch: table.Watch,
+		Managers:   []managers.Manager{m, atBridges},
+		Invalidate: func() { table.Invalidate(); frames.Invalidate() },
+		Watch:      table.Watch, WatchToo: frames.Watch,
 		Apply: func(ctx context.Context) (Applied, error) {
 			did, err := table.Apply(ctx)
-			if err != nil || !bridged() {
-				return applied(did), err
+			all := applied(did)
+			if err != nil {
+				return all, err
 			}
-			return applied(did), hostnet.FilterBridges()
+			if atBridges.Needed() {
+				did, err = frames.Apply(ctx)
+				all = all.and(did)
+			} else {
+				var removed Applied
+				removed, err = remove(ctx)
+				all.Writes += removed.Writes
+			}
+			if err != nil || !bridged() {
+				return all, err
+			}
+			return all, hostnet.FilterBridges()
 		},
 	}
 }
 
-// RemovePodSources returns the stage that removes the table in other modes.
+// RemovePodSources returns the stage that removes both tables in other modes.
 func RemovePodSources(c Config) Stage {
-	table := nftables.New(nftables.Options{Table: nftables.PodSourcesTable, NetNS: c.NetNS})
-	return Stage{Name: PodSourcesStage, Once: true, Aside: true, Timeout: 10 * time.Second, Apply: removal(table)}
+	table := removal(nftables.New(nftables.Options{Table: nftables.PodSourcesTable, NetNS: c.NetNS}))
+	frames := removal(nftables.New(nftables.Options{Table: nftables.PodSourcesTable, Bridge: true, NetNS: c.NetNS}))
+	return Stage{Name: PodSourcesStage, Once: true, Aside: true, Timeout: 10 * time.Second, Apply: func(ctx context.Context) (Applied, error) {
+		one, err := table(ctx)
+		two, errFrames := frames(ctx)
+		return Applied{Writes: one.Writes + two.Writes}, errors.Join(err, errFrames)
+	}}
 }
 
 // PodSourceManager returns the manager of that table, which renders into chains and sets.

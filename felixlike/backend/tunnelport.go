@@ -79,8 +79,15 @@ func TunnelPortManager(c Config, chains managers.Chains, sets ipsets.Sets) *mana
 // Egress and PodSources, and the addresses of Egresses.
 func RemoveBeside(ctx context.Context, netns int) error {
 	errs := []error{iptables.RemoveInputRule(ctx, netns)}
-	for _, name := range []string{nftables.SendersTable, nftables.TunnelTable, nftables.EgressTable, nftables.PodSourcesTable} {
-		table := nftables.New(nftables.Options{Table: name, NetNS: netns})
+	for _, o := range []nftables.Options{
+		{Table: nftables.SendersTable},
+		{Table: nftables.TunnelTable},
+		{Table: nftables.EgressTable},
+		{Table: nftables.PodSourcesTable},
+		{Table: nftables.PodSourcesTable, Bridge: true},
+	} {
+		o.NetNS = netns
+		table := nftables.New(o)
 		errs = append(errs, table.Remove(ctx), table.Close())
 	}
 	addresses := hostnet.Addresses{NetNS: netns}

@@ -29,7 +29,7 @@ func (t *Table) Apply(ctx context.Context) (tables.Result, error) {
 	t.synced = false
 	// The messages left in the socket belong to the failed transaction.
 	err = errors.Join(err, t.disconnect())
-	return result, fmt.Errorf("apply to table inet %s: %w", t.options.Table, err)
+	return result, fmt.Errorf("apply to table %s: %w", t.options.title(), err)
 }
 
 func (t *Table) apply(ctx context.Context) (tables.Result, error) {

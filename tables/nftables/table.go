@@ -41,6 +41,8 @@ const PodSourcesTable = DefaultTable + "-pods"
 type Options struct {
 	// Table is the name of the private table; DefaultTable if empty.
 	Table string
+	// Bridge makes it a table of the family bridge, whose chains see the frames at bridges. Else it is one of inet.
+	Bridge bool
 	// NetNS is the descriptor of the network namespace to program; the
 	// process's own if zero. It must stay open as long as the Table is used.
 	NetNS int
@@ -110,7 +112,7 @@ func New(options Options) *Table {
 		limit:        maxBatch,
 		listenBuffer: kernel.SocketBuffer,
 		answerBuffer: kernel.SocketBuffer,
-		log:          watch.NewLog(options.Table),
+		log:          watch.NewLog(options.family(), options.Table),
 		quarantine:   newQuarantine(o),
 	}
 	t.drift = &drift{objects: o, log: &t.log, pending: watch.NewChanges(), repairs: map[objectKey]damage{}}
@@ -161,7 +163,7 @@ func (t *Table) Remove(ctx context.Context) error {
 		return err
 	}
 	if err := t.conn.Commit([]kernel.Op{{Kind: kernel.DeleteTable}}); err != nil && !errors.Is(err, unix.ENOENT) {
-		return fmt.Errorf("delete table inet %s: %w", t.options.Table, err)
+		return fmt.Errorf("delete table %s: %w", t.options.title(), err)
 	}
 	return nil
 }
@@ -184,9 +186,20 @@ func (t *Table) connect() error {
 	return nil
 }
 
+// family is that of the table in the kernel.
+func (o Options) family() uint8 {
+	if o.Bridge {
+		return unix.NFPROTO_BRIDGE
+	}
+	return unix.NFPROTO_INET
+}
+
+// title names the table with its family.
+func (o Options) title() string { return kernel.FamilyName(o.family()) + " " + o.Table }
+
 // dial returns the options of a connection with a receive buffer of the given bytes.
 func (o Options) dial(seed maphash.Seed, buffer int) kernel.Options {
-	return kernel.Options{NetNS: o.NetNS, Table: o.Table, Seed: seed, Fault: o.Fault, Buffer: buffer}
+	return kernel.Options{NetNS: o.NetNS, Family: o.family(), Table: o.Table, Seed: seed, Fault: o.Fault, Buffer: buffer}
 }
 
 // send commits the operations.

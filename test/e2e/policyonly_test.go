@@ -24,6 +24,7 @@ import (
 	"github.com/felixlike/felixlike/internal/sysctl"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/test/cnitest"
+	"github.com/felixlike/felixlike/test/everykind"
 	labprobe "github.com/felixlike/felixlike/test/lab/probe"
 )
 
@@ -310,6 +311,45 @@ func (n *chainedNode) forged(when string, a, b, c chainedPod) {
 			n.mustNotArrive(when+": pod c with a foreign address", out, c.mac(), to, foreign[i], b, i, a)
 		}
 	}
+	n.everyFrame(when, a, b, c)
+}
+
+// everyFrame has pod c send frames of every kind with an IP packet to pod a, which allows packets of pod b alone. None arrives, but for ARP.
+func (n *chainedNode) everyFrame(when string, a, b, c chainedPod) {
+	n.Helper()
+	kinds := everykind.Tagged
+	if when == "at first" {
+		kinds = everykind.Frames
+	}
+	wires := map[string]*everykind.Wire{}
+	for _, p := range []chainedPod{a, b, c} {
+		n.must(p.NS.Do(func() (err error) {
+			wires[p.Pod], err = everykind.Open("eth0")
+			return err
+		}))
+		defer wires[p.Pod].Close()
+	}
+	for _, to := range []net.HardwareAddr{a.mac(), c.gateway()} {
+		for i := range a.addresses() {
+			var raw [][]byte
+			frames := kinds(c.mac(), to, func(number uint32) (uint16, []byte) {
+				return udpPacket(c.addresses()[i], a.addresses()[i], markerPort, string(everykind.Mark(number)))
+			})
+			for _, f := range frames {
+				raw = append(raw, f.Bytes)
+			}
+			n.must(wires[c.Pod].Send(raw, wires[a.Pod]))
+			kind, packet := udpPacket(b.addresses()[i], a.addresses()[i], markerPort, string(everykind.Mark(0)))
+			n.must(wires[a.Pod].Await(wires[b.Pod], 0, ethernet(b.mac(), b.gateway(), kind, packet)))
+			arrived, err := wires[a.Pod].Take()
+			n.must(err)
+			for j, f := range frames {
+				if arrived[uint32(j+1)] != nil && f.Type != everykind.ARP {
+					n.Errorf("%s: to %s, IPv%d: %s arrived at pod a", when, to, 4+2*i, f.Name)
+				}
+			}
+		}
+	}
 }
 
 // mustNotArrive sends a datagram with the source, and fails the test if it arrives at the pod before one of an honest pod.
@@ -369,6 +409,12 @@ func (n *chainedNode) tampered(a, b, c chainedPod) {
 		n.start()
 		n.untilAvailable()
 		n.verdicts("after the table "+table+" was removed", a, b, c)
+	}
+	if n.maker.Type == "bridge" {
+		n.nft("delete", "table", "bridge", "felixlike-pods")
+		eventually(n.T, "the table of frames is there again", func() bool {
+			return strings.Contains(n.nft("list", "tables", "bridge"), "felixlike-pods")
+		})
 	}
 }
 

@@ -24,6 +24,16 @@ func (p *nftRule) meta() error {
 			return errForeign
 		}
 		return p.protocol(word[0], negated)
+	case p.accept("meta", "protocol"):
+		word := p.next(1)
+		if word == nil {
+			return errForeign
+		}
+		t, known := nftEtherTypes[word[0]]
+		if !known {
+			return errForeign
+		}
+		return p.add(tables.MatchEtherType{Type: t})
 	case p.accept("meta", "mark", "set", "ip"):
 		return p.grant(model.IPv4)
 	case p.accept("meta", "mark", "set", "ip6"):

@@ -148,6 +148,8 @@ func (w *nftWriter) metaMatch(m tables.Match) {
 		w.add("ct status snat,dnat")
 	case tables.MatchConnDNAT:
 		w.add("ct status dnat")
+	case tables.MatchEtherType:
+		w.add("meta protocol %s", nftEtherType(m.Type))
 	case tables.MatchForwarded:
 		w.add("iif != 0")
 	case tables.MatchLocal:
@@ -177,6 +179,18 @@ func nftMasked(value, mask uint32, negated bool) string {
 		return fmt.Sprintf("%s0x%08x", nftNot(negated), value)
 	}
 	return fmt.Sprintf("& 0x%08x %s 0x%08x", mask, either(negated, "!=", "=="), value)
+}
+
+// nftEtherTypes are the types that nft lists by a name.
+var nftEtherTypes = map[string]uint16{"ip": 0x0800, "arp": 0x0806, "ip6": 0x86dd}
+
+func nftEtherType(t uint16) string {
+	for name, n := range nftEtherTypes {
+		if n == t {
+			return name
+		}
+	}
+	return fmt.Sprintf("0x%04x", t)
 }
 
 func nftProtocol(p model.Protocol) string {

@@ -74,6 +74,9 @@ func (e *encoder) match(m tables.Match) error {
 		e.prefix(m)
 	case tables.MatchInterface:
 		e.networkInterface(m)
+	case tables.MatchEtherType:
+		e.meta(unix.NFT_META_PROTOCOL, reg1)
+		e.compare(unix.NFT_CMP_EQ, byte(m.Type>>8), byte(m.Type))
 	case tables.MatchConnState:
 		e.conn(unix.NFT_CT_STATE)
 		e.maskNumber(connStates(m.States), 0)

@@ -75,7 +75,7 @@ func (c *Conn) encode(ops []Op, first uint32, end bool) *ObjectError {
 		if i == len(ops)-1 {
 			flags = unix.NLM_F_ACK
 		}
-		err := ops[i].encode(m, c.table, uint32(i)+1, first+1+uint32(i), flags)
+		err := ops[i].encode(m, c.family, c.table, uint32(i)+1, first+1+uint32(i), flags)
 		if err == nil && m.Long {
 			err = errors.New("it does not fit in a message")
 		}

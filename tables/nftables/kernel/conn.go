@@ -25,6 +25,7 @@ const SocketBuffer = 128 << 20
 type Conn struct {
 	raw     *netlink.Conn
 	netns   int
+	family  uint8
 	table   string
 	digests expression.Digester
 	// Wanted is the desired state of the table; nil for a connection that reads everything.
@@ -48,6 +49,8 @@ type Conn struct {
 type Options struct {
 	// NetNS is the descriptor of the network namespace, the process's own if zero.
 	NetNS int
+	// Family is the family of the table: unix.NFPROTO_INET if zero, or NFPROTO_BRIDGE.
+	Family uint8
 	// Table is the name of the table.
 	Table string
 	// Seed is that of the digests: connections with the same seed agree.
@@ -70,7 +73,7 @@ func Dial(options Options) (*Conn, error) {
 		return nil, errors.Join(fmt.Errorf("set the buffers of the connection to nftables: %w", err), raw.Close())
 	}
 	return &Conn{
-		raw: raw, netns: options.NetNS, table: options.Table, fault: options.Fault, Patience: readPatience,
+		raw: raw, netns: options.NetNS, family: cmp.Or(options.Family, unix.NFPROTO_INET), table: options.Table, fault: options.Fault, Patience: readPatience,
 		digests: expression.Digester{Seed: options.Seed}, buffer: make([]byte, readBuffer),
 	}, nil
 }
@@ -108,7 +111,7 @@ func (c *Conn) dumpOnce(kind uint16, filter []netlink.Attribute, visit func(attr
 	c.sequence++
 	m := &c.batch
 	m.Reset()
-	m.Begin(unix.NFNL_SUBSYS_NFTABLES<<8|kind, unix.NLM_F_DUMP, c.sequence, unix.NFPROTO_INET, 0)
+	m.Begin(unix.NFNL_SUBSYS_NFTABLES<<8|kind, unix.NLM_F_DUMP, c.sequence, c.family, 0)
 	for _, f := range filter {
 		m.Data(f.Type, f.Data)
 	}

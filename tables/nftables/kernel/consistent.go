@@ -23,7 +23,7 @@ func (c *Conn) dump(kind uint16, filter []netlink.Attribute, start func(), visit
 	if err := c.dumpOnce(kind, filter, visit); !errors.Is(err, errInterrupted) {
 		return err
 	}
-	w, err := watch.NewWitness(c.netns, SocketBuffer, c.table, kind)
+	w, err := watch.NewWitness(c.netns, SocketBuffer, c.family, c.table, kind)
 	if err != nil {
 		return err
 	}

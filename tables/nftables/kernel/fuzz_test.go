@@ -73,7 +73,7 @@ func replySeeds(f *testing.F) [][]byte {
 	var out [][]byte
 	for _, o := range exampleOps() {
 		var m expression.Message
-		if err := o.encode(&m, "felixlike", 1, 1, 0); err != nil {
+		if err := o.encode(&m, unix.NFPROTO_INET, "felixlike", 1, 1, 0); err != nil {
 			f.Fatal(err)
 		}
 		out = append(out, m.B)

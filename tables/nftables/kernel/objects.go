@@ -12,6 +12,14 @@ import (
 	"github.com/felixlike/felixlike/tables/nftables/expression"
 )
 
+// FamilyName returns nft's name of a family of tables.
+func FamilyName(family uint8) string {
+	if family == unix.NFPROTO_BRIDGE {
+		return "bridge"
+	}
+	return "inet"
+}
+
 // State is our table as the kernel holds it.
 type State struct {
 	Exists, Dormant bool

@@ -111,16 +111,16 @@ func (o *Op) size(table string, n int) int {
 	var m expression.Message
 	part := *o
 	part.Changes = o.Changes[:n]
-	if part.encode(&m, table, 0, 0, 0) != nil {
+	if part.encode(&m, 0, table, 0, 0, 0) != nil {
 		return 0
 	}
 	return len(m.B)
 }
 
 // encode writes the message. id is its number in the transaction.
-func (o *Op) encode(m *expression.Message, table string, id, sequence uint32, flags uint16) error {
+func (o *Op) encode(m *expression.Message, family uint8, table string, id, sequence uint32, flags uint16) error {
 	open := func(kind, more uint16) {
-		m.Begin(unix.NFNL_SUBSYS_NFTABLES<<8|kind, flags|more, sequence, unix.NFPROTO_INET, 0)
+		m.Begin(unix.NFNL_SUBSYS_NFTABLES<<8|kind, flags|more, sequence, family, 0)
 		m.Text(unix.NFTA_TABLE_NAME, table) // every kind of message has the table first
 	}
 	defer m.End()

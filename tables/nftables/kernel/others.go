@@ -35,7 +35,7 @@ func (c *Conn) ReadOthers(table string) ([]Other, error) {
 		found = append(found, o)
 	})
 	if err != nil && !errors.Is(err, unix.EOPNOTSUPP) {
-		return nil, fmt.Errorf("read objects of inet %s: %w", table, err)
+		return nil, fmt.Errorf("read objects of %s %s: %w", FamilyName(c.family), table, err)
 	}
 	out = append(out, found...)
 	err = c.dump(unix.NFT_MSG_GETFLOWTABLE, inTable(flowtableTable, table), start, func(b []byte) {
@@ -46,7 +46,7 @@ func (c *Conn) ReadOthers(table string) ([]Other, error) {
 		}
 	})
 	if err != nil && !errors.Is(err, unix.EOPNOTSUPP) {
-		return nil, fmt.Errorf("read flowtables of inet %s: %w", table, err)
+		return nil, fmt.Errorf("read flowtables of %s %s: %w", FamilyName(c.family), table, err)
 	}
 	return append(out, found...), nil
 }

@@ -37,13 +37,13 @@ func (c *Conn) readOnce(table string, readRules func(map[string]*Chain) error) (
 		return state, err
 	}
 	if state.Chains, err = c.ReadChains(table); err != nil {
-		return nil, fmt.Errorf("read chains of inet %s: %w", table, err)
+		return nil, fmt.Errorf("read chains of %s %s: %w", FamilyName(c.family), table, err)
 	}
 	if err := readRules(state.Chains); err != nil {
-		return nil, fmt.Errorf("read rules of inet %s: %w", table, err)
+		return nil, fmt.Errorf("read rules of %s %s: %w", FamilyName(c.family), table, err)
 	}
 	if state.Sets, err = c.readSets(table); err != nil {
-		return nil, fmt.Errorf("read sets of inet %s: %w", table, err)
+		return nil, fmt.Errorf("read sets of %s %s: %w", FamilyName(c.family), table, err)
 	}
 	for name, s := range state.Sets {
 		err := c.readMembers(table, name, s)
@@ -52,7 +52,7 @@ func (c *Conn) readOnce(table string, readRules func(map[string]*Chain) error) (
 			continue
 		}
 		if err != nil {
-			return nil, fmt.Errorf("read elements of set %s of inet %s: %w", name, table, err)
+			return nil, fmt.Errorf("read elements of set %s of %s %s: %w", name, FamilyName(c.family), table, err)
 		}
 	}
 	state.Others, err = c.ReadOthers(table)
@@ -169,7 +169,7 @@ func (c *Conn) ask(message uint16, attributes []netlink.Attribute) ([]byte, erro
 	if err != nil {
 		return nil, err
 	}
-	replies, err := c.raw.Execute(watch.Request(message, netlink.Request, unix.NFPROTO_INET, b))
+	replies, err := c.raw.Execute(watch.Request(message, netlink.Request, c.family, b))
 	switch {
 	case errors.Is(err, unix.ENOENT):
 		return nil, nil
@@ -186,7 +186,7 @@ func (c *Conn) ReadTable(table string) (*State, error) {
 	state := &State{}
 	b, err := c.ask(unix.NFT_MSG_GETTABLE, inTable(unix.NFTA_TABLE_NAME, table))
 	if err != nil {
-		return nil, fmt.Errorf("read table inet %s: %w", table, err)
+		return nil, fmt.Errorf("read table %s %s: %w", FamilyName(c.family), table, err)
 	}
 	state.Exists = b != nil
 	for kind, v := range nfnetlink.Attributes(b) {
@@ -201,7 +201,7 @@ func (c *Conn) ReadTable(table string) (*State, error) {
 func (c *Conn) ReadChain(table, name string) (*Chain, error) {
 	b, err := c.ask(unix.NFT_MSG_GETCHAIN, named(unix.NFTA_CHAIN_TABLE, table, unix.NFTA_CHAIN_NAME, name))
 	if err != nil {
-		return nil, fmt.Errorf("read chain %s of inet %s: %w", name, table, err)
+		return nil, fmt.Errorf("read chain %s of %s %s: %w", name, FamilyName(c.family), table, err)
 	}
 	if b == nil {
 		return nil, nil
@@ -209,7 +209,7 @@ func (c *Conn) ReadChain(table, name string) (*Chain, error) {
 	_, _, chain := decodeChain(b)
 	filter := named(unix.NFTA_RULE_TABLE, table, unix.NFTA_RULE_CHAIN, name)
 	if err := c.readRules(filter, map[string]*Chain{name: chain}); err != nil {
-		return nil, fmt.Errorf("read rules of chain %s of inet %s: %w", name, table, err)
+		return nil, fmt.Errorf("read rules of chain %s of %s %s: %w", name, FamilyName(c.family), table, err)
 	}
 	return chain, nil
 }
@@ -219,7 +219,7 @@ func (c *Conn) ReadChain(table, name string) (*Chain, error) {
 func (c *Conn) ReadSet(table, name string) (*Set, error) {
 	b, err := c.ask(unix.NFT_MSG_GETSET, named(unix.NFTA_SET_TABLE, table, unix.NFTA_SET_NAME, name))
 	if err != nil {
-		return nil, fmt.Errorf("read set %s of inet %s: %w", name, table, err)
+		return nil, fmt.Errorf("read set %s of %s %s: %w", name, FamilyName(c.family), table, err)
 	}
 	if b == nil {
 		return nil, nil
@@ -233,7 +233,7 @@ func (c *Conn) ReadSet(table, name string) (*Set, error) {
 	case errors.Is(err, unix.ENOENT): // gone meanwhile
 		return nil, nil
 	case err != nil:
-		return nil, fmt.Errorf("read elements of set %s of inet %s: %w", name, table, err)
+		return nil, fmt.Errorf("read elements of set %s of %s %s: %w", name, FamilyName(c.family), table, err)
 	}
 	return s, nil
 }

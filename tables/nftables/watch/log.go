@@ -20,8 +20,9 @@ import (
 // a transaction comes the whole number, with the name of the program. By the number,
 // the driver knows which changes came after a full read.
 type Log struct {
-	mu    sync.Mutex
-	table string
+	mu     sync.Mutex
+	family uint8
+	table  string
 
 	socket *Subscription // nil: Watch does not run
 	// port is the netlink port of our committing connection, zero without one. since is
@@ -53,9 +54,9 @@ type author struct {
 // keptAuthors bounds the memory of authors.
 const keptAuthors = 64
 
-// NewLog returns an empty log for the named table of the inet family.
-func NewLog(table string) Log {
-	return Log{table: table, pending: NewChanges(), moved: make(chan struct{})}
+// NewLog returns an empty log for the named table of the family, unix.NFPROTO_INET or NFPROTO_BRIDGE.
+func NewLog(family uint8, table string) Log {
+	return Log{family: family, table: table, pending: NewChanges(), moved: make(chan struct{})}
 }
 
 // Begin records that the socket receives all changes after the generation. It reports
@@ -181,7 +182,7 @@ func (l *Log) recordMessage(h Header, payload []byte, at time.Time) {
 		l.recordGeneration(payload[HeaderSize:])
 		return
 	}
-	if payload[0] != unix.NFPROTO_INET {
+	if payload[0] != l.family {
 		return
 	}
 	kind, name, ours := Concerns(message, payload[HeaderSize:], l.table)

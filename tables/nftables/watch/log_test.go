@@ -29,7 +29,7 @@ func TestGenerationsWrap(t *testing.T) {
 
 // Changes that no Apply takes do not fill the memory: above a bound they are only a loss.
 func TestPendingChangesAreBounded(t *testing.T) {
-	n := NewLog("felixlike")
+	n := NewLog(unix.NFPROTO_INET, "felixlike")
 	record := func(chain string) {
 		var m nfnetlink.Buffer
 		m.Begin(unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_NEWCHAIN, 0, 1, unix.NFPROTO_INET, 1)

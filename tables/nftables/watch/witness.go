@@ -5,19 +5,20 @@ import "golang.org/x/sys/unix"
 // witness reports whether other programs have changed the objects of a dump.
 type witness struct {
 	s      *Subscription
+	family uint8
 	table  string
 	kind   uint16 // of the dump
 	buffer []byte
 }
 
-// NewWitness begins to watch the objects of a dump: its message kind (NFT_MSG_GETRULE, ...) and its table.
+// NewWitness begins to watch the objects of a dump: its message kind (NFT_MSG_GETRULE, ...) and its table of the family.
 // buffer bounds the bytes in its socket.
-func NewWitness(netns, buffer int, table string, kind uint16) (*witness, error) {
+func NewWitness(netns, buffer int, family uint8, table string, kind uint16) (*witness, error) {
 	s, _, err := Subscribe(netns, buffer)
 	if err != nil {
 		return nil, err
 	}
-	return &witness{s: s, table: table, kind: kind, buffer: make([]byte, DatagramSize)}, nil
+	return &witness{s: s, family: family, table: table, kind: kind, buffer: make([]byte, DatagramSize)}, nil
 }
 
 func (w *witness) Close() error { return w.s.Close() }
@@ -35,7 +36,7 @@ func (w *witness) Disturbed() (bool, error) {
 func (w *witness) concerned(datagram []byte) bool {
 	for h, payload := range Messages(datagram) {
 		message := h.Kind & 0xff
-		if message == unix.NFT_MSG_NEWGEN || len(payload) < HeaderSize || payload[0] != unix.NFPROTO_INET {
+		if message == unix.NFT_MSG_NEWGEN || len(payload) < HeaderSize || payload[0] != w.family {
 			continue
 		}
 		if _, _, ours := Concerns(message, payload[HeaderSize:], w.table); ours {

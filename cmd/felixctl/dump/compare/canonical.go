@@ -131,7 +131,7 @@ func table(t *dump.Table, o Options) *dump.Table {
 
 // ourTable reports whether a table of nftables is private to us.
 func ourTable(t *dump.Table) bool {
-	return t.Family == "inet" && (t.Name == nftables.DefaultTable || strings.HasPrefix(t.Name, nftables.DefaultTable+"-"))
+	return (t.Family == "inet" || t.Family == "bridge") && (t.Name == nftables.DefaultTable || strings.HasPrefix(t.Name, nftables.DefaultTable+"-"))
 }
 
 // chain returns the compared part of a chain. Of a shared table these are our chains,

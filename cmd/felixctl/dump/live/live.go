@@ -105,6 +105,7 @@ func parts(n Node, o Options) []part {
 		nft("list", "table", "inet", nftables.TunnelTable)
 		nft("list", "table", "inet", nftables.EgressTable)
 		nft("list", "table", "inet", nftables.PodSourcesTable)
+		nft("list", "table", "bridge", nftables.PodSourcesTable)
 	}
 	if n.Bridge != "" {
 		socket := filepath.Join(n.OVSRunDir, n.Bridge+".mgmt")

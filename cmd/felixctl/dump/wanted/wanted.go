@@ -60,6 +60,14 @@ func Of(m *control.Model, name string) (*dump.State, error) {
 		noted := newNoted()
 		run([]managers.Manager{backend.PodSourceManager(c, noted, noted)}, updates)
 		s.Tables = append(s.Tables, noted.table(nftables.PodSourcesTable))
+		noted = newNoted()
+		frames := managers.NewFrameManager(noted)
+		run([]managers.Manager{frames}, updates)
+		if frames.Needed() {
+			t := noted.table(nftables.PodSourcesTable)
+			t.Family = "bridge"
+			s.Tables = append(s.Tables, t)
+		}
 		return s, nil
 	}
 	if m.Settings.TrafficMode != model.Encap && m.HopsKnown {
