@@ -5,8 +5,8 @@ import (
 	"github.com/felixlike/felixlike/rules"
 )
 
-// SourceManager keeps the chain that lets pods keep their addresses within the
-// cluster and, with masquerade, hides them behind their node's on the way out.
+// SourceManager keeps the chains that let pods keep their addresses within the
+// cluster and, with masquerade, hide them behind their node's on the way out.
 type SourceManager struct {
 	node       string
 	masquerade bool
@@ -27,10 +27,12 @@ func (m *SourceManager) OnUpdate(u model.Update) {
 	}
 }
 
-// CompleteDeferredWork sets the chain if the node changed.
+// CompleteDeferredWork sets the chains if the node changed.
 func (m *SourceManager) CompleteDeferredWork() {
 	if m.pending != nil {
-		m.chains.UpdateChain(m.renderer.Node().Sources(m.pending, m.masquerade))
+		for _, c := range m.renderer.Node().Sources(m.pending, m.masquerade) {
+			m.chains.UpdateChain(c)
+		}
 		m.pending = nil
 	}
 }

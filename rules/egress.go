@@ -75,6 +75,8 @@ func PeerPodsSet(f model.Family) ipsets.Set {
 //	  from another pod of a peer ...................... drop
 //	egress-guard (filter, after NAT)
 //	  from a leased address that is not on this node .. drop
+//	  out by gw, or to the cluster .................... return
+//	  from a pod of an Egress or of a peer, of no known connection: NAT has not seen it .. drop
 //
 // A connection keeps the source that it began with. The guard needs no agent: the kernel removes a leased address when the Lease of
 // this node has not been renewed (ovsfwd/hostnet), and another node may have it.
@@ -109,11 +111,12 @@ func (n NodeChains) Egress(addresses []netip.Addr) []tables.Chain {
 			Action:  tables.Drop{}, Comment: "a pod of another node, with no egress here",
 		})
 	}
-	return []tables.Chain{egressWays(n), egressAway(), egressBack(), drops, sources, egressGuard()}
+	return []tables.Chain{egressWays(n), egressAway(), egressBack(), drops, sources, n.egressGuard(addresses)}
 }
 
-// egressGuard drops packets with a leased address that this node does not have, or has no more.
-func egressGuard() tables.Chain {
+// egressGuard drops packets with a leased address that this node does not have, or has no more. It also drops what still has
+// the address of a pod that must leave with another one, or not here: NAT sees connections only (see untranslated).
+func (n NodeChains) egressGuard(addresses []netip.Addr) tables.Chain {
 	c := tables.Chain{
 		Name: ChainEgressGuard, Origin: tables.OfEveryPod{},
 		Hook: &tables.Hook{Type: tables.HookFilter, Point: tables.HookPostrouting, Priority: priorityEgressGuard},
@@ -126,6 +129,23 @@ func egressGuard() tables.Chain {
 			},
 			Action: tables.Drop{}, Comment: "this node does not hold the address",
 		})
+	}
+	c.Rules = append(c.Rules, tables.Rule{Matches: []tables.Match{n.out()}, Action: tables.Return{}, Comment: "to a pod or a peer"})
+	c.Rules = append(c.Rules, withinCluster(tables.Destination)...)
+	drop := func(s ipsets.Set, comment string) {
+		c.Rules = append(c.Rules, tables.Rule{
+			Matches: []tables.Match{
+				tables.MatchConnState{States: untranslatedStates}, tables.MatchSet{Family: s.Family, Side: tables.Source, Set: s.Name},
+			},
+			Action: tables.Drop{}, Comment: comment,
+		})
+	}
+	for _, a := range addresses {
+		drop(EgressPodsSet(a), "still has the pod's address")
+	}
+	for _, f := range model.Families() {
+		drop(EgressDroppedSet(f), "this node does not have the address of its egress")
+		drop(PeerPodsSet(f), "a pod of another node, with no egress here")
 	}
 	return c
 }

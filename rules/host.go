@@ -70,6 +70,7 @@ func HostSets(f model.Family) []ipsets.Set {
 //	  with SNAT, not out by gw: from an IPv4 pod, untranslated . drop
 //	  out by gw, forwarded, to or from own pods, with an address of this
 //	  node as its source .................................. drop
+//	untranslated, with masquerade: see Sources
 //
 // So connections through Services and NodePorts come to the switch with the client's
 // address. The netfilter backends judge them by the same address.
@@ -80,7 +81,11 @@ func HostSets(f model.Family) []ipsets.Set {
 // Without a tunnel, packets of a peer's pods come from outside: the switch judges them by the
 // pod's address, which Senders has believed.
 func (n NodeChains) Host(h Host) []tables.Chain {
-	return ofEveryPod(n.hostPrerouting(h), n.hostForward(), n.fromSwitch(h), n.hostFromOutside(h), n.hostSources(h), n.rewritten(h))
+	all := ofEveryPod(n.hostPrerouting(h), n.hostForward(), n.fromSwitch(h), n.hostFromOutside(h), n.hostSources(h), n.rewritten(h))
+	if h.Masquerade {
+		all = append(all, n.untranslated(h.Node))
+	}
+	return all
 }
 
 func (n NodeChains) hostPrerouting(h Host) tables.Chain {

@@ -56,6 +56,9 @@ const (
 	// This chain is in a table of the family bridge (Frames).
 	ChainFrames = "frames"
 
+	// ChainUntranslated is behind the translation of sources (Sources, Host).
+	ChainUntranslated = "untranslated"
+
 	// These chains are in a table of their own (Egress).
 	ChainEgressDrops   = "egress-drops"
 	ChainEgressSources = "egress-sources"

@@ -58,7 +58,7 @@ func golden(t *testing.T, name, got string) {
 
 func TestStaticChains(t *testing.T) {
 	r := NewRenderer("flx-gw0", 64)
-	chains := append(r.Node().Static(testNode()), r.Node().Sources(testNode(), true))
+	chains := append(r.Node().Static(testNode()), r.Node().Sources(testNode(), true)...)
 	golden(t, "static.txt", text(chains...))
 }
 

@@ -8,12 +8,12 @@ import (
 	"github.com/felixlike/felixlike/tables"
 )
 
-// Sources renders the chain that decides about the source address of packets of this
+// Sources renders the chains that decide about the source address of packets of this
 // node's pods. Within the cluster they keep it, also if other programs would masquerade
 // it, because policy at the other end needs the pod's address. Packets that a Service
 // leads back to this node were judged before. On the way out of the cluster, with
-// masquerade, the source becomes the node's own.
-func (n NodeChains) Sources(node *model.Node, masquerade bool) tables.Chain {
+// masquerade, the source becomes the node's own, and a second chain drops what NAT has not changed.
+func (n NodeChains) Sources(node *model.Node, masquerade bool) []tables.Chain {
 	c := sourcesChain()
 	for _, p := range node.PodCIDRs {
 		if n.routed {
@@ -24,11 +24,45 @@ func (n NodeChains) Sources(node *model.Node, masquerade bool) tables.Chain {
 			Action:  tables.KeepSource{Family: model.FamilyOf(p.Addr())}, Comment: "pods within the cluster",
 		})
 	}
-	if masquerade {
-		c.Rules = append(c.Rules, n.masquerade(node, false)...)
+	if !masquerade {
+		return []tables.Chain{c}
+	}
+	c.Rules = append(c.Rules, n.masquerade(node, false)...)
+	return []tables.Chain{c, n.untranslated(node)}
+}
+
+// untranslated drops packets of this node's pods that leave the cluster with the pod's address. NAT sees connections only, and conntrack tracks
+// neither neighbour discovery nor reports of multicast listeners, also as packets to the outside. In nftables it also drops
+// packets of new connections that no chain has masqueraded. Packets of known connections keep the source that these began with.
+func (n NodeChains) untranslated(node *model.Node) tables.Chain {
+	priority, states := int32(priorityUntranslated), untranslatedStates
+	if n.iptables {
+		priority, states = priorityUntranslatedIPTables, tables.StateUntracked|tables.StateInvalid // what is new is not translated yet
+	}
+	c := tables.Chain{
+		Name: ChainUntranslated, Origin: tables.OfEveryPod{},
+		Hook:  &tables.Hook{Type: tables.HookFilter, Point: tables.HookPostrouting, Priority: priority},
+		Rules: []tables.Rule{{Matches: []tables.Match{n.out()}, Action: tables.Return{}, Comment: "to a pod or a peer"}},
+	}
+	for _, p := range node.PodCIDRs {
+		f, set := model.FamilyOf(p.Addr()), PodNetworksSet
+		if n.routed {
+			set = PeersSet
+		}
+		own := []tables.Match{tables.MatchPrefix{Side: tables.Source, Prefix: p}, tables.MatchConnState{States: states}}
+		c.Rules = append(c.Rules,
+			tables.Rule{
+				Matches: append(slices.Clone(own), tables.MatchSet{Family: f, Side: tables.Destination, Set: set(f)}),
+				Action:  tables.Return{}, Comment: "within the cluster",
+			},
+			tables.Rule{Matches: own, Action: tables.Drop{}, Comment: "still has the pod's address"},
+		)
 	}
 	return c
 }
+
+// untranslatedStates are those of packets that must have another source behind NAT than before.
+const untranslatedStates = tables.StateNew | tables.StateInvalid | tables.StateUntracked
 
 func sourcesChain() tables.Chain {
 	return tables.Chain{

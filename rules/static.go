@@ -22,6 +22,10 @@ const (
 	// One before "srcnat", where others masquerade, and one behind it.
 	prioritySources   = 99
 	priorityRewritten = 101
+	// After all NAT of others, too.
+	priorityUntranslated = 110
+	// "mangle": iptables has no table behind NAT.
+	priorityUntranslatedIPTables = -150
 )
 
 // Static renders the chains that every packet of a pod passes (see the

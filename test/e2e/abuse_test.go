@@ -33,6 +33,7 @@ func TestEstablishedStateIsNotForged(t *testing.T) {
 				newAbuser(t, l, from, f).abuse(t)
 			}
 		}
+		everyPacket(t, l)
 	})
 }
 

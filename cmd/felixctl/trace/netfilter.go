@@ -22,6 +22,8 @@ type hostPacket struct {
 	conn hostConn
 	// local reports whether an address is the host's own.
 	local func(netip.Addr) bool
+	// masqueraded is the source of packets that the host masquerades.
+	masqueraded netip.Addr
 }
 
 // hostConn is the host's connection of a packet.
@@ -193,6 +195,7 @@ func (w *netfilter) act(a tables.Action, step Step) (v verdict, leave bool, err 
 		return w.dispatch(a, step)
 	case tables.Masquerade:
 		done("the source becomes the node's address")
+		p.Source = p.masqueraded
 		return bound, false, nil
 	case tables.SourceNAT:
 		done("the source becomes " + a.To.String())

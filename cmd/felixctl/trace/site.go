@@ -57,6 +57,15 @@ func (s *Site) own(a netip.Addr) bool {
 	return slices.Contains(s.HostAddresses, a) || slices.Contains(n.Addresses, a) || n.Gateway(model.FamilyOf(a)) == a
 }
 
+// masqueraded returns the source of packets that the host masquerades.
+func (s *Site) masqueraded(f model.Family) netip.Addr {
+	n := s.node()
+	if a := n.Address(f); a.IsValid() {
+		return a
+	}
+	return n.Gateway(f)
+}
+
 // podNetwork returns the node with the address in a pod prefix, or nil.
 func (s *Site) podNetwork(a netip.Addr) *model.Node {
 	for _, n := range s.Nodes {

@@ -240,7 +240,7 @@ func (w *way) hostFrom(s *Site, in string, mac model.MAC) error {
 	if err != nil {
 		return err
 	}
-	p := &hostPacket{Packet: w.packet, in: in, out: out, mac: mac, conn: hostConnOf(w.packet), local: s.own}
+	p := &hostPacket{Packet: w.packet, in: in, out: out, mac: mac, conn: hostConnOf(w.packet), local: s.own, masqueraded: s.masqueraded(w.packet.Family())}
 	hook := func(at tables.HookPoint) (bool, error) {
 		n := &netfilter{node: s.Node, packet: p, namer: w.namer}
 		passes, err := n.hook(s.Rulesets, at)

@@ -132,8 +132,9 @@ func (n *Names) static() {
 		rules.ChainRewritten: "sources that other programs rewrote", rules.ChainGuardForward: "guard while policy is loaded",
 		rules.ChainGuardPrerouting: "guard while policy is loaded", rules.ChainGuardInput: "guard while policy is loaded",
 		rules.ChainEgressDrops: "packets to the outside without the address of their Egress", rules.ChainEgressSources: "addresses of Egresses",
-		rules.ChainEgressGuard: "packets with an address that another node may hold",
-		rules.ChainInput:       "to this node", rules.ChainOwnNode: "from a pod to its own node",
+		rules.ChainEgressGuard:  "packets with an address that another node may hold, or of a pod",
+		rules.ChainUntranslated: "packets to the outside that still have a pod's address",
+		rules.ChainInput:        "to this node", rules.ChainOwnNode: "from a pod to its own node",
 	} {
 		n.setChain(name, name, what)
 	}
