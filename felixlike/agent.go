@@ -282,9 +282,11 @@ func (a *agent) driver(ctx context.Context) (*Driver, *bridge) {
 
 // watchAttachments reports the pods' ports on the bridge.
 func (a *agent) watchAttachments(ctx context.Context, update func(model.Update), synced func()) error {
-	return a.attachments.WatchAttachments(ctx, update, synced, func(err error) {
-		a.log.Warn("attachment ignored", "component", "ovsdb", "error", err)
-	})
+	return newPortless().watch(ctx, func(update func(model.Update)) error {
+		return a.attachments.WatchAttachments(ctx, update, synced, func(err error) {
+			a.log.Warn("attachment ignored", "component", "ovsdb", "error", err)
+		})
+	}, update)
 }
 
 // watchTunnels has the switch asked for its routes to peers, where it has a routing table of its own.

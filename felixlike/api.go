@@ -85,7 +85,7 @@ func (d *Driver) Metrics() http.Handler { return d.scheduler.metrics.Handler() }
 func (d *Driver) Objects(ctx context.Context) (control.Objects, error) {
 	var out control.Objects
 	err := d.queue.ask(ctx, func() {
-		out = d.cluster.objects.all()
+		out = d.cluster.served()
 		out.Node, out.Revision = d.cfg.Node, d.cluster.observed
 	})
 	return out, err

@@ -2,9 +2,13 @@ package felixlike
 
 import (
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/felixlike/policy"
 	"github.com/felixlike/felixlike/model"
 )
@@ -25,6 +29,8 @@ type cluster struct {
 	// antreaSources are the sources of the objects of Antrea's API.
 	antreaSources map[model.ObjectRef]string
 	objects       *objects
+	// portless has the addresses of the pods that have lost their port, and no other pod has got since.
+	portless map[model.PodID][]netip.Addr
 	// uids are the UIDs of this node's pods.
 	uids uids
 	// observed is the newest revision of the datastore.
@@ -46,8 +52,53 @@ type cluster struct {
 func newCluster(node string) *cluster {
 	return &cluster{
 		node: node, engine: policy.New(node), tracker: newTracker(node), problems: newProblems(),
-		policies: map[model.ObjectRef]string{}, antreaSources: map[model.ObjectRef]string{}, objects: newObjects(), uids: uids{},
+		policies: map[model.ObjectRef]string{}, antreaSources: map[model.ObjectRef]string{}, objects: newObjects(),
+		portless: map[model.PodID][]netip.Addr{}, uids: uids{},
 	}
+}
+
+// attach gives the engine the addresses of an attachment. A pod without a port that has one of them was detached.
+func (c *cluster) attach(a *model.Attachment) {
+	delete(c.portless, a.Pod)
+	for id, addresses := range c.portless {
+		if slices.ContainsFunc(addresses, func(addr netip.Addr) bool { return slices.Contains(a.Addresses, addr) }) {
+			c.clear(id)
+		}
+	}
+	c.engine.SetLocalAddresses(a.Pod, a.Addresses)
+}
+
+// detach takes the removal of an attachment, unless the pod has a later one.
+func (c *cluster) detach(u model.AttachmentRemove) {
+	a := c.tracker.attachments[u.Pod]
+	switch {
+	case a != nil && a.Interface != u.Interface:
+	case !u.PortOnly:
+		c.clear(u.Pod)
+	case a != nil:
+		c.portless[u.Pod] = a.Addresses
+	}
+}
+
+func (c *cluster) clear(id model.PodID) {
+	delete(c.portless, id)
+	c.engine.SetLocalAddresses(id, nil)
+}
+
+// served returns the objects for tools that judge packets by them. Pods have the addresses by which policy is in force, not those of
+// their status: on this node, attachments decide.
+func (c *cluster) served() control.Objects {
+	out, addresses := c.objects.all(), c.engine.PodAddresses()
+	for _, p := range out.Pods {
+		if p.Spec.HostNetwork {
+			continue
+		}
+		p.Status.PodIPs = nil
+		for _, a := range addresses[model.PodID{Namespace: p.Namespace, Name: p.Name}] {
+			p.Status.PodIPs = append(p.Status.PodIPs, corev1.PodIP{IP: a.String()})
+		}
+	}
+	return out
 }
 
 // inSync reports whether all first listings are complete. Before that, nothing is

@@ -107,11 +107,9 @@ func (f *feed) onEvent(e datastore.Event) {
 func (f *feed) onAttachment(u model.Update) {
 	switch u := u.(type) {
 	case model.AttachmentUpdate:
-		f.cluster.engine.SetLocalAddresses(u.Attachment.Pod, u.Attachment.Addresses)
+		f.cluster.attach(u.Attachment)
 	case model.AttachmentRemove:
-		if a := f.cluster.tracker.attachments[u.Pod]; a != nil && a.Interface == u.Interface {
-			f.cluster.engine.SetLocalAddresses(u.Pod, nil)
-		}
+		f.cluster.detach(u)
 	}
 	f.update(u)
 	f.flush()

@@ -169,6 +169,12 @@ func (f *fixture) attach(pod string, addresses ...string) {
 	f.updates <- func(update func(model.Update), _ func()) { update(model.AttachmentUpdate{Attachment: a}) }
 }
 
+func (f *fixture) detach(pod string, portOnly bool) {
+	f.updates <- func(update func(model.Update), _ func()) {
+		update(model.AttachmentRemove{Pod: model.PodID{Namespace: "x", Name: pod}, Interface: "veth-" + pod, PortOnly: portOnly})
+	}
+}
+
 // begin makes the driver program its first state.
 func (f *fixture) begin(t *testing.T, events ...datastore.Event) {
 	t.Helper()

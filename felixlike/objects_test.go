@@ -2,6 +2,7 @@ package felixlike
 
 import (
 	"encoding/json"
+	"maps"
 	"os"
 	"testing"
 
@@ -64,6 +65,34 @@ func TestObjectsJudgeAlike(t *testing.T) {
 			t.Errorf("%s: two answers differ", step.String())
 		}
 	}
+}
+
+// TestServedPodsHaveTheirAttachmentsAddresses: tools judge packets by the addresses that the agent goes by.
+func TestServedPodsHaveTheirAttachmentsAddresses(t *testing.T) {
+	f := start(t)
+	f.begin(t)
+	pod := func(name, node string, onHost bool, address string) datastore.Event {
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "x", Name: name}, Spec: corev1.PodSpec{NodeName: node, HostNetwork: onHost}}
+		p.Status.PodIPs = []corev1.PodIP{{IP: address}}
+		return datastore.PodSet{Pod: p}
+	}
+	f.source.send(true, pod("far", "node2", false, "10.10.1.7"), pod("host", "node1", true, "192.168.50.11"), pod("old", "node1", false, "10.10.0.7"))
+	f.attach("old", "10.10.0.7")
+	f.detach("old", false)
+	f.attach("new", "10.10.0.7")
+	f.source.send(true, podOn("new", "node1"))
+	want := map[string]string{"far": "10.10.1.7", "host": "192.168.50.11", "old": "", "new": "10.10.0.7"}
+	eventually(t, "each address belongs to one pod", func() bool {
+		served, err := f.Objects(t.Context())
+		got := map[string]string{}
+		for _, p := range served.Pods {
+			got[p.Name] = ""
+			for _, ip := range p.Status.PodIPs {
+				got[p.Name] += ip.IP
+			}
+		}
+		return err == nil && maps.Equal(got, want)
+	})
 }
 
 // TestClosedPolicyIsServedClosed: for a policy that cannot be understood, the oracle and the

@@ -40,10 +40,12 @@ type NodeRemove struct{ Name string }
 // AttachmentUpdate says that a pod's interface is on the bridge.
 type AttachmentUpdate struct{ Attachment *Attachment }
 
-// AttachmentRemove says that the interface of that name is gone.
+// AttachmentRemove says that the interface of that name is gone from the bridge.
 type AttachmentRemove struct {
 	Pod       PodID
 	Interface string
+	// PortOnly reports that the interface still exists: another program removed its port, and the pod has its addresses.
+	PortOnly bool
 }
 
 // HostAddressesUpdate has this node's own addresses, of all interfaces: sorted, without loopback and

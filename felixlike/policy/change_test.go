@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/felixlike/felixlike/felixlike/policy"
+	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/test/policytest"
 )
 
@@ -116,6 +117,13 @@ func changes(size int) []smallChange {
 				e.SetNetworkPolicy(policies[0])
 			}
 		}},
+		{"attachment", func(e *policy.Engine, there bool) {
+			var addresses []netip.Addr
+			if there {
+				addresses = []netip.Addr{netip.AddrFrom4([4]byte{10, 0xff, 0, 1})}
+			}
+			e.SetLocalAddresses(model.PodID{Namespace: "ns1", Name: "pod100"}, addresses)
+		}},
 		{"namespace-label", func(e *policy.Engine, there bool) { e.SetNamespace(namespaces[index[there]]) }},
 	}
 }
@@ -135,7 +143,7 @@ func TestChangesCostTheSameInAnyCluster(t *testing.T) {
 	// pods, and the label set of each; other changes are about a few pods.
 	limits := map[string]uint64{
 		"pod-label": 20, "member-of-1000": 20, "remote-pod": 20, "local-pod": 25,
-		"policy-rule": 60, "policy": 80, "namespace-label": 900,
+		"attachment": 25, "policy-rule": 60, "policy": 80, "namespace-label": 900,
 	}
 	for n := range changes(sizes[0]) {
 		var done [2]policy.Work

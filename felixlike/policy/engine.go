@@ -49,7 +49,7 @@ func New(nodeName string) *Engine {
 	x := newSelectionIndex(m, members)
 	peers := newNodePeers(m, members)
 	pods := &podStore{
-		node: nodeName, byID: map[model.PodID]*pod{}, attached: map[model.PodID][]netip.Addr{},
+		node: nodeName, byID: map[model.PodID]*pod{}, attached: map[model.PodID][]netip.Addr{}, holders: map[netip.Addr]int{},
 		index: x, members: members, dirty: dirty,
 	}
 	groups := &groupStore{byID: map[model.GroupID]*group{}, index: x, nodes: peers, members: members, dirty: dirty}
@@ -85,7 +85,11 @@ func (e *Engine) SetNode(object *corev1.Node) []model.Problem {
 	r := compile.Report{Object: model.ObjectRef{Kind: "Node", Name: object.Name}}
 	e.nodePeers.set(object.Name, object)
 	e.egresses.onNode()
-	e.nodes.set(object.Name, parseInternalIPs(object, &r), parsePodCIDRs(object, &r), parsePublicKey(object, &r), &r)
+	addresses, cidrs := parseInternalIPs(object, &r), parsePodCIDRs(object, &r)
+	if object.Name == e.pods.node {
+		e.pods.setRanges(cidrs)
+	}
+	e.nodes.set(object.Name, addresses, cidrs, parsePublicKey(object, &r), &r)
 	return r.Problems
 }
 
@@ -129,8 +133,9 @@ func (e *Engine) DeletePod(id model.PodID) { e.pods.remove(id) }
 
 // SetLocalAddresses sets the addresses that the CNI gave to a pod of this node, or removes
 // them if the list is empty. Of each family in the list, they replace the addresses in the
-// pod's status: the status comes late, or is that of an earlier pod with the same name. The
-// call may come before SetPod.
+// pod's status: the status comes late, or is that of an earlier pod with the same name. No other
+// pod has one of them, whatever its status says. After the removal the pod has no address: its status keeps the old one
+// until the kubelet writes it, and the next pod may have that. The call may come before SetPod.
 func (e *Engine) SetLocalAddresses(id model.PodID, addresses []netip.Addr) {
 	e.pods.attach(id, addresses)
 }

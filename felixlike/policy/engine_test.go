@@ -209,12 +209,12 @@ func TestLocalAddresses(t *testing.T) {
 	s.SetPod(newPod("x/a", "10.0.0.8", "fd00::8"))
 	equal(t, "status", s.flush(), `group "all pods in namespace x" +[fd00::8] -[]`)
 	s.SetLocalAddresses(a, nil)
-	equal(t, "cleared", s.flush(), `group "all pods in namespace x" +[10.0.0.8] -[10.0.0.7]`)
+	equal(t, "detached", s.flush(), `group "all pods in namespace x" +[] -[10.0.0.7 fd00::8]`)
 	s.SetLocalAddresses(a, []netip.Addr{netip.MustParseAddr("10.0.0.9"), netip.MustParseAddr("fd00::9")})
 	s.SetPod(newPod("x/b", "10.0.0.1"))
 	s.SetPod(onNode(newPod("x/a", "10.0.1.8"), "there"))
 	equal(t, "moved away", s.flush(), `
-group "all pods in namespace x" +[10.0.0.1 10.0.1.8] -[10.0.0.8 fd00::8]
+group "all pods in namespace x" +[10.0.0.1 10.0.1.8] -[]
 endpoint x/b ingress [x/p] egress []
 endpoint x/a removed`)
 }

@@ -6,7 +6,7 @@ import "fmt"
 // without any.
 func (e *Engine) Left() string {
 	counts := []int{
-		len(e.index.namespaces), len(e.pods.byID), len(e.policies.byID), len(e.index.scopes), len(e.groups.byID), len(e.endpoints.emitted),
+		len(e.index.namespaces), len(e.pods.byID), len(e.pods.attached), len(e.pods.holders), e.pods.reporters.Len(), len(e.policies.byID), len(e.index.scopes), len(e.groups.byID), len(e.endpoints.emitted),
 		e.index.scopeIndex.Len(), e.index.labelled.Len(), e.index.classes.Len(),
 		e.index.labelSets.Len(), len(e.index.selectors),
 		len(e.dirty.pods), len(e.dirty.policies), len(e.dirty.groups), len(e.dirty.targets),

@@ -1,6 +1,7 @@
 package policy_test
 
 import (
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -27,19 +28,121 @@ func TestLeavingPods(t *testing.T) {
 	equal(t, "gone", s.flush(), "endpoint x/a removed\npolicy x/p removed\ngroup removed")
 }
 
+// groups lists the members of all groups.
+func groups(s *state) string {
+	var of []string
+	for _, g := range s.model.Groups {
+		for m := range g.Members {
+			of = append(of, g.Description+" has "+m.String())
+		}
+	}
+	slices.Sort(of)
+	return strings.Join(of, "\n")
+}
+
+// TestAttachmentsDecide: on its own node, an address belongs to the pod that is attached with it, and to no pod that
+// was detached, whatever the statuses say.
+func TestAttachmentsDecide(t *testing.T) {
+	const (
+		a, b    = "pods app=old in namespace x", "pods app=new in namespace x"
+		address = "10.0.0.7"
+	)
+	oldPod, newPodID := model.PodID{Namespace: "x", Name: "old"}, model.PodID{Namespace: "x", Name: "new"}
+	addresses := func(all ...string) (out []netip.Addr) {
+		for _, a := range all {
+			out = append(out, netip.MustParseAddr(a))
+		}
+		return out
+	}
+	begin := func(t *testing.T, ranges ...string) *state {
+		s := newState(t)
+		s.SetNode(newNode("here", "192.0.2.1", ranges...))
+		s.SetPod(newPod("x/target", "10.0.0.1"))
+		s.SetNetworkPolicy(networkPolicy(t, `{podSelector: {}, ingress: [{from: [{podSelector: {matchLabels: {app: old}}}]}, {from: [{podSelector: {matchLabels: {app: new}}}]}]}`))
+		s.SetAntrea(newEgress(t, "e", "{appliedTo: {podSelector: {matchLabels: {app: old}}}, egressIP: 203.0.113.1, node: here}"))
+		return s
+	}
+	check := func(s *state, what, want string) {
+		t.Helper()
+		s.flush()
+		equal(s, what, groups(s), want)
+		for _, e := range s.model.Egresses {
+			for _, pod := range e.Pods {
+				if !strings.Contains(want, a+" has "+pod.String()) {
+					t.Errorf("%s: the Egress has %v", what, pod)
+				}
+			}
+		}
+	}
+	t.Run("detached, and its address given away", func(t *testing.T) {
+		s := begin(t)
+		s.SetLocalAddresses(oldPod, addresses(address))
+		old := newPod("x/old app=old", address)
+		s.SetPod(old)
+		check(s, "attached", a+" has 10.0.0.7")
+		s.SetLocalAddresses(oldPod, nil)
+		check(s, "detached", "")
+		old = old.DeepCopy()
+		now := metav1.Now()
+		old.DeletionTimestamp = &now
+		s.SetPod(old)
+		check(s, "its status again", "")
+		s.SetLocalAddresses(newPodID, addresses(address))
+		s.SetPod(newPod("x/new app=new"))
+		check(s, "the next pod", b+" has 10.0.0.7")
+		s.DeletePod(oldPod)
+		check(s, "the old one is gone", b+" has 10.0.0.7")
+		s.SetPod(newPod("x/old app=old", "10.0.0.9"))
+		check(s, "another pod of the name, never attached", b+" has 10.0.0.7\n"+a+" has 10.0.0.9")
+	})
+	t.Run("attached again", func(t *testing.T) {
+		s := begin(t)
+		s.SetPod(newPod("x/old app=old", address))
+		s.SetLocalAddresses(oldPod, addresses(address))
+		s.SetLocalAddresses(oldPod, nil)
+		s.SetLocalAddresses(oldPod, addresses("10.0.0.8"))
+		check(s, "a sandbox of its own", a+" has 10.0.0.8")
+	})
+	t.Run("another status than attachment", func(t *testing.T) {
+		s := begin(t)
+		s.SetLocalAddresses(oldPod, addresses("10.0.0.8"))
+		s.SetPod(newPod("x/old app=old", address))
+		s.SetLocalAddresses(newPodID, addresses(address))
+		s.SetPod(newPod("x/new app=new", address))
+		check(s, "attached", b+" has 10.0.0.7\n"+a+" has 10.0.0.8")
+		s.SetLocalAddresses(oldPod, nil)
+		check(s, "detached", b+" has 10.0.0.7")
+	})
+	// The agent restarted after the detachment, or another CNI plugin attached the pod: there is no record of it.
+	t.Run("never attached", func(t *testing.T) {
+		s := begin(t)
+		s.SetPod(newPod("x/old app=old", address, "fd00::7"))
+		check(s, "alone", a+" has 10.0.0.7\n"+a+" has fd00::7")
+		s.SetLocalAddresses(newPodID, addresses(address))
+		check(s, "the address is another pod's, whose object comes late", a+" has fd00::7")
+		s.SetLocalAddresses(newPodID, nil)
+		check(s, "and was detached", a+" has 10.0.0.7\n"+a+" has fd00::7")
+	})
+	// A node was replaced and its range given to this one, or a node lies.
+	t.Run("pod of another node", func(t *testing.T) {
+		s := begin(t, "10.0.0.0/24")
+		s.SetPod(onNode(newPod("x/old app=old", address), "there"))
+		check(s, "alone", a+" has 10.0.0.7")
+		s.SetLocalAddresses(newPodID, addresses(address))
+		s.SetPod(newPod("x/new app=new"))
+		check(s, "a local pod has it", b+" has 10.0.0.7")
+		s.SetPod(onNode(newPod("x/old app=old", address, "10.0.0.9"), "there"))
+		check(s, "its status again", b+" has 10.0.0.7\n"+a+" has 10.0.0.9")
+		s.SetNode(newNode("here", "192.0.2.1", "10.0.1.0/24"))
+		s.SetNode(newNode("here", "192.0.2.1", "10.0.0.0/24"))
+		s.SetLocalAddresses(newPodID, nil)
+		check(s, "the local pod is detached", a+" has 10.0.0.7\n"+a+" has 10.0.0.9")
+	})
+}
+
 // TestTwoPodsOfOneAddress: while both pods exist, the address is in the groups of both. A
 // finished pod has no address, even if its status has one.
 func TestTwoPodsOfOneAddress(t *testing.T) {
-	groups := func(s *state) string {
-		var of []string
-		for _, g := range s.model.Groups {
-			for m := range g.Members {
-				of = append(of, g.Description+" has "+m.String())
-			}
-		}
-		slices.Sort(of)
-		return strings.Join(of, "\n")
-	}
 	const both = "pods app=new in namespace x has 10.0.1.1\npods app=old in namespace x has 10.0.1.1"
 	const onlyNew = "pods app=new in namespace x has 10.0.1.1"
 	for name, leave := range map[string]func(s *state, old *corev1.Pod){

@@ -40,6 +40,8 @@ type pod struct {
 	slot int32
 	// dirty is true if the pod is in dirtyRecords.pods.
 	dirty bool
+	// detached is true if the CNI has detached the pod, and not attached it again. It is false for a pod that was never attached.
+	detached bool
 }
 
 // podState has the properties of a pod that policy uses. Equal pods share slices.
