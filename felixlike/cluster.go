@@ -26,9 +26,12 @@ type cluster struct {
 	problems *problems
 	// policies are the NetworkPolicies of the datastore, with their source.
 	policies map[model.ObjectRef]string
-	// antreaSources are the sources of the objects of Antrea's API.
+	// antreaSources are the sources of the objects of Antrea's API, nodeSources those of nodes by name.
 	antreaSources map[model.ObjectRef]string
-	objects       *objects
+	nodeSources   map[string]string
+	// services is Config.ServiceCIDRs.
+	services []netip.Prefix
+	objects  *objects
 	// portless has the addresses of the pods that have lost their port, and no other pod has got since.
 	portless map[model.PodID][]netip.Addr
 	// uids are the UIDs of this node's pods.
@@ -52,7 +55,7 @@ type cluster struct {
 func newCluster(node string) *cluster {
 	return &cluster{
 		node: node, engine: policy.New(node), tracker: newTracker(node), problems: newProblems(),
-		policies: map[model.ObjectRef]string{}, antreaSources: map[model.ObjectRef]string{}, objects: newObjects(),
+		policies: map[model.ObjectRef]string{}, antreaSources: map[model.ObjectRef]string{}, nodeSources: map[string]string{}, objects: newObjects(),
 		portless: map[model.PodID][]netip.Addr{}, uids: uids{},
 	}
 }

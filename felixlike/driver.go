@@ -39,7 +39,8 @@ type Driver struct {
 func New(cfg Config) *Driver {
 	d := &Driver{cfg: &cfg, queue: newQueue(), cluster: newCluster(cfg.Node)}
 	d.cluster.addressesKnown = cfg.HostAddresses == nil
-	d.cluster.policyOnly = cfg.PolicyOnly
+	d.cluster.policyOnly, d.cluster.services = cfg.PolicyOnly, cfg.ServiceCIDRs
+	d.cluster.engine.SetServiceCIDRs(cfg.ServiceCIDRs)
 	if cfg.Election != nil {
 		d.cluster.engine.SetEgressLeases(map[netip.Addr]model.EgressLease{})
 	}

@@ -186,6 +186,26 @@ func TestProblemsNameTheFileAndGo(t *testing.T) {
 	}
 }
 
+// TestProblemsOfOtherObjectsEnd: a problem of a node with another one names the file, and ends when the other one goes.
+func TestProblemsOfOtherObjectsEnd(t *testing.T) {
+	f := start(t)
+	f.begin(t)
+	other := func(name, address string, born int64) datastore.Event {
+		e := node(name, "10.10.1.0/24").(datastore.NodeSet)
+		e.Node.Status.Addresses[0].Address, e.Node.CreationTimestamp = address, metav1.Unix(born, 0)
+		e.Source = name + ".yaml"
+		return e
+	}
+	f.source.send(true, other("node2", "192.168.50.12", 1), other("a-node3", "192.168.50.13", 2))
+	if problems := f.Status().Problems; len(problems) != 1 || problems[0].Source != "a-node3.yaml" || !strings.Contains(problems[0].Reason, "overlaps 10.10.1.0/24 of node node2") {
+		t.Errorf("problems %v", problems)
+	}
+	f.source.send(true, datastore.NodeDeleted{Name: "node2"})
+	if problems := f.Status().Problems; len(problems) != 0 {
+		t.Errorf("problems left: %v", problems)
+	}
+}
+
 func TestProblemsNameClusterNetworkPolicies(t *testing.T) {
 	f := start(t)
 	f.attachmentsSynced()

@@ -1,6 +1,7 @@
 package felixlike
 
 import (
+	"slices"
 	"time"
 
 	"github.com/felixlike/felixlike/felixlike/datastore"
@@ -59,15 +60,18 @@ func (f *feed) onEvent(e datastore.Event) {
 	f.cluster.objects.onEvent(e)
 	switch e := e.(type) {
 	case datastore.NodeSet:
+		f.cluster.nodeSources[e.Node.Name] = e.Source
 		f.cluster.problems.setObject(ref("Node", "", e.Node.Name), e.Source, f.cluster.engine.SetNode(e.Node))
 	case datastore.NodeDeleted:
 		f.cluster.engine.DeleteNode(e.Name)
 		f.cluster.problems.setObject(ref("Node", "", e.Name), "", nil)
+		delete(f.cluster.nodeSources, e.Name)
 	case datastore.NamespaceSet:
 		f.cluster.engine.SetNamespace(e.Namespace)
 	case datastore.NamespaceDeleted:
 		f.cluster.engine.DeleteNamespace(e.Name)
 	case datastore.ServiceCIDRsSet:
+		f.cluster.engine.SetServiceCIDRs(slices.Concat(f.cluster.services, e.Prefixes))
 		f.update(model.ServiceCIDRsUpdate{Prefixes: e.Prefixes})
 	case datastore.PodSet:
 		f.cluster.problems.setObject(ref("Pod", e.Pod.Namespace, e.Pod.Name), e.Source, f.cluster.engine.SetPod(e.Pod))

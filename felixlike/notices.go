@@ -58,6 +58,8 @@ func (rep *reporter) notices() []datastore.Notice {
 		}
 		add(noticeNotUnderstood, known, p)
 	}
+	// Each node keeps its own claims, so not all nodes see the same conflicts.
+	add(noticeNotUnderstood, datastore.KnownToSome, rep.cluster.nodeProblems()...)
 	add(noticeNotUnderstood, datastore.KnownToAll, rep.cluster.antreaProblems()...)
 	add(noticeSetAside, datastore.KnownToSome, rep.cluster.engine.Collisions()...)
 	add(noticeHostNetwork, datastore.KnownToAll, firstOfEach(rep.cluster.hostNetworkProblems())...)

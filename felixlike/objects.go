@@ -159,7 +159,7 @@ func (o *objects) all() control.Objects {
 	for _, name := range slices.Sorted(maps.Keys(o.nodes)) {
 		n := o.nodes[name]
 		out.Nodes = append(out.Nodes, &corev1.Node{
-			ObjectMeta: metav1.ObjectMeta{Name: name, Labels: n.Labels},
+			ObjectMeta: metav1.ObjectMeta{Name: name, UID: n.UID, CreationTimestamp: n.CreationTimestamp, Labels: n.Labels},
 			Spec:       corev1.NodeSpec{PodCIDR: n.Spec.PodCIDR, PodCIDRs: n.Spec.PodCIDRs},
 			Status:     corev1.NodeStatus{Addresses: n.Status.Addresses},
 		})

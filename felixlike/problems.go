@@ -1,6 +1,10 @@
 package felixlike
 
-import "github.com/felixlike/felixlike/model"
+import (
+	"slices"
+
+	"github.com/felixlike/felixlike/model"
+)
 
 // problems collects the problems of objects: those of the datastore, which sends its whole
 // list each time, and those that the policy engine returns when it takes an object.
@@ -41,6 +45,15 @@ func (c *cluster) antreaProblems() []model.Problem {
 	all := c.engine.AntreaProblems()
 	for i := range all {
 		all[i].Source = c.antreaSources[all[i].Object]
+	}
+	return all
+}
+
+// nodeProblems returns what nodes claim and do not own, with their files.
+func (c *cluster) nodeProblems() []model.Problem {
+	all := slices.Clone(c.engine.NodeProblems())
+	for i := range all {
+		all[i].Source = c.nodeSources[all[i].Object.Name]
 	}
 	return all
 }

@@ -2,7 +2,6 @@ package managers
 
 import (
 	"net/netip"
-	"slices"
 	"strings"
 	"testing"
 
@@ -167,58 +166,5 @@ func TestOffloadFollowsTheMode(t *testing.T) {
 				t.Errorf("active %v: %s has flows of offload: %v", active, group, has)
 			}
 		}
-	}
-}
-
-// TestTunnelsToASharedAddress: two peers may claim one address, with tunnels to two
-// places. A node came back under another name, or a node took over the keepalived
-// address of a dead one.
-func TestTunnelsToASharedAddress(t *testing.T) {
-	flows := flowGroups{}
-	m := NewTunnelManager("n1", model.Encap, pipeline.Node{GatewayPort: 2, TunnelPort: 1, GatewayMAC: make([]byte, 6)}, flows)
-	m.OnUpdate(model.NodeUpdate{Node: routedNode("n1", 1, "172.16.9.1")})
-	peer := func(name, address4, address6 string) {
-		n := &model.Node{Name: name, Addresses: []netip.Addr{netip.MustParseAddr(address6)}}
-		if address4 != "" {
-			n.Addresses = append([]netip.Addr{netip.MustParseAddr(address4)}, n.Addresses...)
-		}
-		m.OnUpdate(model.NodeUpdate{Node: n})
-	}
-	check := func(when string, want ...string) {
-		t.Helper()
-		m.CompleteDeferredWork()
-		flows.agree(t)
-		var has []string
-		for _, name := range []string{"n2", "n3", "n4"} {
-			if strings.Contains(flows["peer "+name], "ipv6_dst=fd00:172::9 actions=set_field") {
-				has = append(has, name)
-			}
-			if n := m.peers[name]; n != nil && n.Address(model.IPv4).IsValid() && !strings.Contains(flows["peer "+name], "nw_dst="+n.Addresses[0].String()) {
-				t.Errorf("%s: %s is not reached at its own address", when, name)
-			}
-		}
-		if !slices.Equal(has, want) {
-			t.Errorf("%s: %q have the address, want %q", when, has, want)
-		}
-	}
-	peer("n3", "172.16.9.3", "fd00:172::9")
-	check("one peer", "n3")
-	peer("n4", "172.16.9.4", "fd00:172::9")
-	check("two peers", "n3")
-	peer("n2", "", "fd00:172::9")
-	check("one that no tunnel leads to", "n3")
-	peer("n2", "172.16.9.2", "fd00:172::9")
-	check("the first by name", "n2")
-	peer("n2", "172.16.9.3", "fd00:172::9")
-	check("one tunnel for two", "n2")
-	peer("n2", "172.16.9.2", "fd00:172::2")
-	check("it gives the address up", "n3")
-	m.OnUpdate(model.NodeRemove{Name: "n3"})
-	check("the other one is gone", "n4")
-	m.OnUpdate(model.NodeRemove{Name: "n4"})
-	check("and the last")
-	m.OnUpdate(model.NodeRemove{Name: "n2"})
-	if m.CompleteDeferredWork(); len(m.claims)+len(flows) > 0 {
-		t.Errorf("left: %v, %v", m.claims, flows)
 	}
 }

@@ -19,8 +19,6 @@ type TunnelManager struct {
 	ways   ways
 	self   *model.Node
 	peers  map[string]*model.Node
-	// claims lists the peers of an address, by name.
-	claims map[netip.Addr][]string
 	dirty  dirty[string]
 	// egresses are all Egresses. away has the pods of this node that leave by a peer, served the pods of a peer that leave by
 	// this node, by the peer's name.
@@ -32,7 +30,7 @@ type TunnelManager struct {
 // NewTunnelManager returns a manager for the node of that name. bridge has the ports
 // of its bridge. Packets to and from peers without a tunnel pass the gateway port as those of the outside.
 func NewTunnelManager(node string, mode model.TrafficMode, bridge pipeline.Node, flows Flows) *TunnelManager {
-	return &TunnelManager{ways: newWays(mode), bridge: bridge, node: node, flows: flows, peers: map[string]*model.Node{}, claims: map[netip.Addr][]string{}, dirty: dirty[string]{}}
+	return &TunnelManager{ways: newWays(mode), bridge: bridge, node: node, flows: flows, peers: map[string]*model.Node{}, dirty: dirty[string]{}}
 }
 
 // SetMode chooses the pipeline, as ForwardingManager.SetMode.
@@ -78,48 +76,12 @@ func (m *TunnelManager) OnUpdate(u model.Update) {
 
 // replace puts a node in the place of a peer; nil removes the peer.
 func (m *TunnelManager) replace(name string, now *model.Node) {
-	if old := m.peers[name]; old != nil {
-		m.claim(old, false)
-	}
 	delete(m.peers, name)
 	if now != nil {
 		m.peers[name] = now
-		m.claim(now, true)
 	}
 	m.dirty.add(name)
 	m.egressesDirty = true
-}
-
-// claim records whether a peer claims its addresses, and touches all that do.
-func (m *TunnelManager) claim(p *model.Node, claims bool) {
-	for _, a := range p.Addresses {
-		names := slices.DeleteFunc(m.claims[a], func(name string) bool { return name == p.Name })
-		if claims {
-			names = append(names, p.Name)
-			slices.Sort(names)
-		}
-		if m.claims[a] = names; len(names) == 0 {
-			delete(m.claims, a)
-		}
-		for _, name := range names {
-			m.dirty.add(name)
-		}
-	}
-}
-
-// reached returns a peer with the addresses that lead to it. Two peers may claim one
-// (a renamed node, its old object still there): the first by name has it, as it has
-// the host's route. A peer without a tunnel has none. Two tunnels for it would be at odds over the same flow, and
-// nothing new would be forwarded on this node. That of the tunnel's end leads to the
-// same end for both. One that is this node's own comes to it all the same (table 70).
-func (m *TunnelManager) reached(p *model.Node) *model.Node {
-	end, own := p.Outer(), *p
-	own.Addresses = slices.DeleteFunc(slices.Clone(p.Addresses), func(a netip.Addr) bool {
-		names := m.claims[a]
-		first := slices.IndexFunc(names, func(name string) bool { return m.self.OuterOf(m.peers[name]).IsValid() })
-		return a != end && first >= 0 && names[first] != p.Name
-	})
-	return &own
 }
 
 // CompleteDeferredWork sets the flows of the peers that changed.
@@ -135,7 +97,6 @@ func (m *TunnelManager) CompleteDeferredWork() {
 			if !m.self.OuterOf(p).IsValid() {
 				routed = model.Families() // there is no tunnel
 			}
-			p = m.reached(p)
 			away, served := notRouted(m.away[name], routed), notRouted(m.served[name], routed)
 			m.flows.SetFlows("peer "+name, func() []openflow.Flow {
 				return slices.Concat(pipeline.Peer(node, p, routed...), pipeline.EgressPeer(node, p, away, served))

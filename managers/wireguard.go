@@ -59,47 +59,28 @@ func (m *WireGuardManager) CompleteDeferredWork() {
 	for _, g := range gateways(self) {
 		state.Addresses = append(state.Addresses, netip.PrefixFrom(g, g.BitLen()))
 	}
-	owned := m.sources(self)
 	for _, name := range slices.Sorted(maps.Keys(m.nodes)) {
 		n := m.nodes[name]
 		if name == m.node || len(m.ways.of(self, n, model.ByWireGuard)) == 0 {
 			continue
 		}
 		state.Peers = append(state.Peers, wireguard.Peer{
-			Key: n.PublicKey, Endpoint: netip.AddrPortFrom(self.OuterOf(n), m.port), Sources: owned[name],
+			Key: n.PublicKey, Endpoint: netip.AddrPortFrom(self.OuterOf(n), m.port), Sources: sources(n),
 		})
 	}
 	m.device.SetState(state)
 }
 
-// sources returns the pod prefixes and addresses that each node may use as sources. The device takes a prefix for one peer
-// only. Of an address that two nodes claim (a renamed node, its old object still there), this node is the owner, else the
-// first by name. An address within a pod prefix is a pod's.
-func (m *WireGuardManager) sources(self *model.Node) map[string][]netip.Prefix {
-	var pods []netip.Prefix
-	for _, n := range m.nodes {
-		pods = append(pods, n.PodCIDRs...)
-	}
-	of, taken := map[string][]netip.Prefix{}, map[netip.Prefix]bool{}
-	for _, name := range append([]string{self.Name}, slices.Sorted(maps.Keys(m.nodes))...) {
-		if of[name] != nil {
-			continue
+// sources returns the pod prefixes and addresses that a node may use as sources. No two nodes have one of them in the model.
+func sources(n *model.Node) []netip.Prefix {
+	all := slices.Clone(n.PodCIDRs)
+	for _, a := range n.Addresses {
+		a = a.Unmap()
+		if !slices.ContainsFunc(n.PodCIDRs, func(p netip.Prefix) bool { return p.Contains(a) }) {
+			all = append(all, netip.PrefixFrom(a, a.BitLen()))
 		}
-		n := m.nodes[name]
-		all := slices.DeleteFunc(slices.Clone(n.PodCIDRs), func(p netip.Prefix) bool { return name != self.Name && slices.ContainsFunc(self.PodCIDRs, p.Overlaps) })
-		for _, a := range n.Addresses {
-			a = a.Unmap()
-			if !slices.ContainsFunc(pods, func(p netip.Prefix) bool { return p.Contains(a) }) {
-				all = append(all, netip.PrefixFrom(a, a.BitLen()))
-			}
-		}
-		of[name] = slices.DeleteFunc(all, func(p netip.Prefix) bool {
-			had := taken[p]
-			taken[p] = true
-			return had
-		})
 	}
-	return of
+	return all
 }
 
 // Published returns the key that this node's object has, or the zero PublicKey; known is false before there is an object. It may be

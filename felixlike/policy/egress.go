@@ -17,6 +17,7 @@ import (
 
 // egress is an Egress.
 type egress struct {
+	age
 	id       antrea.ID
 	compiled compile.Egress
 	pods     *selection
@@ -31,7 +32,7 @@ type egress struct {
 	nodesSeen  uint64
 }
 
-// egressStore has the Egresses. An address belongs to one node: the first Egress by name decides, and another Egress
+// egressStore has the Egresses. An address belongs to one node: the oldest Egress decides, and another Egress
 // that wants the address elsewhere drops.
 type egressStore struct {
 	byID  map[antrea.ID]*egress
@@ -49,7 +50,7 @@ type egressStore struct {
 
 // setLeases sets the Leases of addresses.
 func (x *egressStore) setLeases(leases map[netip.Addr]model.EgressLease) {
-	x.leases, x.dirty.egresses = leases, true
+	x.leases, x.dirty.egresses, x.nodes.stale = leases, true, true
 }
 
 // elects reports whether there is an Egress with an elected node.
@@ -72,7 +73,7 @@ func (x *egressStore) set(id antrea.ID, object antrea.Object) {
 	old := x.byID[id]
 	var now *egress
 	if object != nil {
-		now = &egress{id: id, stale: true}
+		now = &egress{age: ageOf(object, ofEgress), id: id, stale: true}
 		now.compiled, now.problems = compile.EgressOf(object)
 		x.hold(&now.compiled.Pods)
 		now.pods = x.index.selection(now.compiled.Pods)
@@ -87,7 +88,9 @@ func (x *egressStore) set(id antrea.ID, object antrea.Object) {
 	if now == nil {
 		delete(x.byID, id)
 	}
-	x.dirty.egresses = x.dirty.egresses || old != nil || now != nil
+	if old != nil || now != nil {
+		x.dirty.egresses, x.nodes.stale = true, true
+	}
 }
 
 // hold replaces the selectors of a selection by the stored ones that equal them. release gives them back.
@@ -121,11 +124,24 @@ func (x *egressStore) ordered() []*egress {
 	})
 }
 
-// all decides which node holds each address.
+// claims returns the claims of Egresses to addresses. An Egress whose node is the one that has the address in its status claims nothing.
+func (x *egressStore) claims() []egressClaim {
+	var all []egressClaim
+	a := newAllocation(x)
+	for _, e := range x.byID {
+		if addr := a.addressOf(e); addr.IsValid() && (e.compiled.Node != "" || x.candidatesOf(e) != nil) {
+			all = append(all, egressClaim{age: e.age, object: e.id.Ref(), address: addr, node: e.compiled.Node})
+		}
+	}
+	return all
+}
+
+// all decides which node holds each address: the oldest Egress first. It returns the Egresses in the order of ordered.
 func (x *egressStore) all() []model.EgressAddress {
-	var all []model.EgressAddress
+	byID := make(map[antrea.ID]model.EgressAddress, len(x.byID))
 	p := placement{allocation: newAllocation(x), first: map[netip.Addr]*model.EgressAddress{}, held: map[string]int{}}
-	for _, e := range x.ordered() {
+	byAge := slices.SortedFunc(maps.Values(x.byID), func(a, b *egress) int { return cmp.Or(a.compare(b.age), a.id.Compare(b.id)) })
+	for _, e := range byAge {
 		if e.stale {
 			e.members, e.stale = e.pods.addressesOfPods(), false
 		}
@@ -145,7 +161,11 @@ func (x *egressStore) all() []model.EgressAddress {
 				out.Pods = append(out.Pods, a)
 			}
 		}
-		all = append(all, out)
+		byID[e.id] = out
+	}
+	var all []model.EgressAddress
+	for _, e := range x.ordered() {
+		all = append(all, byID[e.id])
 	}
 	return all
 }
@@ -191,12 +211,14 @@ func (p *placement) conflict(e *egress, out *model.EgressAddress) (field, reason
 	if !a.IsValid() {
 		return "", "" // the object has problems
 	}
-	for _, name := range slices.Sorted(maps.Keys(p.nodes.byName)) {
-		if n := p.nodes.byName[name]; slices.ContainsFunc(n.wanted, func(p netip.Prefix) bool { return p.Contains(a) }) {
-			return fieldAddress, fmt.Sprintf("%s is in the pod CIDRs of node %s", a, name)
-		}
+	if owner, _ := p.nodes.owns.podsAt(a); owner != nil {
+		return fieldAddress, fmt.Sprintf("%s is in the pod CIDRs of node %s", a, owner.name)
 	}
-	owner, elected := p.owner(a), p.candidatesOf(e) != nil
+	if p.nodes.owns.serviceAt(a) {
+		return fieldAddress, fmt.Sprintf("%s is one of the Service addresses", a)
+	}
+	elected := p.candidatesOf(e) != nil
+	owner, others := p.owner(a, e, elected)
 	if first := p.first[a]; first != nil && (elected || first.Leased) {
 		if !elected {
 			return fieldAddress, fmt.Sprintf("%s has left the node of %s to an election", first.Object, a)
@@ -210,6 +232,8 @@ func (p *placement) conflict(e *egress, out *model.EgressAddress) (field, reason
 		out.Node, out.Assigned = cmp.Or(e.compiled.Node, owner), e.compiled.Node != ""
 	}
 	switch {
+	case others != "":
+		return fieldAddress, fmt.Sprintf("%s is in the status of nodes %s, so it identifies none of them", a, others)
 	case elected && owner != "":
 		return fieldAddress, fmt.Sprintf("%s is an address of node %s, which no other node can take: name the node in spec.node", a, owner)
 	case elected && p.leases == nil:
@@ -235,14 +259,23 @@ func (p *placement) conflict(e *egress, out *model.EgressAddress) (field, reason
 	return "", ""
 }
 
-// owner returns the node with an address in its status, or "".
-func (x *egressStore) owner(a netip.Addr) string {
-	for _, name := range slices.Sorted(maps.Keys(x.peers.byName)) {
-		if slices.Contains(x.peers.byName[name].addresses, a) {
-			return name
-		}
+// owner returns the node with an address in its status, or "". An Egress that names its node, or leaves it to an election, is not stopped
+// by younger nodes. If several nodes have the address, it returns their names.
+func (p *placement) owner(a netip.Addr, e *egress, elected bool) (name, several string) {
+	all := p.reporters()[a]
+	if elected || e.compiled.Node != "" {
+		all = slices.DeleteFunc(slices.Clone(all), func(name string) bool {
+			n := p.nodes.byName[name]
+			return name != e.compiled.Node && n != nil && e.compare(n.age) < 0
+		})
 	}
-	return ""
+	switch len(all) {
+	case 0:
+		return "", ""
+	case 1:
+		return all[0], ""
+	}
+	return "", strings.Join(all, " and ")
 }
 
 // elect sets whether this node may hold a leased address. It returns why no node holds it now.

@@ -58,6 +58,8 @@ type allocation struct {
 	free  map[*pool]*freeAddresses
 	// full reports that this node takes no more addresses.
 	full bool
+	// reported has the nodes with each address in their status, once reporters was called.
+	reported map[netip.Addr][]string
 }
 
 // owner is an Egress with an address of a pool.
@@ -82,15 +84,34 @@ func newAllocation(x *egressStore) *allocation {
 	}
 	a.full = mine >= model.MaxEgressAddresses
 	for _, e := range x.byID {
-		addr := e.compiled.Address
-		if e.compiled.Any {
-			addr = a.allocated[owner{e.compiled.Owner, e.compiled.Pool}]
-		}
-		if addr.IsValid() {
+		if addr := a.addressOf(e); addr.IsValid() {
 			a.taken[addr] = true
 		}
 	}
 	return a
+}
+
+// addressOf returns the address that an Egress names, or has been allocated.
+func (a *allocation) addressOf(e *egress) netip.Addr {
+	if e.compiled.Any {
+		return a.allocated[owner{e.compiled.Owner, e.compiled.Pool}]
+	}
+	return e.compiled.Address
+}
+
+// reporters returns the nodes with each address in their status, by name.
+func (a *allocation) reporters() map[netip.Addr][]string {
+	if a.reported == nil {
+		a.reported = map[netip.Addr][]string{}
+		for _, name := range slices.Sorted(maps.Keys(a.peers.byName)) {
+			for _, addr := range a.peers.byName[name].addresses {
+				if !slices.Contains(a.reported[addr], name) {
+					a.reported[addr] = append(a.reported[addr], name)
+				}
+			}
+		}
+	}
+	return a.reported
 }
 
 const (
@@ -151,18 +172,17 @@ func (a *allocation) next(p *pool) netip.Addr {
 	}
 	return f.next(func(addr netip.Addr) (usable, leased bool) {
 		_, leased = a.leases[addr]
-		return !a.taken[addr] && a.owner(addr) == "", leased
-	}, a.podRange)
+		return !a.taken[addr] && len(a.reporters()[addr]) == 0, leased
+	}, a.reserved)
 }
 
-// podRange returns the last address of a pod CIDR that has an address, or the zero Addr.
-func (x *egressStore) podRange(a netip.Addr) netip.Addr {
-	for _, n := range x.nodes.byName {
-		for _, p := range n.wanted {
-			if p.Contains(a) {
-				return netipx.PrefixLastIP(p)
-			}
-		}
+// reserved returns the last address of the pod CIDR or the Service addresses that have an address, or the zero Addr.
+func (x *egressStore) reserved(a netip.Addr) netip.Addr {
+	if owner, cidr := x.nodes.owns.podsAt(a); owner != nil {
+		return netipx.PrefixLastIP(cidr)
+	}
+	if at := slices.IndexFunc(x.nodes.services, func(p netip.Prefix) bool { return p.Contains(a) }); at >= 0 {
+		return netipx.PrefixLastIP(x.nodes.services[at])
 	}
 	return netip.Addr{}
 }
@@ -236,10 +256,7 @@ func (x *egressStore) poolUsages() []PoolUsage {
 		if e.id.Kind.PoolKind() != antrea.KindOwnExternalIPPool || e.compiled.Pool == "" {
 			continue
 		}
-		addr := e.compiled.Address
-		if e.compiled.Any {
-			addr = a.allocated[owner{e.compiled.Owner, e.compiled.Pool}]
-		}
+		addr := a.addressOf(e)
 		if p := x.poolOf(e); p == nil || !p.compiled.Contains(addr) {
 			continue
 		}

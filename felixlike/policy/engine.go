@@ -77,7 +77,7 @@ func (e *Engine) Narrowed(hash int) *Engine {
 	return narrow
 }
 
-// SetNode creates or replaces a node, and reports its invalid parts.
+// SetNode creates or replaces a node, and reports its invalid parts. NodeProblems has its conflicts with other objects.
 func (e *Engine) SetNode(object *corev1.Node) []model.Problem {
 	if object == nil {
 		return nil
@@ -89,11 +89,18 @@ func (e *Engine) SetNode(object *corev1.Node) []model.Problem {
 	if object.Name == e.pods.node {
 		e.pods.setRanges(cidrs)
 	}
-	e.nodes.set(object.Name, addresses, cidrs, parsePublicKey(object, &r), &r)
+	e.nodes.set(ageOf(object, ofNode), addresses, cidrs, parsePublicKey(object, &r))
 	return r.Problems
 }
 
-// DeleteNode removes a node.
+// SetServiceCIDRs sets the prefixes of Service addresses. No node owns one of them.
+func (e *Engine) SetServiceCIDRs(prefixes []netip.Prefix) {
+	if e.nodes.setServices(prefixes) {
+		e.egresses.onNode()
+	}
+}
+
+// DeleteNode removes a node. This node keeps what it owns until it has an object again.
 func (e *Engine) DeleteNode(name string) {
 	e.nodePeers.set(name, nil)
 	e.egresses.onNode()
@@ -244,6 +251,7 @@ func (e *Engine) flush() []model.Update {
 	policies, gonePolicies := e.policies.flush()
 	groups, goneGroups := e.groups.flush()
 	endpoints, goneEndpoints := e.endpoints.flush()
+	e.nodes.decide(e.egresses.claims)
 	nodes, goneNodes := e.nodes.flush()
 	return slices.Concat(nodes, e.egresses.flush(), groups, policies, endpoints, goneEndpoints, gonePolicies, goneGroups, goneNodes)
 }

@@ -10,7 +10,7 @@ func (e *Engine) Left() string {
 		e.index.scopeIndex.Len(), e.index.labelled.Len(), e.index.classes.Len(),
 		e.index.labelSets.Len(), len(e.index.selectors),
 		len(e.dirty.pods), len(e.dirty.policies), len(e.dirty.groups), len(e.dirty.targets),
-		len(e.nodes.byName), e.nodes.waiting.Len(), len(e.nodes.emitted), len(e.nodePeers.byName), e.nodePeers.groups.Len(),
+		len(e.nodes.byName), len(e.nodes.emitted), len(e.nodePeers.byName), e.nodePeers.groups.Len(),
 		len(e.antrea.objects), len(e.antrea.problems), len(e.antrea.uses), len(e.antrea.users), len(e.antrea.compiled),
 		len(e.antrea.self), len(e.antrea.local), len(e.antrea.dirty), e.antrea.clusterPolicies,
 	}

@@ -3,11 +3,11 @@ package policy
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"net/netip"
 	"reflect"
 	"slices"
 
-	"github.com/gaissmai/bart"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/felixlike/felixlike/felixlike/policy/compile"
@@ -15,36 +15,30 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// node is a node with the pod CIDRs that its object has (wanted) and those that are
-// granted (held).
+// node is a node with the addresses and pod CIDRs that its object claims (addresses, wanted), and those that are its own (own, held).
 type node struct {
-	name string
-	// seq is the node's position in the order of arrival.
-	seq       uint64
-	addresses []netip.Addr
-	wanted    []netip.Prefix
-	held      []netip.Prefix
-	key       model.PublicKey
+	age
+	addresses, own []netip.Addr
+	wanted, held   []netip.Prefix
+	key            model.PublicKey
 }
 
-// nodeStore has the nodes and the owners of the pod CIDRs. If the CIDRs of two nodes overlap,
-// the node that came first owns its CIDR. The local node always owns its CIDRs.
+// nodeStore has the nodes. ownership decides what they own.
 type nodeStore struct {
 	local  string
 	byName map[string]*node
-	seq    uint64
-	owners *bart.Table[*node]
-	// waiting are the nodes that do not own all wanted CIDRs.
-	waiting smallmap.Set[*node]
+	// lost is this node as it was known last, while its object is missing: it stays in force.
+	lost     *node
+	services []netip.Prefix
+	// stale is set if a claim changed.
+	stale   bool
+	owns    *ownership
 	dirty   smallmap.Set[string]
 	emitted map[string]*model.Node
 }
 
 func newNodeStore(local string) nodeStore {
-	return nodeStore{
-		local: local, byName: map[string]*node{}, owners: &bart.Table[*node]{},
-		emitted: map[string]*model.Node{},
-	}
+	return nodeStore{local: local, byName: map[string]*node{}, owns: decide(local, nil, nil, nil), emitted: map[string]*model.Node{}}
 }
 
 // parseInternalIPs takes the first InternalIP of each family.
@@ -113,22 +107,17 @@ func comparePrefixes(a, b netip.Prefix) int {
 	return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
 }
 
-func (n *nodeStore) set(name string, addresses []netip.Addr, cidrs []netip.Prefix, key model.PublicKey, r *compile.Report) {
-	o, ok := n.byName[name]
+func (n *nodeStore) set(a age, addresses []netip.Addr, cidrs []netip.Prefix, key model.PublicKey) {
+	o, ok := n.byName[a.name]
 	if !ok {
-		n.seq++
-		o = &node{name: name, seq: n.seq}
-		n.byName[name] = o
+		o = &node{}
+		n.byName[a.name] = o
 	}
-	n.dirty.Add(name)
-	o.addresses, o.wanted, o.key = addresses, cidrs, key
-	freed := n.keep(o, cidrs)
-	if name == n.local && n.evict(o, r) {
-		freed = true
-	}
-	n.claim(o, r)
-	if freed {
-		n.retry()
+	n.stale = n.stale || !ok || o.age != a || !slices.Equal(o.addresses, addresses) || !slices.Equal(o.wanted, cidrs)
+	n.dirty.Add(a.name)
+	o.age, o.addresses, o.wanted, o.key = a, addresses, cidrs, key
+	if a.name == n.local {
+		n.lost = nil
 	}
 }
 
@@ -138,91 +127,51 @@ func (n *nodeStore) remove(name string) {
 		return
 	}
 	delete(n.byName, name)
-	n.waiting.Remove(o)
 	n.dirty.Add(name)
-	if n.keep(o, nil) {
-		n.retry()
+	n.stale = true
+	if name == n.local {
+		n.lost = o
 	}
 }
 
-// keep releases the CIDRs of a node except those in the list. It reports whether it
-// released any.
-func (n *nodeStore) keep(o *node, cidrs []netip.Prefix) bool {
-	before := len(o.held)
-	o.held = slices.DeleteFunc(o.held, func(p netip.Prefix) bool {
-		drop := !slices.Contains(cidrs, p)
-		if drop {
-			n.owners.Delete(p)
+// setServices sets the prefixes of Service addresses.
+func (n *nodeStore) setServices(services []netip.Prefix) bool {
+	if slices.Equal(services, n.services) {
+		return false
+	}
+	n.services, n.stale = services, true
+	return true
+}
+
+// decide decides who owns what if a claim changed.
+func (n *nodeStore) decide(egresses func() []egressClaim) {
+	if !n.stale {
+		return
+	}
+	n.stale = false
+	nodes := slices.Collect(maps.Values(n.byName))
+	if n.lost != nil {
+		nodes = append(nodes, n.lost)
+	}
+	slices.SortFunc(nodes, func(a, b *node) int {
+		switch n.local {
+		case a.name:
+			return -1
+		case b.name:
+			return 1
 		}
-		return drop
+		return a.compare(b.age)
 	})
-	return len(o.held) < before
-}
-
-// evict releases the CIDRs of other nodes that overlap the local node's CIDRs. It reports
-// whether there are any.
-func (n *nodeStore) evict(local *node, r *compile.Report) (freed bool) {
-	for _, p := range local.wanted {
-		for {
-			owner, cidr := n.overlapping(p)
-			if owner == nil || owner == local {
-				break
-			}
-			n.keep(owner, slices.DeleteFunc(slices.Clone(owner.held), func(o netip.Prefix) bool { return o == cidr }))
-			n.waiting.Add(owner)
-			n.dirty.Add(owner.name)
-			r.Problems = append(r.Problems, model.Problem{
-				Object: model.ObjectRef{Kind: "Node", Name: owner.name}, Field: "spec.podCIDRs",
-				Reason: overlap(cidr, p, local.name),
-			})
-			freed = true
+	before := make(map[*node]node, len(nodes))
+	for _, o := range nodes {
+		before[o] = *o
+	}
+	n.owns = decide(n.local, nodes, n.services, egresses())
+	for _, o := range nodes {
+		if was := before[o]; !slices.Equal(o.own, was.own) || !slices.Equal(o.held, was.held) {
+			n.dirty.Add(o.name)
 		}
 	}
-	return freed
-}
-
-// claim grants a node its wanted CIDRs that no other node owns. It does not report overlaps
-// if r is nil, for a later try: the first one reported them.
-func (n *nodeStore) claim(o *node, r *compile.Report) {
-	n.waiting.Remove(o)
-	for _, p := range o.wanted {
-		if slices.Contains(o.held, p) {
-			continue
-		}
-		if owner, cidr := n.overlapping(p); owner != nil {
-			n.waiting.Add(o)
-			if r != nil {
-				r.Add("spec.podCIDRs", "%s", overlap(p, cidr, owner.name))
-			}
-			continue
-		}
-		n.owners.Insert(p, o)
-		o.held = append(o.held, p)
-		n.dirty.Add(o.name)
-	}
-	slices.SortFunc(o.held, comparePrefixes)
-}
-
-// retry grants CIDRs to waiting nodes, in order of arrival.
-func (n *nodeStore) retry() {
-	for _, o := range slices.SortedFunc(n.waiting.Keys(), func(a, b *node) int { return cmp.Compare(a.seq, b.seq) }) {
-		n.claim(o, nil)
-	}
-}
-
-func overlap(refused, other netip.Prefix, owner string) string {
-	return fmt.Sprintf("%s overlaps %s of node %s and is refused", refused, other, owner)
-}
-
-// overlapping returns a node with a CIDR that overlaps the prefix, and this CIDR.
-func (n *nodeStore) overlapping(p netip.Prefix) (*node, netip.Prefix) {
-	if cidr, owner, ok := n.owners.LookupPrefixLPM(p); ok {
-		return owner, cidr
-	}
-	for cidr, owner := range n.owners.Subnets(p) {
-		return owner, cidr
-	}
-	return nil, netip.Prefix{}
 }
 
 func (n *nodeStore) flush() (updates, removals []model.Update) {
@@ -236,7 +185,7 @@ func (n *nodeStore) flush() (updates, removals []model.Update) {
 			}
 			continue
 		}
-		now := &model.Node{Name: name, Addresses: o.addresses, PodCIDRs: slices.Clone(o.held), PublicKey: o.key}
+		now := &model.Node{Name: name, Addresses: o.own, PodCIDRs: o.held, PublicKey: o.key}
 		if before == nil || !reflect.DeepEqual(before, now) {
 			n.emitted[name] = now
 			updates = append(updates, model.NodeUpdate{Node: now})

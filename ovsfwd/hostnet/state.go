@@ -92,8 +92,7 @@ func (r route) identity() route { return route{dst: r.dst, table: r.table, famil
 func (s *State) routes() (routes []route, gateways []netip.Addr) {
 	seen := map[route]bool{}
 	add := func(r route) {
-		// Two peers may claim one address (a renamed node, its old object
-		// still there): the first by name has it.
+		// A node's address may be in its own pod CIDR, and so be its gateway's.
 		if !seen[r.identity()] {
 			seen[r.identity()] = true
 			routes = append(routes, r)

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/felixlike/felixlike/felixlike/antrea"
 	"github.com/felixlike/felixlike/model"
 )
 
@@ -36,10 +37,10 @@ func bareMeta(m *metav1.ObjectMeta) metav1.ObjectMeta {
 	return metav1.ObjectMeta{Namespace: m.Namespace, Name: m.Name, UID: m.UID, Labels: m.Labels}
 }
 
-// trimNode keeps a node's labels, addresses, pod CIDRs and public key.
+// trimNode keeps a node's age, labels, addresses, pod CIDRs and public key.
 func trimNode(n *corev1.Node) corev1.Node {
 	t := corev1.Node{
-		ObjectMeta: metav1.ObjectMeta{Name: n.Name, UID: n.UID, Labels: n.Labels},
+		ObjectMeta: metav1.ObjectMeta{Name: n.Name, UID: n.UID, CreationTimestamp: n.CreationTimestamp, Labels: n.Labels},
 		Spec:       corev1.NodeSpec{PodCIDR: n.Spec.PodCIDR, PodCIDRs: n.Spec.PodCIDRs},
 		Status:     corev1.NodeStatus{Addresses: n.Status.Addresses},
 	}
@@ -118,8 +119,16 @@ func trimPolicy(o runtime.Object) ([]byte, error) {
 			kept[name] = text
 		}
 	}
+	metadata := map[string]any{}
 	if len(kept) > 0 {
-		fields["metadata"] = map[string]any{"annotations": kept}
+		metadata["annotations"] = kept
+	}
+	// The oldest Egress of an address has it.
+	if u.GetKind() == antrea.KindEgress.String() && !u.GetCreationTimestamp().Time.IsZero() {
+		metadata["creationTimestamp"] = u.GetCreationTimestamp()
+	}
+	if len(metadata) > 0 {
+		fields["metadata"] = metadata
 	}
 	return json.Marshal(fields)
 }

@@ -6,10 +6,12 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"pgregory.net/rapid"
 
+	"github.com/felixlike/felixlike/felixlike/antrea"
 	"github.com/felixlike/felixlike/felixlike/datastore"
 	"github.com/felixlike/felixlike/felixlike/policy"
 	"github.com/felixlike/felixlike/internal/seeded"
@@ -154,5 +156,43 @@ func TestDenyActionIsKept(t *testing.T) {
 	event, ok := d.event.(datastore.ClusterNetworkPolicySet)
 	if !ok || event.Policy.Name != "p" || event.Policy.Annotations[model.DenyActionAnnotation] != "reject" {
 		t.Errorf("%+v", d.event)
+	}
+}
+
+// TestTrimmedObjectsKeepTheirAge: the age decides who owns an address.
+func TestTrimmedObjectsKeepTheirAge(t *testing.T) {
+	born := metav1.Unix(1234567890, 0)
+	n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", UID: "u", CreationTimestamp: born}}
+	e := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": antrea.OwnGroupName + "/" + antrea.OwnVersion, "kind": "Egress", "metadata": map[string]any{"name": "e", "uid": "u"},
+		"spec": map[string]any{"egressIP": "192.0.2.1", "node": "n", "appliedTo": map[string]any{"podSelector": map[string]any{}}},
+	}}
+	e.SetCreationTimestamp(born)
+	of := kindAntreaTier + kindName(antrea.KindNodeEgress-antrea.KindTier)
+	for _, c := range []struct {
+		kind   *kind
+		object runtime.Object
+	}{
+		{&kind{name: kindNode, trim: trimmed(trimNode), decode: decodeNode}, n},
+		{&kind{name: of, trim: trimPolicy, decode: decodeAntrea(of)}, e},
+	} {
+		i, err := c.kind.item(c.object)
+		if err != nil {
+			t.Fatal(err)
+		}
+		d, err := c.kind.decode(i)
+		if err != nil || len(d.problems) > 0 {
+			t.Fatal(err, d.problems)
+		}
+		var kept metav1.Object
+		switch event := d.event.(type) {
+		case datastore.NodeSet:
+			kept = event.Node
+		case datastore.AntreaSet:
+			kept = event.Object
+		}
+		if at := kept.GetCreationTimestamp(); !at.Equal(&born) || kept.GetUID() != "u" {
+			t.Errorf("%s: created %v, UID %s", kept.GetName(), at, kept.GetUID())
+		}
 	}
 }

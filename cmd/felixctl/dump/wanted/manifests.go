@@ -40,12 +40,15 @@ func FromManifests(ctx context.Context, dir, node string, like *control.Model) (
 // FromManifests does.
 func FromEvents(events []datastore.Event, node string, like *control.Model) (*control.Model, []model.Problem, error) {
 	e := policy.New(node)
+	if like != nil {
+		e.SetServiceCIDRs(slices.Concat(like.Settings.ServiceCIDRs, like.ServiceCIDRs))
+	}
 	var problems []model.Problem
 	for _, event := range events {
 		problems = append(problems, set(e, event)...)
 	}
 	e.Flush()
-	problems = append(problems, e.AntreaProblems()...)
+	problems = slices.Concat(problems, e.NodeProblems(), e.AntreaProblems())
 	m := &control.Model{Node: node}
 	if like != nil {
 		m.Backend, m.Settings, m.HostAddresses, m.ServiceCIDRs = like.Backend, like.Settings, like.HostAddresses, like.ServiceCIDRs
