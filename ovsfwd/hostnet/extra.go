@@ -43,7 +43,7 @@ type Wanted struct {
 	// Leased are addresses that this node has while Hold allows it. The kernel removes such an address when its time is over,
 	// also if this process has ended. One that is on the interface, and that Hold has not named yet, stays for that time.
 	Leased []netip.Addr
-	// Node are the addresses of the node itself: the interfaces with them get the others.
+	// Node are the addresses of the node itself. The interface with them is one of the places for the others (see places).
 	Node []netip.Addr
 }
 
@@ -51,16 +51,16 @@ type Wanted struct {
 type extra struct {
 	addr  netip.Addr
 	index int32
-	ours  bool
+	// link is the prefix that the kernel takes for the interface's.
+	link netip.Prefix
+	ours bool
 	// copied is set if it is the copy of an address of the uplink. It comes and goes with that one.
 	copied bool
 	// limited is set if the kernel removes it after a time.
 	limited bool
 }
 
-// Apply adds the wanted addresses to the interface with the node's own address of the family, and tells neighbours. With
-// a userspace bridge that is the uplink, from which the bridge gets a copy (package uplink), or the bridge itself for leased addresses: a copy has
-// no limit of time. It leaves an address as it is if another program has added it. It removes our other addresses. It returns the number of
+// Apply adds the wanted addresses to the interfaces by which their neighbours reach them (places), and tells neighbours. It leaves an address as it is if another program has added it. It removes our other addresses. It returns the number of
 // writes.
 func (a *Addresses) Apply(w Wanted) (writes int, err error) {
 	a.mu.Lock()
@@ -132,6 +132,10 @@ func (a *Addresses) applyLocked() (writes int, err error) {
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
 	w := a.wanted
+	at, err := newPlaces(s, all, w.Node)
+	if err != nil {
+		return 0, err
+	}
 	var errs []error
 	has := map[netip.Addr]bool{}
 	a.present = false
@@ -140,8 +144,8 @@ func (a *Addresses) applyLocked() (writes int, err error) {
 			continue
 		}
 		leased := slices.Contains(w.Leased, e.addr)
-		at, _ := placeFor(all, w.Node, e.addr, leased)
-		if !e.ours || e.index == at && e.limited == leased && (leased || slices.Contains(w.Always, e.addr)) {
+		place, _ := at.of(e.addr, leased)
+		if !e.ours || e.index == place && e.limited == leased && (leased || slices.Contains(w.Always, e.addr)) {
 			has[e.addr], a.present = true, a.present || e.ours
 			if e.ours && leased && a.mayHoldLocked(e.addr) && a.extended != a.until {
 				errs = append(errs, e.add(s, socket.Replace, a.until))
@@ -160,7 +164,7 @@ func (a *Addresses) applyLocked() (writes int, err error) {
 		if leased && !a.mayHoldLocked(addr) {
 			continue
 		}
-		at, ok := placeFor(all, w.Node, addr, leased)
+		place, ok := at.of(addr, leased)
 		if !ok {
 			errs = append(errs, fmt.Errorf("add address %s: no interface has an address of this node", addr))
 			continue
@@ -170,20 +174,20 @@ func (a *Addresses) applyLocked() (writes int, err error) {
 			if leased {
 				until = a.until
 			}
-			if err := (extra{addr: addr, index: at}).add(s, socket.Create|socket.Excl, until); err != nil {
+			if err := (extra{addr: addr, index: place}).add(s, socket.Create|socket.Excl, until); err != nil {
 				errs = append(errs, err)
 				continue
 			}
 			writes++
 			a.present = true
 		}
-		if !has[addr] || a.announced[addr] != at {
-			if err := announce(at, addr); err != nil {
+		if !has[addr] || a.announced[addr] != place {
+			if err := announce(place, addr); err != nil {
 				errs = append(errs, fmt.Errorf("tell the neighbours of address %s: %w", addr, err))
 				continue
 			}
 		}
-		told[addr] = at
+		told[addr] = place
 	}
 	a.announced = told
 	if err := errors.Join(errs...); err != nil {
@@ -196,21 +200,6 @@ func (a *Addresses) applyLocked() (writes int, err error) {
 // mayHoldLocked reports whether Hold allows an address for one more second at least, which is the unit of the kernel.
 func (a *Addresses) mayHoldLocked(addr netip.Addr) bool {
 	return slices.Contains(a.held, addr) && time.Until(a.until) >= time.Second
-}
-
-// placeFor returns the interface that is to have an address: the one with the node's address of the family, or else of the other
-// family. A leased address comes to the interface with a copy of the node's address, if there is one.
-func placeFor(all []extra, node []netip.Addr, addr netip.Addr, leased bool) (index int32, ok bool) {
-	for _, same := range []bool{true, false} {
-		for _, copied := range []bool{leased, false} {
-			for _, e := range all {
-				if !e.ours && e.copied == copied && slices.Contains(node, e.addr) && (e.addr.Is4() == addr.Is4()) == same {
-					return e.index, true
-				}
-			}
-		}
-	}
-	return 0, false
 }
 
 // listExtra lists all addresses.
@@ -231,15 +220,15 @@ func listExtra(s *socket.Conn) ([]extra, error) {
 		if err != nil {
 			return nil, fmt.Errorf("list addresses: %w", err)
 		}
-		local := false
+		local, peer := false, netip.Addr{}
 		for d.Next() {
 			switch d.Type() {
 			case unix.IFA_LOCAL:
 				e.addr, local = netip.Addr{}, true
 				e.addr, _ = netip.AddrFromSlice(d.Bytes())
 			case unix.IFA_ADDRESS:
-				if !local {
-					e.addr, _ = netip.AddrFromSlice(d.Bytes())
+				if peer, _ = netip.AddrFromSlice(d.Bytes()); !local {
+					e.addr = peer
 				}
 			case unix.IFA_CACHEINFO:
 				// struct ifa_cacheinfo: the second word is the valid time.
@@ -253,6 +242,7 @@ func listExtra(s *socket.Conn) ([]extra, error) {
 		if err := d.Err(); err != nil {
 			return nil, fmt.Errorf("list addresses: %w", err)
 		}
+		e.link, _ = peer.Prefix(int(m.Data[1]))
 		all = append(all, e)
 	}
 	return all, nil

@@ -55,7 +55,7 @@ func told(next func() []byte, content []byte) bool {
 	return false
 }
 
-// TestExtraAddresses: Apply adds the addresses to the interface with the node's own address, and announces them to neighbours. A second Apply writes
+// TestExtraAddresses: Apply adds the addresses to the interface with their network, and announces them to neighbours. A second Apply writes
 // nothing. A later process removes the addresses that it does not want, but none of another program.
 func TestExtraAddresses(t *testing.T) {
 	inNamespace(t)
@@ -117,7 +117,7 @@ func TestExtraAddresses(t *testing.T) {
 	if left := list(); strings.Contains(left, v6.String()+"/128") || !strings.Contains(left, foreign.String()) || !strings.Contains(left, "192.168.50.11/24") {
 		t.Errorf("left after removal:\n%s", left)
 	}
-	if _, err := restarted.Apply(Wanted{Always: []netip.Addr{v4}, Node: []netip.Addr{netip.MustParseAddr("192.0.2.1")}}); err == nil || !strings.Contains(err.Error(), "no interface has an address of this node") {
+	if _, err := restarted.Apply(Wanted{Always: []netip.Addr{netip.MustParseAddr("203.0.113.1")}, Node: []netip.Addr{netip.MustParseAddr("192.0.2.1")}}); err == nil || !strings.Contains(err.Error(), "no interface has an address of this node") {
 		t.Errorf("without the node's address: %v", err)
 	}
 }
@@ -223,3 +223,81 @@ func copyOf(t *testing.T, a netip.Addr, name string) {
 
 // kernelLate is how much too late the kernel removes an address at most (egresselection.Timing allows for it).
 const kernelLate = 2 * time.Second
+
+// TestAddressesOfASecondInterface: the way out is another interface than that of the node's own address. An address comes to the interface whose prefix
+// has it, or else to that of the default route, and its neighbours are told there; an address of the node's own network stays on that one.
+func TestAddressesOfASecondInterface(t *testing.T) {
+	inNamespace(t)
+	run := func(commands ...string) {
+		t.Helper()
+		for _, command := range commands {
+			if out, err := exec.Command("sh", "-c", command).CombinedOutput(); err != nil {
+				t.Fatalf("%s: %v: %s", command, err, out)
+			}
+		}
+	}
+	run("ip link set lo up", "ip link add eth1 type veth peer name eth1-p", "ip link set eth1-p up", "ip link set eth1 up",
+		"ip address add 203.0.114.12/24 dev eth1", "ip address add 2001:db8:114::12/64 dev eth1 nodad",
+		"ip route add default via 192.168.50.1 metric 200", "ip route add default via 203.0.114.1 metric 100", "ip -6 route add default via 2001:db8:114::1 metric 100")
+	node := []netip.Addr{netip.MustParseAddr("192.168.50.11"), netip.MustParseAddr("fd00:10::c0a8:320b")}
+	link, err := netlink.LinkByName("eth1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	mac := link.Attrs().HardwareAddr
+	at := func(device string) string {
+		out, err := exec.Command("ip", "-o", "address", "show", "dev", device).CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		return string(out)
+	}
+	linked, outside, own := netip.MustParseAddr("203.0.114.50"), netip.MustParseAddr("198.51.100.7"), netip.MustParseAddr("192.168.50.100")
+	linked6, outside6, own6 := netip.MustParseAddr("2001:db8:114::50"), netip.MustParseAddr("2001:db8:7::7"), netip.MustParseAddr("fd00:10::c0a8:3264")
+	all := []netip.Addr{linked, outside, own, linked6, outside6, own6}
+	here := map[string][]netip.Addr{"eth1": {linked, outside, linked6, outside6}, "uplink0": {own, own6}}
+	check := func(when string, writes, want int, err error) {
+		t.Helper()
+		if err != nil || writes != want {
+			t.Errorf("%s: %d writes, want %d, %v", when, writes, want, err)
+		}
+		for device, addresses := range here {
+			for _, a := range addresses {
+				if list := at(device); !strings.Contains(list, " "+a.String()+"/") {
+					t.Errorf("%s: no %s at %s:\n%s", when, a, device, list)
+				}
+			}
+		}
+	}
+	for _, a := range []netip.Addr{linked, outside} {
+		next := frames(t, "eth1-p")
+		writes, err := (&Addresses{}).Apply(Wanted{Always: all, Node: node})
+		check("always", writes, map[netip.Addr]int{linked: len(all)}[a], err)
+		if !told(next, append(append([]byte{0, 1}, mac...), a.AsSlice()...)) {
+			t.Errorf("no gratuitous ARP request for %s where its neighbours are", a)
+		}
+	}
+	next := frames(t, "eth1-p")
+	if _, err := (&Addresses{}).Apply(Wanted{Always: all, Node: node}); err != nil {
+		t.Fatal(err)
+	}
+	if !told(next, append(append(linked6.AsSlice(), 2, 1), mac...)) {
+		t.Error("no unsolicited neighbour advertisement where its neighbours are")
+	}
+	// Without a default route for a moment, nothing moves.
+	run("ip route del default metric 100", "ip route del default metric 200", "ip -6 route del default")
+	writes, err := (&Addresses{}).Apply(Wanted{Always: all, Node: node})
+	check("without a default route", writes, 0, err)
+	leased := &Addresses{}
+	run("ip route add default nexthop via 203.0.114.1 nexthop via 203.0.114.2", "ip -6 route add default via 2001:db8:114::1")
+	if err := leased.Hold(all, time.Now().Add(time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	writes, err = leased.Apply(Wanted{Leased: all, Node: node})
+	check("leased", writes, 2*len(all), err)
+	// The way out changes.
+	run("ip route replace default via 192.168.50.1", "ip -6 route replace default via fd00:10::c0a8:3201")
+	here = map[string][]netip.Addr{"eth1": {linked, linked6}, "uplink0": {own, own6, outside, outside6}}
+	writes, err = leased.Apply(Wanted{Leased: all, Node: node})
+	check("another way out", writes, 4, err)
+}
