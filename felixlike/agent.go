@@ -243,7 +243,8 @@ func (a *agent) driver(ctx context.Context) (*Driver, *bridge) {
 	timing := DefaultTiming()
 	timing.Resync = time.Duration(cfg.ResyncInterval)
 	routes := a.routes(host)
-	all := a.encryption.with(br, carrier, routes, managers.NewConntrackManager(conntrack), forwarding, tunnel)
+	translations := managers.NewTranslationManager(cfg.NodeName, cfg.Masquerade, ports.SNAT != nil, ports.ServiceCIDRs)
+	all := a.encryption.with(br, carrier, routes, managers.NewConntrackManager(conntrack), forwarding, tunnel, translations)
 	if a.watchTunnels(); a.tunnels != nil {
 		all = append(all, a.tunnels)
 	}
@@ -254,6 +255,10 @@ func (a *agent) driver(ctx context.Context) (*Driver, *bridge) {
 		},
 		Source:     a.source,
 		Revalidate: a.established(carrier), ServiceCIDRs: ports.ServiceCIDRs,
+		Translations: struct {
+			*managers.TranslationManager
+			*carry.Carrier
+		}{translations, carrier},
 		Connections: func(ctx context.Context, place backend.Place) ([]control.Connection, error) {
 			return connections(ctx, carrier, place, ports.ServiceCIDRs)
 		},

@@ -55,6 +55,8 @@ type Config struct {
 	// ServiceCIDRs are the prefixes of Service addresses in the settings.
 	Revalidate   Established
 	ServiceCIDRs []netip.Prefix
+	// Translations end flows that go on with another source than they must have. It may be nil.
+	Translations Translations
 	Source       datastore.Source
 	Attachments  AttachmentSource
 	// HostAddresses may be nil: then the driver does not wait for addresses.

@@ -31,8 +31,10 @@ type Driver struct {
 	sampler   *sampler
 	policyLog *policyLog
 	existing  *revalidator
-	audit     *audit
-	metrics   *metrics.Metrics
+	// translations ends flows with another source than they must have.
+	translations *translations
+	audit        *audit
+	metrics      *metrics.Metrics
 }
 
 // New returns a driver that has not started.
@@ -67,7 +69,8 @@ func New(cfg Config) *Driver {
 		})
 	}
 	d.existing = newRevalidator(d.cfg, d.queue, d.cluster, d.stages)
-	d.scheduler = &scheduler{cfg: d.cfg, cluster: d.cluster, stages: d.stages, turns: turns, existing: d.existing, metrics: d.metrics}
+	d.translations = newTranslations(d.cfg, d.queue, d.stages)
+	d.scheduler = &scheduler{cfg: d.cfg, cluster: d.cluster, stages: d.stages, turns: turns, existing: d.existing, translations: d.translations, metrics: d.metrics}
 	d.feed = &feed{cluster: d.cluster, stages: d.stages, scheduler: d.scheduler, existing: d.existing, election: cfg.Election}
 	turns.flush = d.feed.flush
 	d.handovers = &handovers{cfg: d.cfg, queue: d.queue, cluster: d.cluster, stages: d.stages, scheduler: d.scheduler, feed: d.feed}
@@ -131,6 +134,7 @@ func (d *Driver) Run(ctx context.Context) error {
 	g.Go(func() error { return d.sampler.sample(ctx) })
 	g.Go(func() error { return d.policyLog.run(ctx) })
 	g.Go(func() error { return d.existing.run(ctx) })
+	g.Go(func() error { return d.translations.run(ctx) })
 	g.Go(func() error { return d.audit.run(ctx) })
 	if d.cfg.PolicyLog != nil {
 		// Not in the group: a reader of the log that has stopped must not keep the agent.

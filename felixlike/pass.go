@@ -21,7 +21,9 @@ type scheduler struct {
 	turns   *turns
 	// existing judges established connections after the policy stage.
 	existing *revalidator
-	metrics  *metrics.Metrics
+	// translations ends flows with another source than they must have.
+	translations *translations
+	metrics      *metrics.Metrics
 
 	// dirty asks for a pass.
 	dirty bool
@@ -52,6 +54,7 @@ func (s *scheduler) beginPass(ctx context.Context) {
 	for _, r := range s.stages.runners {
 		r.err = nil
 	}
+	s.stages.pass.translations = s.translations.desired()
 	s.advance(ctx)
 }
 
@@ -175,6 +178,9 @@ func (s *scheduler) measured(o outcome) {
 	for _, r := range o.applied.Repaired {
 		s.metrics.Repaired(r.Object)
 	}
+	if len(o.applied.Repaired) > 0 {
+		s.translations.changed()
+	}
 	if o.Name == s.stages.backend.Stage().Name && o.err == nil && !o.applied.Pending {
 		s.latency.programmed(o.noted, o.ended, s.metrics.PolicyProgrammed)
 		s.existing.applied(o.noted)
@@ -198,6 +204,7 @@ func (s *scheduler) endPass() {
 		s.failedPass(p, errors.Join(err, errors.Join(aside...)))
 		return
 	}
+	s.translations.applied(p.translations)
 	s.lastApply = control.Apply{At: p.started, Duration: time.Since(p.started)}
 	s.nextApply = p.started.Add(s.cfg.Throttle)
 	s.stages.log().Debug("applied", "revision", p.revision, "duration", s.lastApply.Duration)

@@ -202,4 +202,6 @@ type pass struct {
 	started         time.Time
 	// at is the index of the running or the next stage.
 	at int
+	// translations are the sources that the pass programs.
+	translations *managers.Translations
 }

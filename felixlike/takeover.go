@@ -227,6 +227,7 @@ func (hs *handovers) end(h *handover, result error) {
 	hs.stages.handover = nil
 	// Two variants of iptables share their ipsets, and both have changed them.
 	hs.stages.decides().stale, hs.scheduler.dirty = true, true
+	hs.scheduler.translations.changed()
 	h.outcome <- result
 	hs.stages.log().Info("the change of the backend has ended", "took", time.Since(h.began))
 }

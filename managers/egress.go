@@ -85,9 +85,10 @@ func (m *EgressManager) CompleteDeferredWork() {
 		wanted[rules.EgressDroppedSet(f)], wanted[rules.EgressAwaySet(f)], wanted[rules.EgressLeasedSet(f)] = nil, nil, nil
 	}
 	own, assigned, leased := map[netip.Addr]bool{}, map[netip.Addr]bool{}, map[netip.Addr]bool{}
-	decided := map[netip.Addr]bool{}
-	for _, e := range m.egresses {
-		here := e.Node == m.node && e.Address.IsValid()
+	holds := func(e *model.EgressAddress) bool { return e.Node == m.node && e.Address.IsValid() }
+	for i := range m.egresses {
+		e := &m.egresses[i]
+		here := holds(e)
 		if here {
 			own[e.Address] = true
 			wanted[rules.EgressPodsSet(e.Address)] = wanted[rules.EgressPodsSet(e.Address)] // also without pods
@@ -97,20 +98,16 @@ func (m *EgressManager) CompleteDeferredWork() {
 		} else if here && e.Assigned {
 			assigned[e.Address] = true
 		}
-		for _, pod := range e.Pods {
-			if decided[pod] {
-				continue // an Egress before this one has it
-			}
-			decided[pod] = true
-			set := rules.EgressDroppedSet(model.FamilyOf(pod))
-			if here {
-				set = rules.EgressPodsSet(e.Address)
-			}
-			wanted[set] = append(wanted[set], model.AddressMember(pod))
-			if !here && e.Node != "" && e.Address.IsValid() && hasPod(m.self, pod) {
-				away := rules.EgressAwaySet(model.FamilyOf(pod))
-				wanted[away] = append(wanted[away], model.AddressMember(pod))
-			}
+	}
+	for pod, e := range selected(m.egresses) {
+		set := rules.EgressDroppedSet(model.FamilyOf(pod))
+		if holds(e) {
+			set = rules.EgressPodsSet(e.Address)
+		}
+		wanted[set] = append(wanted[set], model.AddressMember(pod))
+		if !holds(e) && e.Node != "" && e.Address.IsValid() && hasPod(m.self, pod) {
+			away := rules.EgressAwaySet(model.FamilyOf(pod))
+			wanted[away] = append(wanted[away], model.AddressMember(pod))
 		}
 	}
 	now := &hostnet.Wanted{Always: slices.SortedFunc(maps.Keys(assigned), netip.Addr.Compare), Node: m.self.Addresses}

@@ -116,22 +116,16 @@ func (m *TunnelManager) setEgresses(node pipeline.Node) {
 		return
 	}
 	m.egressesDirty = false
-	away, served, decided := map[string][]netip.Addr{}, map[string][]netip.Addr{}, map[netip.Addr]bool{}
-	for _, e := range m.egresses {
-		for _, pod := range e.Pods {
-			if decided[pod] {
-				continue // an Egress before this one has it
+	away, served := map[string][]netip.Addr{}, map[string][]netip.Addr{}
+	for pod, e := range selected(m.egresses) {
+		switch {
+		case !e.Address.IsValid() || e.Node == "":
+		case e.Node == m.node:
+			if home := m.home(pod); home != "" {
+				served[home] = append(served[home], pod)
 			}
-			decided[pod] = true
-			switch {
-			case !e.Address.IsValid() || e.Node == "":
-			case e.Node == m.node:
-				if home := m.home(pod); home != "" {
-					served[home] = append(served[home], pod)
-				}
-			case hasPod(m.self, pod):
-				away[e.Node] = append(away[e.Node], pod)
-			}
+		case hasPod(m.self, pod):
+			away[e.Node] = append(away[e.Node], pod)
 		}
 	}
 	for name := range m.peers {

@@ -18,6 +18,8 @@
 // that it finds or makes in the kernel. It leaves address translations and the marks
 // of other programs alone. It knows no policy.
 //
+// EndTranslations deletes the entries of flows that go on with another source than they must have.
+//
 // SCTP is copied if the kernel tracks the pipeline's zone. The userspace datapath
 // keeps no ports of SCTP, so one entry would stand for all associations between two
 // addresses.

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -152,7 +153,14 @@ func egress(t *testing.T, l *lab.Lab, backend string) {
 		}
 		before[f] = conn
 	}
+	ofNode := func(f model.Family) string { return l.Node("node1").Address(f).String() }
+	ofEgress := func(f model.Family) string { return own[f] }
+	silent := startOneWay(t, l, l.Pod(pod("a")))
+	silent.expect(t, "without an Egress", ofNode)
+	withoutMasquerade(t, l, silent)
+	silent.expect(t, "after a time without masquerade", ofNode)
 	set(t, l, with)
+	silent.expect(t, "with an Egress at the pod's node", ofEgress)
 	open := map[model.Family]net.Conn{}
 	for _, f := range model.Families() {
 		talk(t, before[f], "from before the Egress")
@@ -179,6 +187,7 @@ func egress(t *testing.T, l *lab.Lab, backend string) {
 			talk(t, open[f], "under "+other)
 			expectSource(t, l, hosts[f], "a", own[f])
 		}
+		silent.expect(t, "under "+other, ofEgress)
 	}
 	if err := l.RestartAgent(t.Context(), "node1"); err != nil {
 		t.Fatal(err)
@@ -191,6 +200,7 @@ func egress(t *testing.T, l *lab.Lab, backend string) {
 	moved := base.Merge(state(t, strings.ReplaceAll(egresses, "node1", "node2")))
 	set(t, l, moved)
 	egressAway(t, l, backend, hosts, own)
+	silent.expect(t, "with an Egress at another node", ofEgress)
 	addresses := func(node string) string {
 		return shell(t, l.Node(node), "ip -o address show | grep -F -e 192.168.50.100 -e fd00:10::c0a8:3264")
 	}
@@ -198,6 +208,10 @@ func egress(t *testing.T, l *lab.Lab, backend string) {
 		two := addresses("node2")
 		return addresses("node1") == "" && strings.Contains(two, own[model.IPv4]) && strings.Contains(two, own[model.IPv6])
 	})
+	set(t, l, with)
+	silent.expect(t, "with an Egress at the pod's node again", ofEgress)
+	set(t, l, moved)
+	silent.expect(t, "with an Egress at another node again", ofEgress)
 	// An agent that was away removes what is stale.
 	if err := l.Node("node2").KillAgent(); err != nil {
 		t.Fatal(err)
@@ -209,6 +223,7 @@ func egress(t *testing.T, l *lab.Lab, backend string) {
 	eventually(t, "nothing is left", func() bool {
 		return addresses("node2") == "" && !strings.Contains(shell(t, l.Node("node2"), "nft list tables"), "felixlike-egress")
 	})
+	silent.expect(t, "after the Egress", ofNode)
 	for _, f := range model.Families() {
 		expectSource(t, l, hosts[f], "a", l.Node("node1").Address(f).String())
 	}
@@ -361,4 +376,23 @@ func withoutEgress(t *testing.T, l *lab.Lab, hosts map[model.Family]*outsideHost
 			t.Errorf("%s: it has left", lie)
 		}
 	}
+}
+
+// withoutMasquerade lets another program flush all rules of node1 while its agent stands still. The flows begin anew meanwhile, with the
+// pod's address.
+func withoutMasquerade(t *testing.T, l *lab.Lab, silent *oneWay) {
+	t.Helper()
+	n := l.Node("node1")
+	signal := func(s syscall.Signal) {
+		if err := syscall.Kill(n.AgentPID(), s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	signal(syscall.SIGSTOP)
+	defer signal(syscall.SIGCONT)
+	shell(t, n, "nft flush ruleset")
+	for _, sink := range silent.sink {
+		shell(t, n, "conntrack -D -d "+sink.String())
+	}
+	silent.expect(t, "without masquerade", func(f model.Family) string { return l.Pod(pod("a")).Address(f).String() })
 }

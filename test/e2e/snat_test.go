@@ -32,12 +32,19 @@ func TestSNAT(t *testing.T) {
 	l.programmed(t)
 	l.agentRestarts(t)
 
+	silent := startOneWay(t, l.Lab, l.Pod(pod("a")))
+	ofNode := func(f model.Family) string { return l.node.Address(f).String() }
+	silent.expect(t, "translated by the bridge", ofNode)
 	open, _ := l.translated(t, "a")
 	set(t, l.Lab, base.Merge(state(t, strings.ReplaceAll(egresses, "192.168.50.100", "192.168.50.101"))))
 	expectSource(t, l.Lab, l.outside, "a", "192.168.50.101")
+	silent.expect(t, "with an Egress", func(f model.Family) string {
+		return map[model.Family]string{model.IPv4: "192.168.50.101", model.IPv6: "fd00:10::c0a8:3264"}[f]
+	})
 	l.translated(t, "c")
 	talk(t, open, "from before the Egress")
 	set(t, l.Lab, base)
+	silent.expect(t, "after the Egress", ofNode)
 	talk(t, open, "after the Egress")
 	l.translated(t, "a")
 
