@@ -130,7 +130,7 @@ func (n NodeChains) hostForward() tables.Chain {
 // host's proxy; some of them do not come back to the switch.
 func (n NodeChains) fromSwitch(h Host) tables.Chain {
 	c := tables.Chain{Name: ChainFromSwitch, Rules: []tables.Rule{
-		dropInvalid(),
+		dropInvalid(), forwardedDiscovery(),
 		{Matches: []tables.Match{n.out()}, Action: tables.Accept{}, Comment: "the switch judges it"},
 	}}
 	for _, p := range h.Services {
@@ -155,7 +155,7 @@ func (n NodeChains) fromSwitch(h Host) tables.Chain {
 }
 
 func (n NodeChains) hostFromOutside(h Host) tables.Chain {
-	c := tables.Chain{Name: ChainFromOutside, Rules: []tables.Rule{dropInvalid()}}
+	c := tables.Chain{Name: ChainFromOutside, Rules: []tables.Rule{dropInvalid(), forwardedDiscovery()}}
 	if !n.routed { // else forward drops them, see notBelieved
 		c.Rules = append(c.Rules, forgedPods()...)
 	}

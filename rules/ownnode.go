@@ -101,6 +101,14 @@ func neighbourDiscovery() tables.Rule {
 	}
 }
 
+// forwardedDiscovery drops these messages where they are forwarded: no router forwards neighbour discovery or multicast listener reports, which are
+// for one link (RFC 4861, section 7.1.1; RFC 3810, section 5). They have no connection, so no policy could judge the answer.
+func forwardedDiscovery() tables.Rule {
+	r := neighbourDiscovery()
+	r.Action, r.Comment = tables.Drop{}, "neighbour discovery is not forwarded"
+	return r
+}
+
 // OwnNodePart returns the part of Input for the pods under a list of policies (see OwnNode).
 func (r *Renderer) OwnNodePart(own model.Applied) Part {
 	chain := r.ownNodeChain(own)

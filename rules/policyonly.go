@@ -39,6 +39,7 @@ func PodInterfaceChainName(iface string) string { return "from-" + interfaceLabe
 //	    else ...................................................... drop
 //	  source address of a pod of this node .......................... drop: forged
 //	unmarked (forward, one before policy)
+//	  neighbour discovery that was routed ............................. drop
 //	  marked as believed, or to a pod of this node .................... clear the marks of judged and rejected packets
 //	unjudged (forward, one behind policy)
 //	  neighbour discovery, between two pods at a bridge ............... return
@@ -63,7 +64,7 @@ func (n NodeChains) PodSources(root []tables.Rule) []tables.Chain {
 	unmarked := tables.Chain{
 		Name:  ChainUnmarked,
 		Hook:  &tables.Hook{Type: tables.HookFilter, Point: tables.HookForward, Priority: priorityUnmarked},
-		Rules: toOrFromPods(n.in(), tables.SetMark{Value: 0, Mask: MarkJudged | MarkRejected}, "is not judged yet"),
+		Rules: append(routedDiscovery(n.in()), toOrFromPods(n.in(), tables.SetMark{Value: 0, Mask: MarkJudged | MarkRejected}, "is not judged yet")...),
 	}
 	unjudged := tables.Chain{
 		Name:  ChainUnjudged,
@@ -107,6 +108,21 @@ func Frames(ports []string) tables.Chain {
 		}
 	}
 	return c
+}
+
+// routedDiscovery drops neighbour discovery from and to pods that has been routed, not bridged: a router has lessened the hop limit, and hosts
+// take no other than 255 (RFC 4861, section 7.1.1). Reports of multicast listeners have 1, and go to destinations that are not routed.
+func routedDiscovery(from tables.Match) []tables.Rule {
+	var all []tables.Rule
+	for _, end := range []tables.Match{from, toOwnPods(model.IPv6)} {
+		r := neighbourDiscovery()
+		r.Matches = append(r.Matches, tables.MatchHopLimit{Hops: 255, Negated: true},
+			tables.MatchPrefix{Side: tables.Destination, Prefix: netip.MustParsePrefix("fe80::/10"), Negated: true},
+			tables.MatchPrefix{Side: tables.Destination, Prefix: netip.MustParsePrefix("ff02::/16"), Negated: true}, end)
+		r.Action, r.Comment = tables.Drop{}, "neighbour discovery is not routed"
+		all = append(all, r)
+	}
+	return all
 }
 
 // betweenNeighbours returns from a chain of forwarded packets with neighbour discovery between two pods at a bridge. To

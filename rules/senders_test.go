@@ -20,7 +20,7 @@ func TestForgedWithoutMark(t *testing.T) {
 			n := NewRenderer("gw", NFTablesNameLength).Routed(routed).Node()
 			n.iptables = iptables
 			for chain, chains := range map[string][]tables.Chain{ChainOutside: n.Static(node), ChainFromOutside: n.Host(Host{Node: node})} {
-				want := []string{chain + " 1: ip4 src @pod-networks-4;", chain + " 2: ip6 src @pod-networks-6;"}
+				want := []string{chain + " 2: ip4 src @pod-networks-4;", chain + " 3: ip6 src @pod-networks-6;"}
 				if routed {
 					want = []string{
 						"forward 0: mark !0x8000000/0x8000000; iif !gw; ip4 src @pod-networks-4;",

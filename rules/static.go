@@ -371,7 +371,7 @@ func egress(node *model.Node) tables.Chain {
 // egressOfPods renders the chain that judges packets of pods, without an end for packets of others.
 func egressOfPods() tables.Chain {
 	c := tables.Chain{Name: ChainEgress, Rules: []tables.Rule{
-		dropInvalid(),
+		dropInvalid(), forwardedDiscovery(),
 		// During a change of the backend, the other backend may have set the mark.
 		{Action: tables.SetMark{Value: 0, Mask: MarkJudged}, Comment: "is not judged yet"},
 		{Action: tables.Jump{Chain: ChainCommonOut}, Comment: "policies of many pods"},
@@ -384,7 +384,7 @@ func egressOfPods() tables.Chain {
 }
 
 func (n NodeChains) outside() tables.Chain {
-	c := tables.Chain{Name: ChainOutside, Rules: []tables.Rule{dropInvalid()}}
+	c := tables.Chain{Name: ChainOutside, Rules: []tables.Rule{dropInvalid(), forwardedDiscovery()}}
 	if !n.routed && !n.policyOnly { // else forward drops them, see notBelieved
 		c.Rules = append(c.Rules, forgedPods()...)
 	}

@@ -73,6 +73,8 @@ func (r Rule) Family() model.Family {
 			return m.Family
 		case MatchSender:
 			return m.Family
+		case MatchHopLimit:
+			return model.IPv6
 		case MatchGrant:
 			return m.Family
 		}
@@ -145,6 +147,8 @@ func (c *checker) match(m Match) error {
 		return c.bind(m.Family)
 	case MatchGrant:
 		return errors.Join(c.bind(m.Family), checkSide(m.Pod))
+	case MatchHopLimit:
+		return c.bind(model.IPv6)
 	case MatchConnOriginal, MatchConnTranslated, MatchConnDNAT, MatchForwarded, MatchEtherType:
 		return nil
 	case MatchMark:

@@ -10,6 +10,12 @@ import (
 // The matches of this file concern the origin of a packet, independently of its rewritten fields. Only
 // nftables has them.
 
+// MatchHopLimit matches the hop limit of IPv6.
+type MatchHopLimit struct {
+	Hops    uint8
+	Negated bool
+}
+
 // MatchLocal matches when an address of the packet is one of this node's own.
 type MatchLocal struct {
 	Side    Side
@@ -44,6 +50,7 @@ type MatchSender struct {
 // MatchEtherType matches the type of a frame behind its first VLAN tag, if it has one. It is for tables of the family bridge.
 type MatchEtherType struct{ Type uint16 }
 
+func (MatchHopLimit) isMatch()   {}
 func (MatchEtherType) isMatch()  {}
 func (MatchLocal) isMatch()      {}
 func (MatchForwarded) isMatch()  {}
@@ -52,6 +59,7 @@ func (MatchConnDNAT) isMatch()   {}
 func (MatchLoop) isMatch()       {}
 func (MatchSender) isMatch()     {}
 
+func (m MatchHopLimit) String() string   { return text(m) }
 func (m MatchEtherType) String() string  { return text(m) }
 func (m MatchLocal) String() string      { return text(m) }
 func (m MatchForwarded) String() string  { return text(m) }
@@ -62,6 +70,10 @@ func (m MatchSender) String() string     { return text(m) }
 
 func (m MatchEtherType) appendTo(b []byte) []byte {
 	return strconv.AppendUint(append(b, "ethertype 0x"...), uint64(m.Type), 16)
+}
+
+func (m MatchHopLimit) appendTo(b []byte) []byte {
+	return strconv.AppendUint(append(append(b, "hops "...), not(m.Negated)...), uint64(m.Hops), 10)
 }
 
 func (m MatchLocal) appendTo(b []byte) []byte {

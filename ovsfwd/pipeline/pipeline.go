@@ -128,7 +128,7 @@ func Base(n Node) []openflow.Flow {
 	flows := slices.Concat(
 		classifierBase(n),
 		spoofGuardBase(n),
-		arpResponderBase(),
+		arpResponderBase(n),
 		l3ForwardingBase(),
 		ttlBase(),
 		l2ForwardingBase(n),

@@ -4,20 +4,21 @@ package pipeline
 // pod, or the link-local address made from its MAC.
 //
 //	table=10,priority=230,icmp6,icmp_type=135,icmp_code=0,nd_target=:: actions=drop       malformed options
-//	table=10,priority=220,icmp6,in_port=POD,dl_src=MAC,ipv6_src=SELF,icmp_type=135,icmp_code=0,nd_sll=MAC actions=goto_table:20
-//	table=10,priority=220,icmp6,in_port=POD,dl_src=MAC,ipv6_src=SELF,icmp_type=135,icmp_code=0,nd_sll=00:00:00:00:00:00 actions=goto_table:20
-//	table=10,priority=220,icmp6,in_port=POD,dl_src=MAC,ipv6_src=::,icmp_type=135,icmp_code=0,nd_target=SELF,nd_sll=00:00:00:00:00:00 actions=goto_table:20
-//	table=10,priority=220,icmp6,in_port=POD,dl_src=MAC,ipv6_src=SELF,icmp_type=136,icmp_code=0,nd_target=SELF,nd_tll=MAC actions=goto_table:20
-//	table=10,priority=220,icmp6,in_port=POD,dl_src=MAC,ipv6_src=SELF,icmp_type=136,icmp_code=0,nd_target=SELF,nd_tll=00:00:00:00:00:00 actions=goto_table:20
-//	table=10,priority=220,icmp6,in_port=GATEWAY,dl_src=GWMAC,icmp_type=135,icmp_code=0,nd_sll=GWMAC actions=goto_table:20   (and absent)
-//	table=10,priority=220,icmp6,in_port=GATEWAY,dl_src=GWMAC,icmp_type=136,icmp_code=0,nd_target=GWIP,nd_tll=GWMAC actions=goto_table:20   (and absent)
+//	table=10,priority=220,icmp6,nw_ttl=255,in_port=POD,dl_src=MAC,ipv6_src=SELF,icmp_type=135,icmp_code=0,nd_sll=MAC actions=goto_table:20
+//	table=10,priority=220,icmp6,nw_ttl=255,in_port=POD,dl_src=MAC,ipv6_src=SELF,icmp_type=135,icmp_code=0,nd_sll=00:00:00:00:00:00 actions=goto_table:20
+//	table=10,priority=220,icmp6,nw_ttl=255,in_port=POD,dl_src=MAC,ipv6_src=::,icmp_type=135,icmp_code=0,nd_target=SELF,nd_sll=00:00:00:00:00:00 actions=goto_table:20
+//	table=10,priority=220,icmp6,nw_ttl=255,in_port=POD,dl_src=MAC,ipv6_src=SELF,icmp_type=136,icmp_code=0,nd_target=SELF,nd_tll=MAC actions=goto_table:20
+//	table=10,priority=220,icmp6,nw_ttl=255,in_port=POD,dl_src=MAC,ipv6_src=SELF,icmp_type=136,icmp_code=0,nd_target=SELF,nd_tll=00:00:00:00:00:00 actions=goto_table:20
+//	table=10,priority=220,icmp6,nw_ttl=255,in_port=GATEWAY,dl_src=GWMAC,icmp_type=135,icmp_code=0,nd_sll=GWMAC actions=goto_table:20   (and absent)
+//	table=10,priority=220,icmp6,nw_ttl=255,in_port=GATEWAY,dl_src=GWMAC,icmp_type=136,icmp_code=0,nd_target=GWIP,nd_tll=GWMAC actions=goto_table:20   (and absent)
 //	table=10,priority=210,icmp6,icmp_type=133 actions=drop                                 router solicitation
 //	table=10,priority=210,icmp6,icmp_type=134 actions=drop                                 router advertisement
 //	table=10,priority=210,icmp6,icmp_type=135 actions=drop                                 other solicitations
 //	table=10,priority=210,icmp6,icmp_type=136 actions=drop                                 other advertisements
 //	table=10,priority=210,icmp6,icmp_type=137 actions=drop                                 redirect
 //
-// From the tunnel there is none: peers' gateways are permanent neighbours.
+// A packet that a router has forwarded has a hop limit of 254 or less (RFC 4861, section 7.1.1). Table 20 has the
+// destinations. From the tunnel there is none: peers' gateways are permanent neighbours.
 
 import (
 	"net"
@@ -85,9 +86,12 @@ func neighboursEndpoint(a *model.Attachment) []openflow.Flow {
 	return flows
 }
 
+// unrouted is the hop limit of messages that no router has forwarded.
+const unrouted = 255
+
 // neighbour lets a neighbour discovery message through to table 20.
 func neighbour(m openflow.Match) openflow.Flow {
-	return openflow.Flow{Table: TableSpoofGuard, Priority: priorityND, Match: m, Actions: jump(TableARPResponder)}
+	return openflow.Flow{Table: TableSpoofGuard, Priority: priorityND, Match: m.TTL(unrouted), Actions: jump(TableARPResponder)}
 }
 
 // selfAddresses are the IPv6 addresses among addrs and the link-local one of

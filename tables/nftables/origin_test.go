@@ -23,6 +23,8 @@ func loadOrigins(table *Table) {
 		rule(tables.Drop{}, "", tables.MatchForwarded{}, tables.MatchConnOriginal{}, tables.MatchLocal{Side: tables.Source}),
 		rule(tables.Drop{}, "", tables.MatchLocal{Side: tables.Destination, Negated: true}, tables.MatchConnDNAT{}),
 		rule(tables.Return{}, "", tables.MatchConnTranslated{}),
+		rule(tables.Return{}, "", tables.MatchHopLimit{Hops: 255, Negated: true}),
+		rule(tables.Return{}, "", tables.MatchHopLimit{Hops: 1}),
 		rule(tables.Drop{}, "", source("10.0.0.0/16")),
 		rule(tables.Drop{}, "", source("10.0.0.1/32")),
 		rule(tables.Drop{}, "", source("10.0.0.0/15")),

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -312,6 +313,7 @@ func (n *chainedNode) forged(when string, a, b, c chainedPod) {
 		}
 	}
 	n.everyFrame(when, a, b, c)
+	n.everyPacket(when, a, b, c)
 }
 
 // everyFrame has pod c send frames of every kind with an IP packet to pod a, which allows packets of pod b alone. None arrives, but for ARP.
@@ -350,6 +352,40 @@ func (n *chainedNode) everyFrame(when string, a, b, c chainedPod) {
 			}
 		}
 	}
+}
+
+// everyPacket has pod c send packets of all protocols and types of ICMP to pod a, which denies them. Only neighbour discovery comes to it, across a bridge.
+func (n *chainedNode) everyPacket(when string, a, b, c chainedPod) {
+	n.Helper()
+	r := &everyRounds{t: n.T, next: 1}
+	for _, next := range []net.HardwareAddr{a.mac(), c.gateway()} {
+		ends := map[string]*everyEnd{}
+		for _, p := range []chainedPod{a, b, c} {
+			mac := a.mac()
+			if p.Pod == c.Pod {
+				mac = next
+			}
+			ends[p.Pod] = newEveryEnd(n.T, p.NS, "eth0", mac, func(f model.Family) netip.Addr {
+				return p.addresses()[map[model.Family]int{model.IPv4: 0, model.IPv6: 1}[f]]
+			})
+			if n.maker.Type != "bridge" {
+				ends[p.Pod].next = p.gateway()
+			}
+		}
+		for _, f := range model.Families() {
+			r.send(fmt.Sprintf("%s, pod c to pod a by %s", when, next), f, ends[c.Pod], ends[a.Pod], ends[b.Pod], ends[a.Pod], netip.Addr{})
+		}
+		bridged := n.maker.Type == "bridge" && next.String() == a.mac().String()
+		r.passes = func(p everykind.Packet) bool {
+			return bridged && p.Protocol == 58 && p.HopLimit == 255 && untracked(p.Type)
+		}
+		r.judge(ends[a.Pod])
+	}
+}
+
+// untracked reports whether conntrack leaves a type of ICMPv6 alone.
+func untracked(kind int) bool {
+	return slices.Contains([]int{130, 131, 132, 133, 134, 135, 136, 143, 151, 152}, kind)
 }
 
 // mustNotArrive sends a datagram with the source, and fails the test if it arrives at the pod before one of an honest pod.

@@ -3,6 +3,7 @@ package dump
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"strings"
 
 	"github.com/felixlike/felixlike/tables"
@@ -92,6 +93,14 @@ func (p *nftRule) address() error {
 	}
 	var side tables.Side
 	switch {
+	case p.accept("ip6", "hoplimit"):
+		m := tables.MatchHopLimit{Negated: p.not()}
+		hops, err := p.number()
+		if err != nil || hops > math.MaxUint8 {
+			return errForeign
+		}
+		m.Hops = uint8(hops)
+		return p.add(m)
 	case p.accept(ip, "saddr"):
 		side = tables.Source
 	case p.accept(ip, "daddr"):

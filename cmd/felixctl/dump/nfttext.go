@@ -148,6 +148,9 @@ func (w *nftWriter) metaMatch(m tables.Match) {
 		w.add("ct status snat,dnat")
 	case tables.MatchConnDNAT:
 		w.add("ct status dnat")
+	case tables.MatchHopLimit:
+		w.bound = model.IPv6
+		w.add("ip6 hoplimit %s%d", nftNot(m.Negated), m.Hops)
 	case tables.MatchEtherType:
 		w.add("meta protocol %s", nftEtherType(m.Type))
 	case tables.MatchForwarded:

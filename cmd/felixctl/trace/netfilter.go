@@ -310,6 +310,8 @@ func (w *netfilter) match(m tables.Match) (sets []Membership, because string, er
 		ok = p.conn.state != tables.StateInvalid && p.conn.mark&m.Mask == m.Value
 	case tables.MatchLocal:
 		ok = p.local(w.address(m.Side)) != m.Negated
+	case tables.MatchHopLimit:
+		ok = m.Negated // the trace follows packets that routers forward
 	case tables.MatchForwarded:
 		ok = p.in != ""
 	case tables.MatchConnSource:

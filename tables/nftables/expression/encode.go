@@ -22,6 +22,9 @@ const (
 	tcpACK = 0x10
 )
 
+// hopLimitOffset is where IPv6 has the hop limit (RFC 8200, section 3).
+const hopLimitOffset = 7
+
 // interfaceNameSize is IFNAMSIZ of linux/if.h, with the closing NUL.
 const interfaceNameSize = 16
 
@@ -77,6 +80,10 @@ func (e *encoder) match(m tables.Match) error {
 	case tables.MatchEtherType:
 		e.meta(unix.NFT_META_PROTOCOL, reg1)
 		e.compare(unix.NFT_CMP_EQ, byte(m.Type>>8), byte(m.Type))
+	case tables.MatchHopLimit:
+		e.bind(model.IPv6)
+		e.payload(unix.NFT_PAYLOAD_NETWORK_HEADER, hopLimitOffset, 1, reg1)
+		e.compare(equality(m.Negated), m.Hops)
 	case tables.MatchConnState:
 		e.conn(unix.NFT_CT_STATE)
 		e.maskNumber(connStates(m.States), 0)
