@@ -1,5 +1,7 @@
 package model
 
+import "github.com/felixlike/felixlike/internal/printable"
+
 // ObjectRef names an object as the user wrote it.
 type ObjectRef struct {
 	Kind      string `json:"kind"`
@@ -7,10 +9,10 @@ type ObjectRef struct {
 	Name      string `json:"name"`
 }
 
-// String returns "Kind namespace/name".
+// String returns "Kind namespace/name", as a terminal can show it: manifests may have any name.
 func (r ObjectRef) String() string {
 	if r.Namespace == "" {
-		return r.Kind + " " + r.Name
+		return printable.String(r.Kind + " " + r.Name)
 	}
-	return r.Kind + " " + r.Namespace + "/" + r.Name
+	return printable.String(r.Kind + " " + r.Namespace + "/" + r.Name)
 }

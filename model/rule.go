@@ -3,7 +3,8 @@ package model
 import (
 	"fmt"
 	"strings"
-	"unicode"
+
+	"github.com/felixlike/felixlike/internal/printable"
 )
 
 // Action is the effect of a rule on a packet that it matches.
@@ -98,16 +99,11 @@ const maxTitle = 100
 // RuleTitle returns the name that an author gave a rule, as a terminal can show it: printable and
 // on one line.
 func RuleTitle(name string) string {
-	printable := strings.Map(func(r rune) rune {
-		if !unicode.IsPrint(r) {
-			return '?'
-		}
-		return r
-	}, name)
-	if len(printable) > maxTitle {
-		printable = strings.ToValidUTF8(printable[:maxTitle-3], "") + "..."
+	title := printable.String(name)
+	if len(title) > maxTitle {
+		title = strings.ToValidUTF8(title[:maxTitle-3], "") + "..."
 	}
-	return printable
+	return title
 }
 
 // TitledRule returns the name of a rule with its title, as in "ingress[0] (no-metadata)".

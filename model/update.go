@@ -3,6 +3,8 @@ package model
 import (
 	"fmt"
 	"net/netip"
+
+	"github.com/felixlike/felixlike/internal/printable"
 )
 
 // Update is one typed change on its way from the policy engine, or from the
@@ -110,5 +112,5 @@ func (p Problem) Error() string {
 	if p.Field != "" {
 		s += ": " + p.Field
 	}
-	return fmt.Sprintf("%s: %s", s, p.Reason)
+	return printable.String(fmt.Sprintf("%s: %s", s, p.Reason))
 }

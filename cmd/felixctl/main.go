@@ -19,6 +19,7 @@ import (
 	"github.com/felixlike/felixlike/felixlike/version"
 	"github.com/felixlike/felixlike/internal/manpages"
 	"github.com/felixlike/felixlike/internal/nearest"
+	"github.com/felixlike/felixlike/internal/printable"
 )
 
 // Exit codes besides 0.
@@ -33,12 +34,12 @@ func main() {
 	if cluster.Wanted(os.Args) {
 		code, err := cluster.Run(context.Background(), os.Args[1:], cluster.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr})
 		if err != nil {
-			fmt.Fprintln(os.Stderr, "felixctl:", err)
+			fmt.Fprintln(os.Stderr, "felixctl:", printable.Lines(err.Error()))
 		}
 		os.Exit(code)
 	}
 	if err := becomeFelixlab(os.Args[1:]); err != nil {
-		fmt.Fprintln(os.Stderr, "felixctl:", err)
+		fmt.Fprintln(os.Stderr, "felixctl:", printable.Lines(err.Error()))
 		os.Exit(exitFailure)
 	}
 	err := rootCommand().ExecuteContext(context.Background())
@@ -47,10 +48,10 @@ func main() {
 	case errors.Is(err, report.ErrNotInOrder), notAsExpected(err):
 		os.Exit(exitNotAsExpected) // the text is printed
 	case contradiction(err):
-		fmt.Fprintln(os.Stderr, "felixctl:", err)
+		fmt.Fprintln(os.Stderr, "felixctl:", printable.Lines(err.Error()))
 		os.Exit(exitContradiction)
 	default:
-		fmt.Fprintln(os.Stderr, "felixctl:", err)
+		fmt.Fprintln(os.Stderr, "felixctl:", printable.Lines(err.Error()))
 		os.Exit(exitFailure)
 	}
 }

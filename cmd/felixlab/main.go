@@ -15,6 +15,7 @@ import (
 	"github.com/felixlike/felixlike/felixlike/version"
 	"github.com/felixlike/felixlike/internal/manpages"
 	"github.com/felixlike/felixlike/internal/nearest"
+	"github.com/felixlike/felixlike/internal/printable"
 	benchcli "github.com/felixlike/felixlike/test/bench/cli"
 	"github.com/felixlike/felixlike/test/lab/cli"
 )
@@ -27,7 +28,7 @@ func main() {
 	case errors.Is(err, cli.ErrBlocked), errors.Is(err, benchcli.ErrChanged):
 		os.Exit(cli.ExitDisagreement) // the text is printed
 	default:
-		fmt.Fprintln(os.Stderr, root.Name()+":", err)
+		fmt.Fprintln(os.Stderr, root.Name()+":", printable.Lines(err.Error()))
 		os.Exit(cli.ExitCode(err))
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/felixlike/felixlike/internal/printable"
 	"github.com/felixlike/felixlike/internal/socketapi"
 	"github.com/felixlike/felixlike/model"
 )
@@ -29,6 +30,7 @@ func NewClient(socketPath string) *Client {
 func (c *Client) Status(ctx context.Context) (Status, error) {
 	var status Status
 	err := c.call(ctx, http.MethodGet, statusPath, nil, nil, &status)
+	printable.All(&status) // it has names and reasons of others
 	return status, err
 }
 

@@ -3,8 +3,12 @@ package terminal
 import (
 	"io"
 	"os"
+	"regexp"
+	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/felixlike/felixlike/internal/printable"
 )
 
 // Style paints text on a terminal and fits tables to its width. Elsewhere text is plain
@@ -34,6 +38,23 @@ func (s Style) paint(code, text string) string {
 		return text
 	}
 	return "\x1b[" + code + "m" + text + "\x1b[0m"
+}
+
+// painted matches the sequences of paint.
+var painted = regexp.MustCompile("\x1b\\[(1|2|32|1;37;41|1;36|0)m")
+
+// clean replaces what is not printable in a cell, except line ends and this style's colours.
+func (s Style) clean(text string) string {
+	if !s.on {
+		return printable.Lines(text)
+	}
+	var out strings.Builder
+	at := 0
+	for _, m := range painted.FindAllStringIndex(text, -1) {
+		out.WriteString(printable.Lines(text[at:m[0]]) + text[m[0]:m[1]])
+		at = m[1]
+	}
+	return out.String() + printable.Lines(text[at:])
 }
 
 // Bold is for names that head something.

@@ -46,10 +46,14 @@ func NewTable(style Style, headings ...string) *Table {
 
 // Row appends a row.
 func (t *Table) Row(cells ...any) {
-	for i, c := range cells {
-		t.measure(i, fmt.Sprint(c))
+	row := slices.Clone(cells)
+	for i, c := range row {
+		if s, ok := c.(string); ok {
+			row[i] = t.style.clean(s)
+		}
+		t.measure(i, fmt.Sprint(row[i]))
 	}
-	t.writer.AppendRow(cells)
+	t.writer.AppendRow(row)
 }
 
 // measure notes the width of a cell.

@@ -105,3 +105,17 @@ func TestProgressIsSilentAtFirst(t *testing.T) {
 type writer func([]byte)
 
 func (w writer) Write(b []byte) (int, error) { w(b); return len(b), nil }
+
+// TestHostileCells: what a name or an answer of an agent contains does not reach the terminal; the table's own colours do.
+func TestHostileCells(t *testing.T) {
+	const hostile = "a\x1b[31mEVIL\x1b[2K\rb\u009b"
+	for _, on := range []bool{false, true} {
+		style := Style{on: on}
+		table := NewTable(style, "NAME", "STATE")
+		table.Row(hostile, style.Good("ok"))
+		out := table.String()
+		if !strings.Contains(out, "a?[31mEVIL?[2K?b?") || !strings.Contains(out, style.Good("ok")) {
+			t.Errorf("colours %v: %q", on, out)
+		}
+	}
+}

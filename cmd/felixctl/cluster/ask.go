@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/felixlike/felixlike/internal/printable"
 	"github.com/felixlike/felixlike/internal/terminal"
 )
 
@@ -106,6 +107,7 @@ func (r *reply) decode(into any) bool {
 		r.Fault = fmt.Sprintf("the answer cannot be read: %v", err)
 		return false
 	}
+	printable.All(into) // a compromised node writes what it likes
 	return true
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/felixlike/felixlike/felixlike/report"
+	"github.com/felixlike/felixlike/internal/printable"
 	"github.com/felixlike/felixlike/internal/terminal"
 )
 
@@ -154,7 +155,7 @@ Exit codes: 0 the same on all nodes; 1 different on one; 2 a node gave no answer
 					fmt.Fprintf(out, "== %s: NO ANSWER: %s\n", r.Node, r.Fault)
 				case r.code == 1:
 					different++
-					fmt.Fprintf(out, "== %s\n%s\n", r.Node, strings.TrimRight(string(r.out), "\n"))
+					fmt.Fprintf(out, "== %s\n%s\n", r.Node, printable.Lines(strings.TrimRight(string(r.out), "\n")))
 				}
 			}
 			if _, err := fmt.Fprintf(out, "%d nodes: %d differ, %d do not\n", len(replies), different, len(replies)-different-missing); err != nil {

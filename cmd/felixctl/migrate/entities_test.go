@@ -36,3 +36,17 @@ func TestWrongPrefix(t *testing.T) {
 		t.Errorf("problems:\n%s\nwant %s", problems, want)
 	}
 }
+
+// TestHostileNames: names of files do not reach the terminal as they are.
+func TestHostileNames(t *testing.T) {
+	text := strings.Replace(ciliumText, "name: a}", `name: "a\e[31mEVIL\nOK: 0 problems"}`, 1)
+	if text == ciliumText {
+		t.Fatal("the name is not in the text")
+	}
+	for _, command := range []string{"check", "convert"} {
+		out, problems, _ := run(text, command, "-f", "-")
+		if all := out + problems; strings.Contains(all, "\x1b") || strings.Contains(all, "\nOK: 0 problems") {
+			t.Errorf("%s:\n%q", command, all)
+		}
+	}
+}

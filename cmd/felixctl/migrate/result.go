@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/felixlike/felixlike/felixlike/datastore/strict"
+	"github.com/felixlike/felixlike/internal/printable"
 )
 
 // Result is the outcome of a conversion.
@@ -73,11 +74,11 @@ func (r Ref) String() string {
 	if r.Namespace != "" {
 		name = r.Namespace + "/" + name
 	}
-	group := groupOf(r.APIVersion)
-	if group == "" {
-		return r.Kind + " " + name
+	kind := r.Kind
+	if group := groupOf(r.APIVersion); group != "" {
+		kind += "." + group
 	}
-	return r.Kind + "." + group + " " + name
+	return printable.String(kind + " " + name)
 }
 
 // Complete reports whether nothing is lost, and no packet may be allowed that an original denies.
