@@ -265,7 +265,7 @@ func (a *agent) driver(ctx context.Context) (*Driver, *bridge) {
 		Attachments: a.watchAttachments, HostAddresses: a.watchHostAddresses, Hops: a.watchHops(hops), Election: newElection(a.source, cfg.NodeName, a.addresses, log),
 		HealthAddress: a.server.Status, Settings: a.settings,
 		Offload: a.offload, Offloading: a.offloading.run,
-		Underlay: a.network.status, NodeProblems: func() []model.Problem {
+		Underlay: a.network.status, RefusedAddresses: a.addresses.Refused, NodeProblems: func() []model.Problem {
 			return slices.Concat(br.restore.problem(cfg.NodeName), routes.Problems(), forwarding.Problems(), a.encryption.problems(), distrusted(), open(), dropping(), a.tunnelProblems())
 		},
 		Outages: outages{cfg.NodeName, host, a.daemon, a.configs, a.tunnels}.now, LostInterfaces: a.lost.attachments,

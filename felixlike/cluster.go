@@ -34,6 +34,8 @@ type cluster struct {
 	objects  *objects
 	// portless has the addresses of the pods that have lost their port, and no other pod has got since.
 	portless map[model.PodID][]netip.Addr
+	// refused is Config.RefusedAddresses.
+	refused func() map[netip.Addr]error
 	// uids are the UIDs of this node's pods.
 	uids uids
 	// observed is the newest revision of the datastore.

@@ -85,6 +85,8 @@ type Config struct {
 	Underlay func() control.Underlay
 	// Offload returns the state of the setting offload, for status. It may be nil.
 	Offload func() control.Offload
+	// RefusedAddresses returns why this node has not taken addresses of Egresses. It may be nil.
+	RefusedAddresses func() map[netip.Addr]error
 	// NodeProblems returns problems of this node, for status. It may be nil.
 	NodeProblems func() []model.Problem
 	// Outages returns the reasons why this node is not ready although everything is

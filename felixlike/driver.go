@@ -41,7 +41,7 @@ type Driver struct {
 func New(cfg Config) *Driver {
 	d := &Driver{cfg: &cfg, queue: newQueue(), cluster: newCluster(cfg.Node)}
 	d.cluster.addressesKnown = cfg.HostAddresses == nil
-	d.cluster.policyOnly, d.cluster.services = cfg.PolicyOnly, cfg.ServiceCIDRs
+	d.cluster.policyOnly, d.cluster.services, d.cluster.refused = cfg.PolicyOnly, cfg.ServiceCIDRs, cfg.RefusedAddresses
 	d.cluster.engine.SetServiceCIDRs(cfg.ServiceCIDRs)
 	if cfg.Election != nil {
 		d.cluster.engine.SetEgressLeases(map[netip.Addr]model.EgressLease{})

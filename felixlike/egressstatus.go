@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/felixlike/felixlike/felixlike/antrea"
@@ -38,7 +39,7 @@ func (f *feed) egressStatus(has func(netip.Addr) bool) []egressstatus.Status {
 		return nil
 	}
 	reasons := map[model.ObjectRef][]string{}
-	for _, p := range append(c.engine.AntreaProblems(), c.problems.source...) {
+	for _, p := range slices.Concat(c.engine.AntreaProblems(), c.refusedProblems(), c.problems.source) {
 		reasons[p.Object] = append(reasons[p.Object], p.Field+": "+p.Reason)
 	}
 	own := antrea.ID{Kind: antrea.KindNodeEgress}.Ref().Kind
@@ -53,7 +54,7 @@ func (f *feed) egressStatus(has func(netip.Addr) bool) []egressstatus.Status {
 			s.Node, s.Address = e.Node, e.Address.String()
 			s.Reason, s.Message = egressstatus.ReasonAssigned, fmt.Sprintf("node %s has the address", e.Node)
 		case e.Node == c.node:
-			s.Reason, s.Message = egressstatus.ReasonNotOnInterface, fmt.Sprintf("node %s has not added the address yet; the status of its agent names errors", e.Node)
+			s.Reason, s.Message = egressstatus.ReasonNotOnInterface, strings.Join(append(reasons[e.Object], fmt.Sprintf("node %s has not added the address yet; the status of its agent names errors", e.Node)), "\n")
 		case e.Node != "":
 			continue // that node writes it
 		default:

@@ -24,8 +24,10 @@ type elector struct {
 	// held are the addresses of which this node has written the Lease in this session, with the time.
 	held map[netip.Addr]time.Time
 	// free is since when nobody has had an address.
-	free  map[netip.Addr]time.Time
-	peers peers
+	free map[netip.Addr]time.Time
+	// foreign are the addresses that another host had when this node asked.
+	foreign map[netip.Addr]foreign
+	peers   peers
 	// again is when an action that has failed may be tried again. Renewals have a time of their own.
 	again   time.Time
 	sweeper sweeper
@@ -34,10 +36,16 @@ type elector struct {
 
 func newElector(o Options) *elector {
 	return &elector{
-		Options: o, held: map[netip.Addr]time.Time{}, free: map[netip.Addr]time.Time{}, peers: peers{seen: map[string]sight{}},
+		Options: o, held: map[netip.Addr]time.Time{}, free: map[netip.Addr]time.Time{}, foreign: map[netip.Addr]foreign{}, peers: peers{seen: map[string]sight{}},
 		sweeper: sweeper{due: map[netip.Addr]time.Time{}},
 		said:    leases.Said{Log: o.Log, What: "elect the nodes with the addresses of Egresses", Effect: effect},
 	}
+}
+
+// foreign says when this node asks again whether another host has an address. The wait doubles, so that such addresses do not delay others.
+type foreign struct {
+	at   time.Time
+	wait time.Duration
 }
 
 // step does one thing if there is something to do, and returns when to look again.
@@ -51,6 +59,7 @@ func (e *elector) step(ctx context.Context, v view) time.Duration {
 		return v.leases[a].Holder != e.Node && now.Sub(taken) > e.Timing.Expiry
 	})
 	maps.DeleteFunc(e.free, func(a netip.Addr, _ time.Time) bool { return v.leases[a].Holder != "" })
+	maps.DeleteFunc(e.foreign, func(a netip.Addr, f foreign) bool { return now.Sub(f.at) > e.Timing.Orphan })
 	mine, candidates, others := e.sort(v)
 	next := schedule{now: now, wait: time.Hour}
 	take, found := netip.Addr{}, false
@@ -108,6 +117,9 @@ func (e *elector) sort(v view) (mine, candidates []netip.Addr, others int) {
 func (e *elector) takeable(a netip.Addr, v view, now time.Time) time.Time {
 	w, holder := v.wanted[a], v.leases[a].Holder
 	stagger := time.Duration(w.Rank) * e.Timing.Stagger
+	if f := e.foreign[a]; now.Before(f.at) {
+		return f.at
+	}
 	if w.owner != "" && !v.settled {
 		return time.Time{}
 	}
@@ -195,13 +207,22 @@ func (e *elector) take(ctx context.Context, a netip.Addr, v view) error {
 	if err != nil {
 		return err
 	}
-	before := l.Holder()
+	w, before := v.wanted[a], l.Holder()
 	if before != "" && before != e.Node {
 		if dead, err := e.peers.dead(ctx, e.Leases, e.Timing, before); err != nil || !dead {
 			return err
 		}
 	}
-	if w := v.wanted[a]; w.owner != "" {
+	if err := e.Kernel.Probe(a); err != nil {
+		wait := min(max(2*e.foreign[a].wait, e.Timing.Renew), e.Timing.Orphan)
+		e.foreign[a] = foreign{time.Now().Add(wait), wait}
+		if w.claim {
+			err = errors.Join(err, e.skip(ctx, l))
+		}
+		return err
+	}
+	delete(e.foreign, a)
+	if w.owner != "" {
 		if contentOf(l).Owner != v.leases[a].Owner {
 			return errOutdated
 		}
@@ -226,6 +247,15 @@ func (e *elector) take(ctx context.Context, a netip.Addr, v view) error {
 		e.Log.Info("this node takes the address of an Egress", "address", a, "from", cmp.Or(before, "nobody"))
 	}
 	return nil
+}
+
+// skip leaves an address of a pool that another host has without an Egress. While it has a Lease, Egresses get other addresses first; without an
+// Egress, the Lease is deleted after some time (sweeper), and the address is tried again.
+func (e *elector) skip(ctx context.Context, l *leases.Lease) error {
+	if l.Version != "" {
+		return nil // no other address is free
+	}
+	return e.Leases.Put(ctx, l)
 }
 
 // unallocated returns an error if an Egress has an address of its pool.

@@ -157,6 +157,15 @@ const late = 2 * time.Second
 type kernel struct {
 	mu    sync.Mutex
 	until map[netip.Addr]time.Time
+	// foreign are the addresses of other hosts.
+	foreign []netip.Addr
+}
+
+func (k *kernel) Probe(a netip.Addr) error {
+	if slices.Contains(k.foreign, a) {
+		return fmt.Errorf("another host has %s", a)
+	}
+	return nil
 }
 
 func (k *kernel) Hold(held []netip.Addr, until time.Time) error {

@@ -26,6 +26,8 @@ type Kernel interface {
 	Hold(held []netip.Addr, until time.Time) error
 	// Release takes an address from the node.
 	Release(netip.Addr) error
+	// Probe returns an error if another host has an address, or if it is not known.
+	Probe(netip.Addr) error
 }
 
 // Options configure an Election.

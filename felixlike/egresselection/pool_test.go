@@ -197,6 +197,47 @@ func usePool(t *testing.T, random *rand.Rand) {
 	w.end()
 }
 
+// TestPoolSkipsAddressesOfOthers: an address that another host answers for goes to no Egress, and no node holds it. When it is free, it does.
+func TestPoolSkipsAddressesOfOthers(t *testing.T) {
+	random := seeded.Rand(t, t.Name())
+	synctest.Test(t, func(t *testing.T) {
+		const nodes = 3
+		p := &pooled{pool: antrea.ExternalIPPoolSpec{IPRanges: []antrea.IPRange{{CIDR: "192.0.2.0/29"}}}, egresses: map[string]bool{"a": true, "b": true, "c": true}}
+		w := newWorld(random, nodes, 0, DefaultTiming())
+		for i := range 6 {
+			w.addresses = append(w.addresses, netip.AddrFrom4([4]byte{192, 0, 2, byte(i + 1)}))
+		}
+		others := []netip.Addr{w.addresses[0], w.addresses[2]}
+		for _, n := range w.nodes {
+			n.stop()
+			n.kernel.foreign = others
+			n.decide = func(have map[netip.Addr]model.EgressLease) []model.EgressAddress {
+				return p.decide(n.name, nodes, have)
+			}
+			n.start(DefaultTiming())
+		}
+		check := func(all map[string]netip.Addr) {
+			t.Helper()
+			for name, a := range all {
+				if slices.Contains(others, a) {
+					t.Errorf("%s has %s, which is another host's", name, a)
+				}
+			}
+		}
+		check(w.awaitsPool(t, p, 3))
+		p.change(func() { p.egresses["d"], p.egresses["e"] = true, true })
+		time.Sleep(10 * time.Minute) // four addresses for five, and the Leases of those without an Egress are deleted
+		check(w.awaitsPool(t, p, 4))
+		for _, n := range w.nodes {
+			n.stop()
+			n.kernel.foreign = nil
+			n.start(DefaultTiming())
+		}
+		w.awaitsPool(t, p, 5)
+		w.end()
+	})
+}
+
 // TestSweep: a Lease goes with its Egress also if no node has the address, or if that node is dead. Leases of Egresses that are there stay,
 // and so does the one of a node that is alive.
 func TestSweep(t *testing.T) {

@@ -95,6 +95,9 @@ func (e *Engine) HostNetworkTargets(namespace, name string) []model.PodID {
 // UnresolvedPorts finds the named ports of policies that no pod declares.
 func (e *Engine) UnresolvedPorts() UnresolvedPorts { return UnresolvedPorts{e} }
 
+// Egresses returns the Egresses as of the last Flush.
+func (e *Engine) Egresses() []model.EgressAddress { return e.egresses.emitted }
+
 // NodeProblems returns the addresses and pod CIDRs that nodes claim and do not own, as of the last Flush.
 func (e *Engine) NodeProblems() []model.Problem { return e.nodes.owns.problems }
 

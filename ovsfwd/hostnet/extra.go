@@ -1,13 +1,16 @@
 package hostnet
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	socket "github.com/mdlayher/netlink"
@@ -31,9 +34,33 @@ type Addresses struct {
 	present bool
 	// announced are the addresses that neighbours have been told of.
 	announced map[netip.Addr]int32
+	// refused are the addresses that are not free.
+	refused map[netip.Addr]refusal
 	// held are the addresses that Hold allows, until a time. The kernel has times up to extended.
 	held            []netip.Addr
 	until, extended time.Time
+
+	// outcome is that of the last call, for readers that must not wait for a probe.
+	outcome atomic.Pointer[outcome]
+}
+
+// outcome are the addresses that are on interfaces, and those that are not free.
+type outcome struct {
+	has     map[netip.Addr]bool
+	refused map[netip.Addr]error
+}
+
+// unlock publishes the outcome of a call.
+func (a *Addresses) unlock() {
+	o := &outcome{has: map[netip.Addr]bool{}, refused: map[netip.Addr]error{}}
+	for addr := range a.announced {
+		o.has[addr] = true
+	}
+	for addr, r := range a.refused {
+		o.refused[addr] = r.why
+	}
+	a.outcome.Store(o)
+	a.mu.Unlock()
 }
 
 // Wanted are the addresses for Addresses.
@@ -64,7 +91,7 @@ type extra struct {
 // writes.
 func (a *Addresses) Apply(w Wanted) (writes int, err error) {
 	a.mu.Lock()
-	defer a.mu.Unlock()
+	defer a.unlock()
 	if a.wanted != nil && !a.present && len(w.Always)+len(w.Leased) == 0 {
 		a.wanted = &w
 		return 0, nil
@@ -77,7 +104,7 @@ func (a *Addresses) Apply(w Wanted) (writes int, err error) {
 // Apply wants are on the interface afterwards.
 func (a *Addresses) Hold(held []netip.Addr, until time.Time) error {
 	a.mu.Lock()
-	defer a.mu.Unlock()
+	defer a.unlock()
 	a.held, a.until = slices.Clone(held), until
 	if a.wanted == nil {
 		return nil // the first Apply adds them, after the rules that need them
@@ -89,7 +116,7 @@ func (a *Addresses) Hold(held []netip.Addr, until time.Time) error {
 // Release takes a leased address from this node. It is not on an interface afterwards, if there is no error.
 func (a *Addresses) Release(addr netip.Addr) (err error) {
 	a.mu.Lock()
-	defer a.mu.Unlock()
+	defer a.unlock()
 	a.held = slices.DeleteFunc(a.held, func(h netip.Addr) bool { return h == addr })
 	s, all, err := a.open()
 	if err != nil {
@@ -104,12 +131,68 @@ func (a *Addresses) Release(addr netip.Addr) (err error) {
 	return err
 }
 
+// Probe returns an error if another host has an address, so that this node must not take it.
+func (a *Addresses) Probe(addr netip.Addr) (err error) {
+	a.mu.Lock()
+	defer a.unlock()
+	s, all, err := a.open()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.Close()) }()
+	if a.wanted == nil || slices.ContainsFunc(all, func(e extra) bool { return e.addr == addr }) {
+		return nil
+	}
+	at, err := newPlaces(s, all, a.wanted.Node)
+	if err != nil {
+		return err
+	}
+	place, ok := at.of(addr, true)
+	if !ok {
+		return nil // Hold says so
+	}
+	a.probeLocked(s, map[netip.Addr]int32{addr: place})
+	return a.refused[addr].why
+}
+
+// refusal is why and when an address was found not to be free.
+type refusal struct {
+	why error
+	at  time.Time
+}
+
+// refusalAge is how long an election counts as refused that does not ask again.
+const refusalAge = time.Minute
+
+// probeLocked notes which addresses are not free, at the interfaces where they are to be. Those that it cannot ask for are not.
+func (a *Addresses) probeLocked(s *socket.Conn, at map[netip.Addr]int32) {
+	if len(at) == 0 {
+		return
+	}
+	taken, err := foreign(s, at)
+	if a.refused == nil {
+		a.refused = map[netip.Addr]refusal{}
+	}
+	for addr := range at {
+		delete(a.refused, addr)
+		if why := cmp.Or(taken[addr], err); why != nil {
+			a.refused[addr] = refusal{why, time.Now()}
+		}
+	}
+}
+
+// Refused returns why this node has not taken addresses that it was to take.
+func (a *Addresses) Refused() map[netip.Addr]error {
+	if o := a.outcome.Load(); o != nil {
+		return o.refused
+	}
+	return nil
+}
+
 // Has reports whether an address was on an interface after the last Apply or Hold, as wanted.
 func (a *Addresses) Has(addr netip.Addr) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	_, has := a.announced[addr]
-	return has
+	o := a.outcome.Load()
+	return o != nil && o.has[addr]
 }
 
 // open returns a socket and all addresses.
@@ -158,8 +241,24 @@ func (a *Addresses) applyLocked() (writes int, err error) {
 		}
 		writes++
 	}
+	maps.DeleteFunc(a.refused, func(addr netip.Addr, r refusal) bool {
+		return !slices.Contains(w.Always, addr) && time.Since(r.at) > refusalAge
+	})
+	fresh := map[netip.Addr]int32{}
+	for _, addr := range w.Always {
+		_, had := a.announced[addr]
+		if place, ok := at.of(addr, false); ok && !had && !has[addr] {
+			fresh[addr] = place
+		}
+	}
+	// A node that takes a leased address has asked before it wrote the Lease.
+	a.probeLocked(s, fresh)
 	told := map[netip.Addr]int32{}
 	for _, addr := range slices.Concat(w.Always, w.Leased) {
+		if _, asked := fresh[addr]; asked && a.refused[addr].why != nil {
+			errs = append(errs, fmt.Errorf("add address %s: %w", addr, a.refused[addr].why))
+			continue
+		}
 		leased := slices.Contains(w.Leased, addr)
 		if leased && !a.mayHoldLocked(addr) {
 			continue

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/binary"
 	"fmt"
+	"math"
 	"net/netip"
 	"slices"
 
@@ -106,6 +107,35 @@ func (p *places) pair(e *extra, copied bool) int32 {
 
 // defaultInterfaces returns the interfaces of the default route of a family with the least metric, in the main table.
 func defaultInterfaces(s *socket.Conn, f model.Family) ([]int32, error) {
+	routes, err := listHops(s, f)
+	if err != nil {
+		return nil, err
+	}
+	var best []int32
+	least := uint32(math.MaxUint32)
+	for _, r := range routes {
+		switch {
+		case !r.byDefault || len(r.out) == 0 || r.metric > least:
+		case r.metric < least:
+			best, least = r.out, r.metric
+		default:
+			best = append(best, r.out...) // IPv6 lists each next hop as a route
+		}
+	}
+	return best, nil
+}
+
+// hopsOf are the interfaces and the next hops of a route.
+type hopsOf struct {
+	// byDefault is set for a default route of the main table.
+	byDefault bool
+	metric    uint32
+	out       []int32
+	via       []netip.Addr
+}
+
+// listHops returns the unicast routes of a family, of all tables.
+func listHops(s *socket.Conn, f model.Family) ([]hopsOf, error) {
 	data := make([]byte, unix.SizeofRtMsg)
 	data[0] = unix.AF_INET
 	if f == model.IPv6 {
@@ -115,56 +145,68 @@ func defaultInterfaces(s *socket.Conn, f model.Family) ([]int32, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list routes: %w", err)
 	}
-	var best []int32
-	least := int64(-1)
+	var all []hopsOf
 	for _, m := range answers {
-		if m.Header.Type != unix.RTM_NEWROUTE || len(m.Data) < unix.SizeofRtMsg {
-			continue
-		}
 		// struct rtmsg: family, length of the destination, ..., table, protocol, scope, type.
-		if m.Data[0] != data[0] || m.Data[1] != 0 || m.Data[4] != unix.RT_TABLE_MAIN || m.Data[7] != unix.RTN_UNICAST {
+		if m.Header.Type != unix.RTM_NEWROUTE || len(m.Data) < unix.SizeofRtMsg || m.Data[0] != data[0] || m.Data[7] != unix.RTN_UNICAST {
 			continue
 		}
-		d, err := socket.NewAttributeDecoder(m.Data[unix.SizeofRtMsg:])
-		if err != nil {
+		r := hopsOf{byDefault: m.Data[1] == 0 && m.Data[4] == unix.RT_TABLE_MAIN}
+		if err := r.read(m.Data[unix.SizeofRtMsg:]); err != nil {
 			return nil, fmt.Errorf("list routes: %w", err)
 		}
-		var metric int64
-		var out []int32
-		for d.Next() {
-			switch d.Type() {
-			case unix.RTA_PRIORITY:
-				metric = int64(d.Uint32())
-			case unix.RTA_OIF:
-				out = append(out, int32(d.Uint32()))
-			case unix.RTA_MULTIPATH:
-				out = append(out, nextHops(d.Bytes())...)
-			}
-		}
-		if err := d.Err(); err != nil {
-			return nil, fmt.Errorf("list routes: %w", err)
-		}
-		switch {
-		case len(out) == 0:
-		case least < 0 || metric < least:
-			best, least = out, metric
-		case metric == least:
-			best = append(best, out...) // IPv6 lists each next hop as a route
-		}
+		all = append(all, r)
 	}
-	return best, nil
+	return all, nil
 }
 
-// nextHops returns the interfaces of a route with several next hops.
-func nextHops(b []byte) (all []int32) {
-	for len(b) >= unix.SizeofRtNexthop {
-		// struct rtnexthop: length, flags, hops, interface.
-		n := int(binary.NativeEndian.Uint16(b))
-		all = append(all, int32(binary.NativeEndian.Uint32(b[4:])))
-		if n = (n + unix.RTA_ALIGNTO - 1) &^ (unix.RTA_ALIGNTO - 1); n < unix.SizeofRtNexthop || n > len(b) {
-			break
-		}
-		b = b[n:]
+// read reads the attributes of a route, or of one of its next hops.
+func (r *hopsOf) read(attributes []byte) error {
+	d, err := socket.NewAttributeDecoder(attributes)
+	if err != nil {
+		return err
 	}
-	return all
+	for d.Next() {
+		b := d.Bytes()
+		switch d.Type() {
+		case unix.RTA_PRIORITY:
+			r.metric = d.Uint32()
+		case unix.RTA_OIF:
+			r.out = append(r.out, int32(d.Uint32()))
+		case unix.RTA_GATEWAY:
+			r.through(b)
+		case unix.RTA_VIA:
+			if len(b) > 2 {
+				r.through(b[2:]) // struct rtvia: family, address
+			}
+		case unix.RTA_MULTIPATH:
+			if err := r.readEach(b); err != nil {
+				return err
+			}
+		}
+	}
+	return d.Err()
+}
+
+func (r *hopsOf) through(b []byte) {
+	if a, ok := netip.AddrFromSlice(b); ok {
+		r.via = append(r.via, a)
+	}
+}
+
+// readEach reads the next hops of a route with several.
+func (r *hopsOf) readEach(b []byte) error {
+	for len(b) >= unix.SizeofRtNexthop {
+		// struct rtnexthop: length, flags, hops, interface; attributes.
+		n := int(binary.NativeEndian.Uint16(b))
+		if n < unix.SizeofRtNexthop || n > len(b) {
+			return fmt.Errorf("a next hop of %d bytes in %d", n, len(b))
+		}
+		r.out = append(r.out, int32(binary.NativeEndian.Uint32(b[4:])))
+		if err := r.read(b[unix.SizeofRtNexthop:n]); err != nil {
+			return err
+		}
+		b = b[min(len(b), (n+unix.RTA_ALIGNTO-1)&^(unix.RTA_ALIGNTO-1)):]
+	}
+	return nil
 }
