@@ -24,6 +24,8 @@ type antreaStore struct {
 	// uses are the tiers and groups of a policy, and users the reverse.
 	uses  map[antrea.ID][]antrea.ID
 	users map[antrea.ID]map[antrea.ID]struct{}
+	// before has the pods of the groups of policies when they could be understood.
+	before compile.AntreaGroupPods
 	// compiled are the policies of the model that an object has, by the namespace that they are
 	// within.
 	compiled map[antrea.ID]map[string][]model.PolicyID
@@ -40,7 +42,7 @@ func newAntreaStore(work *Work, ids compile.GroupIDs, x *selectionIndex, policie
 	return &antreaStore{
 		work: work, ids: ids, index: x, policies: policies,
 		objects: map[antrea.ID]antrea.Object{}, problems: map[antrea.ID][]model.Problem{},
-		uses: map[antrea.ID][]antrea.ID{}, users: map[antrea.ID]map[antrea.ID]struct{}{},
+		uses: map[antrea.ID][]antrea.ID{}, users: map[antrea.ID]map[antrea.ID]struct{}{}, before: compile.AntreaGroupPods{},
 		compiled: map[antrea.ID]map[string][]model.PolicyID{},
 		self:     map[antrea.ID]struct{}{}, local: map[string]*label.Set{}, dirty: map[antrea.ID]struct{}{},
 	}
@@ -51,6 +53,7 @@ func (x *antreaStore) set(id antrea.ID, object antrea.Object) {
 	_, known := x.objects[id]
 	if object == nil {
 		delete(x.objects, id)
+		delete(x.before, id)
 	} else {
 		x.objects[id] = object
 	}
@@ -98,8 +101,8 @@ func (x *antreaStore) resolve() {
 // prepare notes the problems and uses of a dirty policy. It compiles the policy, unless it has one
 // for each namespace.
 func (x *antreaStore) prepare(id antrea.ID) {
-	object := x.objects[id]
-	for _, used := range x.uses[id] {
+	object, old := x.objects[id], x.uses[id]
+	for _, used := range old {
 		delete(x.users[used], id)
 		if len(x.users[used]) == 0 {
 			delete(x.users, used)
@@ -115,9 +118,10 @@ func (x *antreaStore) prepare(id antrea.ID) {
 		}
 	}
 	if object == nil {
+		x.forget(old, nil)
 		return
 	}
-	policies, problems, uses := compile.AntreaPolicy(object, x.object, compile.AntreaNamespace{}, x.ids)
+	policies, problems, uses := compile.AntreaPolicy(object, x.object, x.before, compile.AntreaNamespace{}, x.ids)
 	x.work.Policies++
 	if len(problems) > 0 {
 		x.problems[id] = problems
@@ -125,6 +129,7 @@ func (x *antreaStore) prepare(id antrea.ID) {
 	if len(uses) > 0 {
 		x.uses[id] = uses
 	}
+	x.forget(old, uses)
 	for _, used := range uses {
 		if x.users[used] == nil {
 			x.users[used] = map[antrea.ID]struct{}{}
@@ -136,6 +141,15 @@ func (x *antreaStore) prepare(id antrea.ID) {
 		return
 	}
 	x.replace(id, "", policies)
+}
+
+// forget forgets the pods of groups that no policy uses any more.
+func (x *antreaStore) forget(old, uses []antrea.ID) {
+	for _, used := range old {
+		if len(x.users[used]) == 0 && !slices.Contains(uses, used) {
+			delete(x.before, used)
+		}
+	}
 }
 
 // localNamespaces updates the namespaces of local pods if a policy has one for each. It returns
@@ -175,7 +189,7 @@ func (x *antreaStore) compile(id antrea.ID, within compile.AntreaNamespace) {
 	var policies []*compile.Policy
 	if within.Labels != nil {
 		x.work.Policies++
-		policies, _, _ = compile.AntreaPolicy(x.objects[id], x.object, within, x.ids)
+		policies, _, _ = compile.AntreaPolicy(x.objects[id], x.object, x.before, within, x.ids)
 	}
 	x.replace(id, within.Name, policies)
 }

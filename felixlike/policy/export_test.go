@@ -11,7 +11,7 @@ func (e *Engine) Left() string {
 		e.index.labelSets.Len(), len(e.index.selectors),
 		len(e.dirty.pods), len(e.dirty.policies), len(e.dirty.groups), len(e.dirty.targets),
 		len(e.nodes.byName), len(e.nodes.emitted), len(e.nodePeers.byName), e.nodePeers.groups.Len(),
-		len(e.antrea.objects), len(e.antrea.problems), len(e.antrea.uses), len(e.antrea.users), len(e.antrea.compiled),
+		len(e.antrea.objects), len(e.antrea.problems), len(e.antrea.uses), len(e.antrea.users), len(e.antrea.before), len(e.antrea.compiled),
 		len(e.antrea.self), len(e.antrea.local), len(e.antrea.dirty), e.antrea.clusterPolicies,
 	}
 	for _, n := range counts {

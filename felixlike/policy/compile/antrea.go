@@ -28,7 +28,15 @@ type antreaCompiler struct {
 	within  AntreaNamespace
 	// uses are the tiers and groups that were looked up, whether they exist or not.
 	uses smallmap.Set[antrea.ID]
+	// before has the pods of groups.
+	before AntreaGroupPods
+	// deep are the groups that were found below the children of one.
+	deep map[antrea.ID]bool
 }
+
+// AntreaGroupPods has the pods that the group of an appliedTo selected when it could be understood. A caller keeps it from one version of the objects
+// to the next.
+type AntreaGroupPods map[antrea.ID][]Selection
 
 // AntreaSpec returns the content of a policy, or nil for objects of other kinds.
 func AntreaSpec(object antrea.Object) *antrea.PolicySpec {
@@ -57,12 +65,13 @@ func AntreaMatchesSelf(object antrea.Object) bool {
 // AntreaPolicy compiles a policy of Antrea's API. Rules with one target are one policy of the model;
 // if there are several targets, each run of rules with the same one is a part. It reports each
 // part that is not valid, and fails closed, as ClusterNetworkPolicy does. uses are the tiers and
-// groups on which the result depends.
-func AntreaPolicy(object antrea.Object, objects AntreaObjects, within AntreaNamespace, ids GroupIDs) (policies []*Policy, problems []model.Problem, uses []antrea.ID) {
+// groups on which the result depends. It reads and updates before, which may be nil.
+func AntreaPolicy(object antrea.Object, objects AntreaObjects, before AntreaGroupPods, within AntreaNamespace, ids GroupIDs) (policies []*Policy, problems []model.Problem, uses []antrea.ID) {
 	id := object.ID()
 	c := antreaCompiler{
 		tieredCompiler: tieredCompiler{compiler: compiler{ids: ids, namespace: id.Namespace, whole: true, Report: Report{Object: id.Ref()}}, allow: "Allow"},
 		id:             id, spec: AntreaSpec(object), objects: objects, within: within,
+		before: before, deep: map[antrea.ID]bool{},
 	}
 	tier, precedence := c.place()
 	parts := c.bounded(append(c.direction(model.Ingress, c.spec.Ingress), c.direction(model.Egress, c.spec.Egress)...))

@@ -127,10 +127,10 @@ func TestAntreaPolicy(t *testing.T) {
 		{"appliedTo nodes and pods", cluster, "{priority: 1, appliedTo: [{nodeSelector: {}}, {podSelector: {}}], ingress: [{action: Drop}]}", "antrea-cluster:p 250/1 " + every + " ingress[0] deny all", "spec.appliedTo[0].nodeSelector: not supported: it selects no pod"},
 		{"appliedTo nodes together with pods", cluster, "{priority: 1, appliedTo: [{nodeSelector: {}, podSelector: {}}], ingress: [{action: Allow}, {action: Drop}]}", "antrea-cluster:p 250/1 " + every + " ingress[1] deny all", "spec.appliedTo[0].nodeSelector: not allowed together with a group"},
 		{"appliedTo namespaces of a NetworkPolicy", namespaced, "{priority: 1, appliedTo: [{namespaceSelector: {}}], ingress: [{action: Drop}]}", "antrea:ns/p 250/1 {all pods in namespace ns} ingress[0] deny all", "spec.appliedTo[0].namespaceSelector: not allowed"},
-		{"appliedTo a group with namespaces of a NetworkPolicy", namespaced, "{priority: 1, appliedTo: [{group: far}], ingress: [{action: Drop}]}", "antrea:ns/p 250/1 {all pods in namespace ns} ingress[0] deny all", `spec.appliedTo[0].group: group "far" has a namespaceSelector`},
+		{"appliedTo a group with namespaces of a NetworkPolicy", namespaced, "{priority: 1, appliedTo: [{group: far}], ingress: [{action: Drop}]}", "", `spec.appliedTo[0].group: group "far" has a namespaceSelector`},
 		{"appliedTo no group", cluster, "{priority: 1, appliedTo: [{group: none}], ingress: [{action: Drop}]}", "", `spec.appliedTo[0].group: group "none", or a child of it, does not exist: it selects no pod`},
 		{"appliedTo blocks", cluster, "{priority: 1, appliedTo: [{group: both}], ingress: [{action: Drop}]}", "antrea-cluster:p 250/1 " + every + " ingress[0] deny all", `spec.appliedTo[0].group: group "both" has ipBlocks: these select no pod`},
-		{"appliedTo a deep group", cluster, "{priority: 1, appliedTo: [{group: deep}], ingress: [{action: Drop}]}", "antrea-cluster:p 250/1 " + every + " ingress[0] deny all", `a child group must not have childGroups; it then selects all pods, an Allow matches nothing`},
+		{"appliedTo a deep group", cluster, "{priority: 1, appliedTo: [{group: deep}], ingress: [{action: Drop}]}", "antrea-cluster:p 250/1 " + every + " ingress[0] deny all", `a child group must not have childGroups; until it can be understood, the policy applies to the pods that the group selected before`},
 		{
 			"peers", cluster, "{" + head + ", ingress: [{action: Allow, from: [{group: both}, {nodeSelector: {}}, {ipBlock: {cidr: 192.0.2.0/24, except: [192.0.2.1/32]}}], ports: [{port: 80, endPort: 90}, {protocol: UDP, port: dns}]}]}",
 			"antrea-cluster:p 250/5 " + here + " ingress[0] allow", "",
@@ -146,7 +146,7 @@ func TestAntreaPolicy(t *testing.T) {
 	objects := antreaObjects(t)
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
-			policies, problems, _ := AntreaPolicy(antreaPolicyOf(t, test.kind, test.spec), objects, AntreaNamespace{}, GroupIDHash)
+			policies, problems, _ := AntreaPolicy(antreaPolicyOf(t, test.kind, test.spec), objects, nil, AntreaNamespace{}, GroupIDHash)
 			if got := described(policies); got != test.want {
 				t.Errorf("got  %s\nwant %s", got, test.want)
 			}
@@ -177,7 +177,7 @@ func TestAntreaRefusesByName(t *testing.T) {
 			"Allow": "", "Drop": "egress[0] deny all", "Reject": "egress[0] deny all", "Pass": "egress[0] deny all",
 		} {
 			spec := "{priority: 1, appliedTo: [{podSelector: {}}], egress: [{action: " + action + ", " + rule + "}]}"
-			policies, problems, _ := AntreaPolicy(antreaPolicyOf(t, antrea.KindClusterNetworkPolicy, spec), antreaObjects(t), AntreaNamespace{}, GroupIDHash)
+			policies, problems, _ := AntreaPolicy(antreaPolicyOf(t, antrea.KindClusterNetworkPolicy, spec), antreaObjects(t), nil, AntreaNamespace{}, GroupIDHash)
 			if got := described(policies); !strings.HasSuffix(got, want) || (got == "") != (want == "") {
 				t.Errorf("%s: %s", spec, got)
 			}
@@ -196,7 +196,7 @@ func TestAntreaL7(t *testing.T) {
 			"{priority: 1, appliedTo: [{podSelector: {}}], egress: [{action: " + action + ", l7Protocols: [{http: {}}]}]}",
 			"{priority: 1, egress: [{action: " + action + ", l7Protocols: [{http: {}}], to: [{fqdn: a.example}]}]}",
 		} {
-			policies, problems, _ := AntreaPolicy(antreaPolicyOf(t, antrea.KindClusterNetworkPolicy, spec), antreaObjects(t), AntreaNamespace{}, GroupIDHash)
+			policies, problems, _ := AntreaPolicy(antreaPolicyOf(t, antrea.KindClusterNetworkPolicy, spec), antreaObjects(t), nil, AntreaNamespace{}, GroupIDHash)
 			if got := described(policies); !strings.HasSuffix(got, "egress[0] deny all") {
 				t.Errorf("%s: %s", spec, got)
 			}
@@ -220,7 +220,7 @@ func TestAntreaWithin(t *testing.T) {
 	}
 	sets := label.NewSets()
 	for env, want := range map[string]string{"x": "antrea-cluster:p@shop 250/1 {all pods in namespace shop} ingress[0] allow, ingress[1] deny all", "y": ""} {
-		policies, problems, _ := AntreaPolicy(p, antreaObjects(t), AntreaNamespace{"shop", sets.Intern(map[string]string{"env": env})}, GroupIDHash)
+		policies, problems, _ := AntreaPolicy(p, antreaObjects(t), nil, AntreaNamespace{"shop", sets.Intern(map[string]string{"env": env})}, GroupIDHash)
 		if got := described(policies); got != want || len(problems) > 0 {
 			t.Errorf("%s: got %s, %v", env, got, problems)
 		}
@@ -237,7 +237,7 @@ func TestAntreaWithin(t *testing.T) {
 // line of the log is left out.
 func TestAntreaLogging(t *testing.T) {
 	const spec = `{priority: 1, appliedTo: [{podSelector: {}}], ingress: [{action: Drop, enableLogging: true, logLabel: audit}, {action: Drop, logLabel: audit}, {action: Drop, enableLogging: true, logLabel: "a b"}]}`
-	policies, problems, _ := AntreaPolicy(antreaPolicyOf(t, antrea.KindClusterNetworkPolicy, spec), antreaObjects(t), AntreaNamespace{}, GroupIDHash)
+	policies, problems, _ := AntreaPolicy(antreaPolicyOf(t, antrea.KindClusterNetworkPolicy, spec), antreaObjects(t), nil, AntreaNamespace{}, GroupIDHash)
 	var got []string
 	for _, r := range policies[0].Model.Ingress {
 		got = append(got, fmt.Sprintf("%v %q", r.Log, r.LogLabel))
@@ -254,7 +254,7 @@ func TestAntreaLogging(t *testing.T) {
 // show them.
 func TestRuleTitles(t *testing.T) {
 	const spec = `{priority: 1, appliedTo: [{podSelector: {}}], ingress: [{action: Drop, name: "no\u001b[31m ops\nok"}, {action: Drop}, {action: Drop, name: %s}]}`
-	policies, _, _ := AntreaPolicy(antreaPolicyOf(t, antrea.KindClusterNetworkPolicy, fmt.Sprintf(spec, strings.Repeat("é", 200))), antreaObjects(t), AntreaNamespace{}, GroupIDHash)
+	policies, _, _ := AntreaPolicy(antreaPolicyOf(t, antrea.KindClusterNetworkPolicy, fmt.Sprintf(spec, strings.Repeat("é", 200))), antreaObjects(t), nil, AntreaNamespace{}, GroupIDHash)
 	rules := policies[0].Model.Ingress
 	if rules[0].Name != "ingress[0]" || rules[0].Title != "no?[31m ops?ok" || rules[1].Title != "" {
 		t.Errorf("rules %+v", rules)
@@ -285,7 +285,7 @@ func TestAntreaICMP(t *testing.T) {
 		"ports: [{port: 80}], protocols: []":                                                            "tcp/80",
 	} {
 		spec := "{priority: 1, appliedTo: [{podSelector: {}}], ingress: [{action: Drop, " + rule + "}]}"
-		policies, problems, _ := AntreaPolicy(antreaPolicyOf(t, antrea.KindClusterNetworkPolicy, spec), antreaObjects(t), AntreaNamespace{}, GroupIDHash)
+		policies, problems, _ := AntreaPolicy(antreaPolicyOf(t, antrea.KindClusterNetworkPolicy, spec), antreaObjects(t), nil, AntreaNamespace{}, GroupIDHash)
 		if len(problems) > 0 || len(policies) != 1 || len(policies[0].Model.Ingress) != 1 {
 			t.Errorf("%s: %v, problems %v", spec, described(policies), problems)
 			continue
@@ -308,7 +308,7 @@ func TestAntreaICMP(t *testing.T) {
 	} {
 		for action, want := range map[string]string{"Allow": "", "Drop": "ingress[0] deny all", "Pass": "ingress[0] deny all"} {
 			spec := "{priority: 1, appliedTo: [{podSelector: {}}], ingress: [{action: " + action + ", protocols: [" + rule + "]}]}"
-			policies, problems, _ := AntreaPolicy(antreaPolicyOf(t, antrea.KindClusterNetworkPolicy, spec), antreaObjects(t), AntreaNamespace{}, GroupIDHash)
+			policies, problems, _ := AntreaPolicy(antreaPolicyOf(t, antrea.KindClusterNetworkPolicy, spec), antreaObjects(t), nil, AntreaNamespace{}, GroupIDHash)
 			if got := described(policies); !strings.HasSuffix(got, want) || (got == "") != (want == "") {
 				t.Errorf("%s: %s", spec, got)
 			}

@@ -17,13 +17,30 @@ type antreaGroup struct {
 	missing, bad bool
 }
 
-// group resolves a group of the policy's own kind: a Group of its namespace, or a ClusterGroup.
-func (c *antreaCompiler) group(name, path string, children bool, effect string) antreaGroup {
-	id := antrea.ID{Kind: antrea.KindClusterGroup, Name: name}
+// groupID is the identifier of a group of the policy's own kind: a Group of its namespace, or a ClusterGroup.
+func (c *antreaCompiler) groupID(name string) antrea.ID {
 	if c.namespace != "" {
-		id = antrea.ID{Kind: antrea.KindGroup, Namespace: c.namespace, Name: name}
+		return antrea.ID{Kind: antrea.KindGroup, Namespace: c.namespace, Name: name}
 	}
+	return antrea.ID{Kind: antrea.KindClusterGroup, Name: name}
+}
+
+// group resolves a group.
+func (c *antreaCompiler) group(name, path, effect string) antreaGroup {
+	clear(c.deep)
+	return c.groupAt(0, name, path, effect)
+}
+
+// groupAt resolves a group, or one that it contains at that depth. If the whole cannot be understood, it has the pods of the parts that can.
+func (c *antreaCompiler) groupAt(depth int, name, path, effect string) antreaGroup {
+	id := c.groupID(name)
 	c.uses.Add(id)
+	if depth > 1 {
+		if c.deep[id] {
+			return antreaGroup{} // groups may contain each other
+		}
+		c.deep[id] = true
+	}
 	var spec *antrea.GroupSpec
 	switch o := c.objects(id).(type) {
 	case *antrea.ClusterGroup:
@@ -44,14 +61,15 @@ func (c *antreaCompiler) group(name, path string, children bool, effect string) 
 		fail("serviceReference is not supported")
 	case spec.ExternalEntitySelector != nil:
 		fail("externalEntitySelector is not supported")
-	case len(spec.ChildGroups) > 0 && !children:
-		fail("a child group must not have childGroups")
 	case len(spec.ChildGroups) > 0 && (pods || len(spec.IPBlocks) > 0), pods && len(spec.IPBlocks) > 0:
 		fail("needs one of selectors, ipBlocks and childGroups")
 	case len(spec.ChildGroups) > 0:
+		if depth > 0 {
+			fail("a child group must not have childGroups")
+		}
 		for _, child := range spec.ChildGroups {
-			g := c.group(child, path, false, effect)
-			if g.missing {
+			g := c.groupAt(depth+1, child, path, effect)
+			if g.missing && depth == 0 {
 				c.Add(path, "group %q: child group %q does not exist", name, child)
 			}
 			out.selections, out.blocks = append(out.selections, g.selections...), append(out.blocks, g.blocks...)
@@ -67,7 +85,9 @@ func (c *antreaCompiler) group(name, path string, children bool, effect string) 
 		}
 	case pods:
 		s, ok := c.pods(spec.PodSelector, spec.NamespaceSelector, path, effect)
-		out.selections, out.bad = []Selection{s}, !ok
+		if out.bad = !ok; ok {
+			out.selections = []Selection{s}
+		}
 	default:
 		fail("it has no content that is understood")
 	}

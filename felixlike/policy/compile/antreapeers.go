@@ -33,7 +33,7 @@ func (c *antreaCompiler) antreaPeers(peers []antrea.Peer, path string) peerSet {
 			}
 			out.blocks = append(out.blocks, b)
 		case p.Group != "":
-			g := c.group(p.Group, path+".group", true, "")
+			g := c.group(p.Group, path+".group", "")
 			if g.missing {
 				c.Add(path+".group", "group %q, or a child of it, does not exist", p.Group)
 			}

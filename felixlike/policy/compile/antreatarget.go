@@ -12,7 +12,8 @@ import (
 // antreaTarget is where a rule applies.
 type antreaTarget struct {
 	selections []Selection
-	// closed is true if the appliedTo cannot be understood. The rule then applies to all pods.
+	// closed is true if the appliedTo cannot be understood. The rule then applies to all pods, or if it is a group that cannot be
+	// understood, to the pods that this selected before: who edits a group must not widen a policy.
 	closed bool
 	// key is equal for equal targets.
 	key string
@@ -73,6 +74,9 @@ func (c *antreaCompiler) appliedTo(entries []antrea.AppliedTo, path string) antr
 	bad := false
 	for i, e := range entries {
 		selections, ok := c.appliedToEntry(e, indexed(path, i))
+		if ok && e.Group != "" {
+			selections, out.closed = c.appliedToGroup(e.Group, indexed(path, i)+".group", out.closed)
+		}
 		out.selections = append(out.selections, selections...)
 		bad = bad || !ok
 	}
@@ -96,7 +100,7 @@ func distinct(problems []model.Problem, from int) []model.Problem {
 	})...)
 }
 
-// appliedToEntry compiles an entry. ok is false if it cannot be understood.
+// appliedToEntry compiles an entry, apart from a group. ok is false if it cannot be understood.
 func (c *antreaCompiler) appliedToEntry(e antrea.AppliedTo, path string) (selections []Selection, ok bool) {
 	effect := c.toEveryPod()
 	refuse := func(field, format string, args ...any) ([]Selection, bool) {
@@ -121,7 +125,7 @@ func (c *antreaCompiler) appliedToEntry(e antrea.AppliedTo, path string) (select
 	case e.Group != "" && (e.PodSelector != nil || e.NamespaceSelector != nil):
 		return refuse("", "group together with a selector")
 	case e.Group != "":
-		return c.appliedToGroup(e.Group, path+".group", effect)
+		return nil, true
 	case e.PodSelector == nil && e.NamespaceSelector == nil:
 		return refuse("", "needs a podSelector, a namespaceSelector or a group")
 	case c.namespace != "" && e.NamespaceSelector != nil:
@@ -131,23 +135,37 @@ func (c *antreaCompiler) appliedToEntry(e antrea.AppliedTo, path string) (select
 	return []Selection{s}, ok
 }
 
+// groupBefore is the effect of a group that cannot be understood.
+const groupBefore = "; until it can be understood, the policy applies to the pods that the group selected before, an Allow matches nothing, and a Pass denies what it matches"
+
 // appliedToGroup resolves a group. One that does not exist, and a group of prefixes, have no
-// pods.
-func (c *antreaCompiler) appliedToGroup(name, path, effect string) (selections []Selection, ok bool) {
-	group := c.group(name, path, true, effect)
+// pods. Of one that cannot be understood it returns the pods of before, or if these are not known, those of the parts that can be understood.
+// closed is true for such a group, or if it was.
+func (c *antreaCompiler) appliedToGroup(name, path string, was bool) (selections []Selection, closed bool) {
+	group := c.group(name, path, groupBefore)
 	switch {
 	case group.bad:
-		return nil, false
 	case group.missing:
 		c.Add(path, "group %q, or a child of it, does not exist: it selects no pod", name)
 	case len(group.blocks) > 0:
 		c.Add(path, "group %q has ipBlocks: these select no pod", name)
 	}
-	for _, s := range group.selections {
-		if c.namespace != "" && s.Namespaces != nil {
-			c.Add(path, "group %q has a namespaceSelector, which is not allowed in the appliedTo of a NetworkPolicy%s", name, effect)
-			return nil, false
+	selections = group.selections
+	if c.namespace != "" {
+		far := func(s Selection) bool { return s.Namespaces != nil }
+		if selections = slices.DeleteFunc(slices.Clone(selections), far); len(selections) < len(group.selections) {
+			c.Add(path, "group %q has a namespaceSelector, which is not allowed in the appliedTo of a NetworkPolicy%s", name, groupBefore)
+			group.bad = true
 		}
 	}
-	return group.selections, true
+	switch id := c.groupID(name); {
+	case group.bad:
+		if before, known := c.before[id]; known {
+			selections = before
+		}
+		return selections, true
+	case !group.missing && c.before != nil:
+		c.before[id] = selections
+	}
+	return selections, was
 }

@@ -158,13 +158,22 @@ func (c *Cluster) antreaAction(p antreaPolicy, placed bool, r antrea.Rule, q que
 
 // antreaApplies reports whether a rule applies to a pod, by its own appliedTo or that of the
 // policy, and whether that is understood. If not, the rule applies to every pod that the policy
-// may be about.
+// may be about; but of a group that is not understood, to the pods of the parts that are.
 func (c *Cluster) antreaApplies(p antreaPolicy, r antrea.Rule, pod *corev1.Pod) (applies, understood bool) {
 	entries := slices.Concat(p.AppliedTo, r.AppliedTo)
 	understood = (len(p.AppliedTo) > 0) != (len(r.AppliedTo) > 0)
+	groups := true
 	for _, e := range entries {
 		is, known := c.antreaSelects(p, e, pod)
-		applies, understood = applies || is, understood && known
+		if applies = applies || is; known && e.Group != "" && e.PodSelector == nil && e.NamespaceSelector == nil {
+			is, known = c.antreaGroupSelects(p, e.Group, pod)
+			applies, groups = applies || is, groups && known
+			continue
+		}
+		understood = understood && known
+	}
+	if understood && !groups {
+		return applies, false
 	}
 	if !understood {
 		if p.cluster {
@@ -189,21 +198,35 @@ func (c *Cluster) antreaSelects(p antreaPolicy, e antrea.AppliedTo, pod *corev1.
 	if selectors {
 		return c.antreaPods(p.namespace, e.PodSelector, e.NamespaceSelector, pod)
 	}
-	for _, spec := range c.antreaGroups(p, e.Group) {
-		if spec == nil {
-			continue // it does not exist, and selects no pod
-		}
-		if !antreaGroupUnderstood(*spec) || !p.cluster && spec.NamespaceSelector != nil {
-			return false, false
-		}
-		if len(spec.IPBlocks) > 0 {
-			continue // it is no pod
+	return false, true // antreaGroupSelects says
+}
+
+// antreaGroupSelects reports whether the group of an appliedTo selects a pod, and whether the group is understood.
+func (c *Cluster) antreaGroupSelects(p antreaPolicy, name string, pod *corev1.Pod) (selects, understood bool) {
+	understood = true
+	seen := map[string]bool{}
+	var look func(name string, depth int)
+	look = func(name string, depth int) {
+		spec := c.antreaGroup(p, name)
+		switch {
+		case spec == nil || depth > 1 && seen[name]:
+			return // it does not exist, and selects no pod
+		case onlyChildren(*spec):
+			seen[name] = depth > 1
+			understood = understood && depth == 0
+			for _, child := range spec.ChildGroups {
+				look(child, depth+1)
+			}
+			return
+		case !antreaGroupUnderstood(*spec) || !p.cluster && spec.NamespaceSelector != nil:
+			understood = false
+			return
+		case len(spec.IPBlocks) > 0:
+			return // it is no pod
 		}
 		is, known := c.antreaPods(p.namespace, spec.PodSelector, spec.NamespaceSelector, pod)
-		if !known {
-			return false, false
-		}
-		selects = selects || is
+		selects, understood = selects || is && known, understood && known
 	}
-	return selects, true
+	look(name, 0)
+	return selects, understood
 }

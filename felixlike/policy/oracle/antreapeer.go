@@ -181,26 +181,28 @@ func (c *Cluster) antreaPods(namespace string, pods, namespaces *metav1.LabelSel
 // antreaGroups returns the contents of the group that a policy names: its own, or those of its
 // children. One that does not exist is nil.
 func (c *Cluster) antreaGroups(p antreaPolicy, name string) []*antrea.GroupSpec {
-	find := func(name string) *antrea.GroupSpec {
-		for _, g := range c.Antrea.ClusterGroups {
-			if p.cluster && g.Name == name {
-				return &g.Spec
-			}
-		}
-		for _, g := range c.Antrea.Groups {
-			if !p.cluster && g.Namespace == p.namespace && g.Name == name {
-				return &g.Spec
-			}
-		}
-		return nil
-	}
-	spec := find(name)
+	spec := c.antreaGroup(p, name)
 	if spec == nil || !onlyChildren(*spec) {
 		return []*antrea.GroupSpec{spec}
 	}
 	var all []*antrea.GroupSpec
 	for _, child := range spec.ChildGroups {
-		all = append(all, find(child))
+		all = append(all, c.antreaGroup(p, child))
 	}
 	return all
+}
+
+// antreaGroup returns the content of a group of a policy's own kind, or nil.
+func (c *Cluster) antreaGroup(p antreaPolicy, name string) *antrea.GroupSpec {
+	for _, g := range c.Antrea.ClusterGroups {
+		if p.cluster && g.Name == name {
+			return &g.Spec
+		}
+	}
+	for _, g := range c.Antrea.Groups {
+		if !p.cluster && g.Namespace == p.namespace && g.Name == name {
+			return &g.Spec
+		}
+	}
+	return nil
 }
