@@ -245,3 +245,21 @@ func TestServicesOfNoFile(t *testing.T) {
 		}
 	}
 }
+
+// TestServiceAddress: without knowledge of Services, trace says nothing about a Service's address: not that its packets are denied.
+func TestServiceAddress(t *testing.T) {
+	services := netip.MustParsePrefix("10.96.0.0/12")
+	for _, m := range []control.Model{{ServiceCIDRs: []netip.Prefix{services}}, {Settings: control.Settings{ServiceCIDRs: []netip.Prefix{services}}}} {
+		for text, want := range map[string]bool{"10.96.0.6": true, "192.0.2.1": false} {
+			a := netip.MustParseAddr(text)
+			err := unknownService(addressEnd(a, control.Objects{}, nil), &m)
+			if (err != nil) != want || want && (!strings.Contains(err.Error(), "10.96.0.0/12") || !strings.Contains(err.Error(), "--services")) {
+				t.Errorf("%s: %v", text, err)
+			}
+		}
+		known := addressEnd(netip.MustParseAddr("10.96.0.7"), control.Objects{}, someServices(t))
+		if err := unknownService(known, &m); err != nil {
+			t.Errorf("a known Service: %v", err)
+		}
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/felixlike/felixlike/cmd/felixctl/trace"
+	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/model"
 )
 
@@ -51,6 +52,9 @@ func (w *world) answer(ctx context.Context, q *query) ([]*result, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--to: %w", err)
 	}
+	if err := unknownService(to, &w.Nodes[0].Model); err != nil {
+		return nil, fmt.Errorf("--to: %w", err)
+	}
 	targets, err := q.targets(to, w)
 	if err != nil {
 		return nil, fmt.Errorf("--to: %w", err)
@@ -67,6 +71,22 @@ func (w *world) answer(ctx context.Context, q *query) ([]*result, error) {
 		results = append(results, r)
 	}
 	return results, nil
+}
+
+// unknownService refuses an address of a Service that is not known. The Service's proxy translates packets to it before policy, so
+// nothing can be said about them: policy drops what is left with such an address, as packets to no Service.
+func unknownService(to end, m *control.Model) error {
+	if to.pod != nil || to.service != nil {
+		return nil
+	}
+	for _, a := range to.addrs {
+		for _, p := range slices.Concat(m.Settings.ServiceCIDRs, m.ServiceCIDRs) {
+			if p.Contains(a) {
+				return fmt.Errorf("%s is in the Service addresses %s, and felixlike does not watch Services: %s", a, p, servicesHint)
+			}
+		}
+	}
+	return nil
 }
 
 // targets are the ends and ports that the packet may go to.

@@ -22,6 +22,9 @@ import (
 // maxServices bounds the size of the listing of Services: it has room for some ten thousand.
 const maxServices = 64 << 20
 
+// servicesHint says how trace gets to know Services.
+const servicesHint = "name them with --services FILE (kubectl get services -A -o yaml | felixctl trace --services - ...)"
+
 // readServices reads Services from a file, or from standard input ("-"): YAML or JSON,
 // one or many, as `kubectl get services -A -o yaml` prints them. It leaves out other
 // objects.
@@ -92,8 +95,7 @@ func serviceEnd(name string, services []*corev1.Service) (end, error) {
 			return end{text: name, service: s}, nil
 		}
 	}
-	hint := "name them with --services FILE (kubectl get services -A -o yaml | felixctl trace --services - ...)"
-	return end{}, fmt.Errorf("service %s is not known: felixlike does not watch Services; %s", name, hint)
+	return end{}, fmt.Errorf("service %s is not known: felixlike does not watch Services; %s", name, servicesHint)
 }
 
 // target is an endpoint of a Service.
