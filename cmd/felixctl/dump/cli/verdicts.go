@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/felixlike/felixlike/cmd/felixctl/dump"
 	"github.com/felixlike/felixlike/cmd/felixctl/dump/compare"
 	"github.com/felixlike/felixlike/cmd/felixctl/trace"
 	"github.com/felixlike/felixlike/cmd/felixctl/trace/cluster"
@@ -44,7 +45,8 @@ func verdictsOf(_ context.Context, a, b *side, _ compare.Options) (report, error
 	if before == nil || after == nil {
 		return nil, errNoModel
 	}
-	return verdicts{compare.Verdicts(newFollower(a, before), newFollower(b, after), compare.EndsOf(before, after), compare.PortsOf(before, after))}, nil
+	states := []*dump.State{a.state, b.state}
+	return verdicts{compare.Verdicts(newFollower(a, before), newFollower(b, after), compare.EndsOf(states, before, after), compare.PortsOf(states, before, after))}, nil
 }
 
 // different counts unknown verdicts, too: they may differ.
@@ -112,7 +114,7 @@ func (v verdicts) summary() string {
 	text := fmt.Sprintf("%d packets were followed on both sides: ", v.Packets)
 	switch {
 	case len(v.Changed) == 0:
-		text += "no verdict differs"
+		text += "no verdict differs among these (a sample of all packets)"
 	default:
 		text += fmt.Sprintf("verdicts that differ: %d, pairs of ends: %d", len(v.Changed), len(pairs))
 	}

@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 
@@ -110,6 +111,28 @@ func TestWrongRuleIsFound(t *testing.T) {
 		}
 		if !found {
 			t.Errorf("%s: no wrong rule was found in any step", backend)
+		}
+	}
+}
+
+// A rule of another program is found, although no model names what it tests.
+func TestForeignConstantIsFound(t *testing.T) {
+	const port = 4444
+	m := modelOf(t, stepsOf(t)[1], 0)
+	for _, backend := range []string{config.NFTables, config.IPTablesNFT} {
+		wrong := sideOf(t, m, backend)
+		for _, table := range wrong.state.Tables {
+			for _, c := range table.Chains {
+				// As at the head of all chains that policies have: the first that a packet passes decides.
+				if c.Hook == nil && len(c.Rules) > 0 {
+					allow := dump.Rule{Rule: tables.Rule{Matches: []tables.Match{tables.MatchProtocol{Protocol: model.TCP}, tables.MatchDestinationPorts{First: port, Last: port}}, Action: tables.Accept{}}}
+					c.Rules = slices.Insert(c.Rules, 0, allow)
+				}
+			}
+		}
+		v := judged(t, sideOf(t, m, backend), wrong)
+		if len(v.Changed) == 0 || slices.ContainsFunc(v.Changed, func(c compare.Verdict) bool { return c.Port != port }) {
+			t.Errorf("%s: %d packets, differences %v", backend, v.Packets, v.Changed)
 		}
 	}
 }

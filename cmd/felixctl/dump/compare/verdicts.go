@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/felixlike/felixlike/cmd/felixctl/dump"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/model"
 )
@@ -130,10 +131,15 @@ type Port struct {
 }
 
 // PortsOf returns the ports that can make a difference: those that rules and named
-// ports of either model mention, those right beside a range, and for each protocol
-// one that none mentions.
-func PortsOf(models ...*control.Model) []Port {
+// ports of either model mention, and the rules and flows of the states, those right beside a range, and for each
+// protocol one that none mentions.
+func PortsOf(states []*dump.State, models ...*control.Model) []Port {
 	found := map[Port]bool{{model.ICMP, 0}: true}
+	for _, ports := range constantsOf(states).ports {
+		if ports.Protocol != model.AnyProtocol {
+			addRange(found, ports)
+		}
+	}
 	for _, m := range models {
 		if m == nil {
 			continue
@@ -200,9 +206,12 @@ func addRange(found map[Port]bool, r model.PortRange) {
 }
 
 // EndsOf returns the pods and nodes of both models, and an address for each block
-// that a policy names, inside and right outside of it.
-func EndsOf(models ...*control.Model) []End {
+// that a policy, or a rule of another program in the states names, inside and right outside of it.
+func EndsOf(states []*dump.State, models ...*control.Model) []End {
 	ends := map[netip.Addr]End{}
+	for _, p := range constantsOf(states).prefixes {
+		addBlocks(ends, []model.Member{p})
+	}
 	for _, m := range models {
 		if m == nil {
 			continue
