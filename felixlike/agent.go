@@ -236,6 +236,7 @@ func (a *agent) driver(ctx context.Context) (*Driver, *bridge) {
 	senders, distrusted := backend.Senders(a.backendConfig, hops)
 	tunnelPort, ends, open := backend.TunnelPort(a.backendConfig)
 	firewalls, dropping := backend.Firewalls(a.backendConfig, ends)
+	forwards, blocking := backend.Forwards(a.backendConfig, cfg.ForwardAccept)
 	a.addresses = &hostnet.Addresses{}
 	egress, egressAddresses := backend.Egress(a.backendConfig, a.addresses)
 	dropped := newDroppedPackets()
@@ -268,7 +269,7 @@ func (a *agent) driver(ctx context.Context) (*Driver, *bridge) {
 		Underlay: a.network.status, RefusedAddresses: a.addresses.Refused, NodeProblems: func() []model.Problem {
 			return slices.Concat(br.restore.problem(cfg.NodeName), routes.Problems(), forwarding.Problems(), a.encryption.problems(), distrusted(), open(), dropping(), a.tunnelProblems())
 		},
-		Outages: outages{cfg.NodeName, host, a.daemon, a.configs, a.tunnels}.now, LostInterfaces: a.lost.attachments,
+		Outages: outages{cfg.NodeName, host, a.daemon, a.configs, a.tunnels, blocking}.now, LostInterfaces: a.lost.attachments,
 		Trace: func(ctx context.Context, p vswitchd.TracedPacket) (vswitchd.Traced, error) {
 			return daemon.Trace(ctx, cfg.Bridge, p)
 		},
@@ -278,7 +279,7 @@ func (a *agent) driver(ctx context.Context) (*Driver, *bridge) {
 		},
 		Tables:   func(ctx context.Context) []metrics.Table { return limitedTables(ctx, daemon) },
 		Managers: all,
-		Stages:   a.stages(a.startupHandover(migration), back, conntrack, br, host, senders, tunnelPort, firewalls, egress, egressAddresses, backend.RemovePodSources(a.backendConfig)),
+		Stages:   a.stages(a.startupHandover(migration), back, conntrack, br, host, senders, tunnelPort, firewalls, forwards, egress, egressAddresses, backend.RemovePodSources(a.backendConfig)),
 		Lost:     br.lost, Answers: a.daemon.Answers(), Log: log, PolicyLog: os.Stdout, Timing: timing,
 	})
 	migration.carried = d.existing.carried
@@ -388,7 +389,7 @@ func (a *agent) settings() control.Settings {
 }
 
 // stages returns all stages in their order.
-func (a *agent) stages(startup *startupHandover, back *ovsRestart, conntrack *hostnet.Conntrack, br *bridge, host *hostnet.Reconciler, senders, tunnelPort, firewalls, egress, egressAddresses, podSources backend.Stage) []backend.Stage {
+func (a *agent) stages(startup *startupHandover, back *ovsRestart, conntrack *hostnet.Conntrack, br *bridge, host *hostnet.Reconciler, senders, tunnelPort, firewalls, forwards, egress, egressAddresses, podSources backend.Stage) []backend.Stage {
 	all := []backend.Stage{
 		startup.before(),
 		// No stage needs an object that a later stage makes: this stage makes the bridge.
@@ -398,7 +399,7 @@ func (a *agent) stages(startup *startupHandover, back *ovsRestart, conntrack *ho
 		// Before the routes: answers to packets that leave by them are dropped until the senders are known.
 		senders,
 		// Before the flows by which a new peer is believed.
-		tunnelPort, firewalls,
+		tunnelPort, firewalls, forwards,
 		a.encryption.extend(hostStage(host)),
 		// Before a pod has its flows: its first packet must leave with the address of its Egress.
 		egress, egressAddresses,

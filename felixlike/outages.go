@@ -20,6 +20,9 @@ const noticeIPVS = "IPVS"
 // noticeTunnels says that the switch would send this node's tunnel packets by another port, or from another address.
 const noticeTunnels = "TunnelRoutes"
 
+// noticeForwarded says that another program drops packets of pods at FORWARD.
+const noticeForwarded = "ForwardDropped"
+
 // outages has the reasons why this node is not ready although everything is programmed.
 type outages struct {
 	node string
@@ -31,6 +34,8 @@ type outages struct {
 	configs *confdir.Watcher
 	// tunnels may be nil.
 	tunnels *vswitchd.TunnelRoutes
+	// forward returns the chains at FORWARD that drop packets of pods. It may be nil.
+	forward func() []string
 }
 
 // now returns the current reasons. A reason with a kind becomes an Event.
@@ -52,6 +57,11 @@ func (o outages) now() []datastore.Notice {
 		add(noticeTunnels, o.tunnels.Problem())
 	}
 	add(noticeIPVS, ipvs.Problem())
+	if o.forward != nil {
+		for _, reason := range o.forward() {
+			add(noticeForwarded, reason)
+		}
+	}
 	if o.configs != nil {
 		add(noticeOtherCNI, o.configs.Problem())
 	}

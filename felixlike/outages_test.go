@@ -28,7 +28,7 @@ func TestOtherCNIIsAnOutage(t *testing.T) {
 	if err := os.WriteFile(other, []byte("{}"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	o := outages{"node1", hostnet.NewReconciler(), vswitchd.NewWatcher(t.TempDir()), a.watchConfigs(), nil}
+	o := outages{"node1", hostnet.NewReconciler(), vswitchd.NewWatcher(t.TempDir()), a.watchConfigs(), nil, nil}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error)
 	go func() { done <- o.configs.Run(ctx) }()

@@ -44,7 +44,7 @@ func Firewalls(c Config, ends func() managers.Ends) (Stage, func() []model.Probl
 type firewallRule struct {
 	config Config
 	ends   func() managers.Ends
-	rule   *iptables.InputRule
+	rule   *iptables.HeadRules
 	looked time.Time
 	// failed is the last failure of the rule, dropping the chains of other programs.
 	failed   atomic.Pointer[string]

@@ -75,10 +75,10 @@ func TunnelPortManager(c Config, chains managers.Chains, sets ipsets.Sets) *mana
 	return managers.NewTunnelPortManager(c.Node, c.TunnelPort, chains, sets)
 }
 
-// RemoveBeside removes the objects that every backend shares: the rule of Firewalls, the tables of Senders, TunnelPort,
+// RemoveBeside removes the objects that every backend shares: the rules of Firewalls and Forwarding, the tables of Senders, TunnelPort,
 // Egress and PodSources, and the addresses of Egresses.
 func RemoveBeside(ctx context.Context, netns int) error {
-	errs := []error{iptables.RemoveInputRule(ctx, netns)}
+	errs := []error{iptables.RemoveInputRule(ctx, netns), iptables.RemoveForwardRules(ctx, netns)}
 	for _, o := range []nftables.Options{
 		{Table: nftables.SendersTable},
 		{Table: nftables.TunnelTable},

@@ -130,6 +130,8 @@ type Config struct {
 	// Masquerade hides pods behind the node's address on the way out of the cluster. Turn it off where pod
 	// addresses are routed.
 	Masquerade bool `json:"masquerade" help:"hide pods behind the node's address on the way out of the cluster; false where pod addresses are routed"`
+	// ForwardAccept keeps rules at the head of FORWARD. Turn it off where an administrator has rules of his own there for packets of pods.
+	ForwardAccept bool `json:"forwardAccept" help:"accept packets of pods at the head of FORWARD of iptables where that drops what no rule accepts, as Docker has it; policy judges them before"`
 	// SNAT is "openflow" where the bridge is to translate the sources of pods' packets to the outside, as the reference does.
 	SNAT string `json:"snat" help:"what replaces the sources of pods' IPv4 packets to the outside: host (masquerade), or openflow, the bridge (backend openflow, datapath netdev, trafficMode encap); it uses the node's ports 10000 to 20000"`
 	// ExistingConnections is "revalidate" where a change of policy has to end the connections that it denies,
@@ -179,8 +181,8 @@ func Defaults() Config {
 		Encryption:    NoEncryption,
 		WireGuardPort: 51820, // that of wg-quick(8)'s examples, and of other CNIs
 
-		Masquerade: true,
-		SNAT:       HostSNAT,
+		Masquerade: true, ForwardAccept: true,
+		SNAT: HostSNAT,
 
 		ExistingConnections: Keep,
 		Offload:             OffloadAuto,

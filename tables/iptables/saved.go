@@ -135,7 +135,7 @@ func (s *saved) rule(table *savedTable, line string) {
 		}
 		return
 	}
-	if chain == "INPUT" && isInputRule(text) {
+	if isHeadRule(chain, text) {
 		return // ours, in a chain without a way to our chains
 	}
 	s.others++

@@ -8,7 +8,7 @@
 //
 // The walk knows what the packet has in the fields that rules of firewalls look at: protocol, port, addresses,
 // interface, mark, and that its connection is new. A condition on anything else may be true or false. Only a chain
-// that drops the packet in either case is reported. The tables of iptables are left out: iptables.InputRule is for
+// that drops the packet in either case is reported. The tables of iptables are left out: iptables.HeadRules is for
 // them.
 //
 // The package knows no policy and no backend. It is tested with rulesets of nft in network namespaces.

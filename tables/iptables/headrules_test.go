@@ -22,7 +22,7 @@ func TestInputDrops(t *testing.T) {
 		"*filter\n:INPUT ACCEPT [0:0]\n-A INPUT -j A\n-A A -j A\n":                                                        false,
 		"*filter\n:INPUT ACCEPT [0:0]\n-A INPUT -p udp -j NFQUEUE --queue-num 0\n":                                        true,
 	} {
-		in, err := parseInput(text)
+		in, err := inputHead().parse(text)
 		if err != nil || in.drops != want {
 			t.Errorf("%q: %+v, %v, want drops %v", text, in, err, want)
 		}

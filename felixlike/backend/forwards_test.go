@@ -1,0 +1,152 @@
+package backend
+
+import (
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/felixlike/felixlike/test/tablestest"
+)
+
+// forwardLab is a router between a pod behind flx-gw0 and a host outside.
+type forwardLab struct{ router, pod, outside tablestest.Namespace }
+
+func newForwardLab(t *testing.T, tools ...string) forwardLab {
+	t.Helper()
+	l := forwardLab{tablestest.NewNamespace(t, append(tools, "nft", "ping", "sysctl")...), tablestest.NewNamespace(t), tablestest.NewNamespace(t)}
+	l.router.Run(t, "sysctl", "-qw", "net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1")
+	for i, ns := range []tablestest.Namespace{l.pod, l.outside} {
+		name, four, six := []string{"flx-gw0", "up0"}[i], []string{"10.10.0.", "192.168.50."}[i], []string{"fd00:1::", "fd00:2::"}[i]
+		l.router.Run(t, "ip", "link", "add", name, "up", "type", "veth", "peer", "name", "eth0", "netns", ns.Name)
+		ns.Run(t, "ip", "link", "set", "eth0", "up")
+		for _, prefix := range []string{four, six} {
+			bits, more := "/24", []string{}
+			if prefix == six {
+				bits, more = "/64", []string{"nodad"}
+			}
+			l.router.Run(t, append([]string{"ip", "addr", "add", prefix + "1" + bits, "dev", name}, more...)...)
+			ns.Run(t, append([]string{"ip", "addr", "add", prefix + "2" + bits, "dev", "eth0"}, more...)...)
+			ns.Run(t, "ip", "route", "add", "default", "via", prefix+"1")
+		}
+	}
+	l.router.Run(t, "ip", "route", "add", "default", "via", "192.168.50.2")
+	return l
+}
+
+// reach checks whether the pod has an answer from outside, in both families.
+func (l forwardLab) reach(t *testing.T, when string, want bool) {
+	t.Helper()
+	for _, to := range []string{"192.168.50.2", "fd00:2::2"} {
+		tries := []string{"-c", "2", "-i", "0.2", "-W", "1"}
+		if want { // a neighbour may have to be found first
+			tries = []string{"-c", "1", "-w", "10"}
+		}
+		out, err := exec.Command("ip", append(append([]string{"netns", "exec", l.pod.Name, "ping"}, tries...), to)...).CombinedOutput()
+		if (err == nil) != want {
+			t.Errorf("%s: the pod reaches %s: %v\n%s", when, to, err == nil, out)
+		}
+	}
+}
+
+// TestForwards: with FORWARD of either variant of iptables on DROP, packets of pods pass it behind the backend's own chain, and a rule of an
+// administrator that drops some packets stays in force. Without the rules the chain is named.
+func TestForwards(t *testing.T) {
+	for _, variant := range []string{"legacy", "nft"} {
+		t.Run(variant, func(t *testing.T) {
+			four, six := "iptables-"+variant, "ip6tables-"+variant
+			l := newForwardLab(t, four, six)
+			c := Config{Node: "n1", NetNS: l.router.FD}
+			on, dropping := Forwards(c, true)
+			run(t, on)
+			l.reach(t, "at first", true)
+			both := func(args ...string) {
+				for _, tool := range []string{four, six} {
+					l.router.Run(t, append([]string{tool}, args...)...)
+				}
+			}
+			both("-N", "flx-passed")
+			both("-A", "FORWARD", "-j", "flx-passed")
+			both("-A", "FORWARD", "-p", "tcp", "-j", "DROP")
+			on.Invalidate()
+			if did := run(t, on); did.Writes != 0 {
+				t.Errorf("%d writes although FORWARD drops some packets only", did.Writes)
+			}
+			both("-P", "FORWARD", "DROP")
+			l.reach(t, "policy drop", false)
+			on.Invalidate()
+			if did := run(t, on); did.Writes != 2 {
+				t.Errorf("%d writes", did.Writes)
+			}
+			l.reach(t, "with the rules", true)
+			listed := strings.Split(l.router.Run(t, four, "-S", "FORWARD"), "\n")
+			if len(listed) < 5 || !strings.Contains(listed[1], "flx-passed") || !strings.Contains(listed[2], "-i flx-gw0") || !strings.Contains(listed[3], "-o flx-gw0") {
+				t.Errorf("the rules are not behind the backend's:\n%s", strings.Join(listed, "\n"))
+			}
+			on.Invalidate()
+			if did := run(t, on); did.Writes != 0 {
+				t.Errorf("again: %d writes", did.Writes)
+			}
+			if found := dropping(); len(found) > 0 {
+				t.Errorf("named: %q", found)
+			}
+			both("-D", "FORWARD", "-j", "flx-passed")
+			off, dropping := Forwards(c, false)
+			run(t, off)
+			l.reach(t, "the setting is off", false)
+			if found := dropping(); len(found) != 2 || !strings.Contains(found[0], "FORWARD") {
+				t.Errorf("named: %q", found)
+			}
+			both("-P", "FORWARD", "ACCEPT")
+			both("-A", "FORWARD", "-j", "REJECT")
+			again, dropping := Forwards(c, true)
+			if run(t, again); len(dropping()) > 0 {
+				t.Errorf("named: %q", dropping())
+			}
+			l.reach(t, "a rule rejects the rest", true)
+			if err := RemoveBeside(t.Context(), l.router.FD); err != nil {
+				t.Error(err)
+			}
+			if text := l.router.Run(t, four+"-save"); strings.Contains(text, "felixlike") {
+				t.Errorf("left after the removal:\n%s", text)
+			}
+		})
+	}
+}
+
+// TestForwardsOfNFTables: a chain of nf_tables at FORWARD that drops all packets of pods on a way is named with the rules to add, and others are not.
+func TestForwardsOfNFTables(t *testing.T) {
+	for _, test := range []struct {
+		rules   string
+		dropped bool
+	}{
+		{"policy drop;", true},
+		{"policy drop; ct state established,related accept; iifname \"docker0\" accept;", true},
+		{"policy drop; iifname \"flx-gw0\" accept;", true}, // answers
+		{"policy drop; ct state established accept; iifname \"flx-gw0\" accept;", false},
+		{"policy accept; ip saddr 10.10.0.9 drop;", false},
+		{"policy accept; reject;", true},
+	} {
+		t.Run(test.rules, func(t *testing.T) {
+			l := newForwardLab(t)
+			l.router.Feed(t, "table inet wall {\nchain passing {\ntype filter hook forward priority 0; "+strings.ReplaceAll(test.rules, ";", ";\n")+"}\n}\n", "nft", "-f", "-")
+			s, dropping := Forwards(Config{Node: "n1", NetNS: l.router.FD}, true)
+			run(t, s)
+			found := dropping()
+			if (len(found) == 1) != test.dropped || len(found) > 0 && !strings.Contains(found[0], "chain passing of table inet wall") {
+				t.Fatalf("named: %q", found)
+			}
+			if l.reach(t, "before", !test.dropped); !test.dropped {
+				return
+			}
+			_, commands, _ := strings.Cut(found[0], "of pods: ")
+			for _, command := range strings.Split(commands, "; ") {
+				l.router.Run(t, strings.Fields(command)...)
+			}
+			l.reach(t, "after "+commands, true)
+			again, dropping := Forwards(Config{Node: "n1", NetNS: l.router.FD}, true)
+			if run(t, again); len(dropping()) > 0 {
+				t.Errorf("afterwards named: %q", dropping())
+			}
+		})
+	}
+}
