@@ -109,3 +109,43 @@ func TestOtherVariantStays(t *testing.T) {
 		wantSilent(t, loaded)
 	})
 }
+
+// TestRemovalBehindForeignRules: where another program has written to a table with nft, iptables cannot show it. All chains of ours go even so, also those of the
+// other tables, and nothing of the other program.
+func TestRemovalBehindForeignRules(t *testing.T) {
+	h := newHost(t, NFT)
+	h.others(t)
+	theirs := func() string { return tablestest.CanonicalNFT(h.Run(t, "nft", "-s", "list", "ruleset")) }
+	foreign := func(what string) {
+		for _, family := range []string{"ip", "ip6"} {
+			for line := range strings.Lines(what) {
+				h.Feed(t, strings.ReplaceAll(line, "FAMILY", family), "nft", "-f", "-")
+			}
+		}
+	}
+	foreign("add chain FAMILY filter theirs\nadd rule FAMILY filter theirs meta mark set numgen inc mod 2\n")
+	before := theirs()
+	foreign("delete chain FAMILY filter theirs\n")
+	table := h.open(t)
+	loadExample(table)
+	apply(t, table)
+	foreign("add chain FAMILY filter theirs\nadd rule FAMILY filter theirs meta mark set numgen inc mod 2\n")
+	other := h.open(t)
+	if found, err := other.Exists(t.Context()); err != nil || !found {
+		t.Errorf("exists: %v, %v", found, err)
+	}
+	if err := other.Remove(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if text := h.Run(t, "nft", "list", "ruleset"); strings.Contains(text, "flx-") {
+		t.Errorf("left:\n%s", text)
+	}
+	for line := range strings.Lines(before) {
+		if !strings.Contains(theirs(), line) {
+			t.Errorf("missing: %s", line)
+		}
+	}
+	if found, err := other.Exists(t.Context()); err != nil || found {
+		t.Errorf("exists after the removal: %v, %v", found, err)
+	}
+}

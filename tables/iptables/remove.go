@@ -40,6 +40,9 @@ func (t *Table) Exists(ctx context.Context) (bool, error) {
 	}
 	for _, f := range t.families {
 		found, err := t.tools.readShown(ctx, f)
+		if errors.Is(err, errIncompatible) {
+			return true, nil // it has chains of ours
+		}
 		if err != nil {
 			return false, fmt.Errorf("look into iptables (%s): %w", t.options.Variant, err)
 		}
@@ -54,7 +57,13 @@ func (t *Table) removeFamily(ctx context.Context, f model.Family) error {
 	var err error
 	for range removeAttempts {
 		var found *saved
-		if found, err = t.tools.readShown(ctx, f); err != nil {
+		if found, err = t.tools.readShown(ctx, f); errors.Is(err, errIncompatible) {
+			if err = removeHidden(t.options.NetNS, f); err != nil {
+				err = fmt.Errorf("remove from tables of IPv%s that iptables cannot show: %w", f, err)
+			}
+			continue // what is left can be shown, or another program has changed a chain meanwhile
+		}
+		if err != nil {
 			return err
 		}
 		s := removal(f, found)
