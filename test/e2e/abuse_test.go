@@ -34,6 +34,7 @@ func TestEstablishedStateIsNotForged(t *testing.T) {
 			}
 		}
 		everyPacket(t, l)
+		forwardDrop(t, l)
 	})
 }
 

@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/felixlike/felixlike/internal/namespace"
@@ -193,4 +194,23 @@ func egressOf(f model.Family) netip.Addr {
 		return netip.MustParseAddr("192.168.50.100")
 	}
 	return netip.MustParseAddr("fd00:10::c0a8:3264")
+}
+
+// forwardDrop sets the policy of FORWARD to DROP in both variants of iptables, as Docker does in one. Pods reach one another and the outside as before.
+func forwardDrop(t *testing.T, l *lab.Lab) {
+	node := l.Node("node1")
+	set(t, l, state(t, threeNodes))
+	for _, variant := range []string{"legacy", "nft"} {
+		for _, tool := range []string{"iptables-", "ip6tables-"} {
+			shell(t, node, tool+variant+" -P FORWARD DROP && "+tool+variant+" -N DOCKER-USER") // the size of the legacy variant's table is watched
+			eventually(t, "the rules of FORWARD in "+tool+variant, func() bool {
+				return strings.Count(shell(t, node, tool+variant+" -S FORWARD"), "felixlike packets of pods") == 2
+			})
+		}
+	}
+	expect(t, l, true, "x/a", "x/b", model.TCP, 80)
+	expect(t, l, true, "x/a", "x/c", model.TCP, 80)
+	for _, f := range model.Families() {
+		expectSource(t, l, newOutsideHost(t, l, "203.0.113.12", f), "a", node.Address(f).String())
+	}
 }
