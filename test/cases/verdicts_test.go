@@ -62,7 +62,7 @@ func (o objects) verdicts(t *testing.T) string {
 		}
 		return j.Through
 	}
-	ends, ports := endsOf(models), compare.PortsOf(models...)
+	ends, ports := endsOf(models), compare.PortsOf(nil, models...)
 	table := terminal.NewTable(terminal.Style{}, "TO", "PORT", "ALLOWED FROM", "DENIED FROM")
 	rows := 0
 	for _, to := range ends {
@@ -143,7 +143,7 @@ func portName(p compare.Port) string {
 // endsOf returns the ends of all nodes' models.
 func endsOf(models []*control.Model) []end {
 	var all []end
-	for _, e := range compare.EndsOf(models...) {
+	for _, e := range compare.EndsOf(nil, models...) {
 		i := slices.IndexFunc(all, func(o end) bool { return o.name == e.Name })
 		if i < 0 {
 			pod := slices.ContainsFunc(models[0].Pods, func(p control.Pod) bool { return p.ID.String() == e.Name })
