@@ -13,6 +13,7 @@ skip && /^      - / && list { next }
 { sub(/image: felixlike:dev/, "image: {{ include \"felixlike.image\" . | quote }}")
   sub(/imagePullPolicy: IfNotPresent/, "imagePullPolicy: {{ .Values.image.pullPolicy }}")
   sub(/namespace: felixlike-system/, "namespace: {{ .Release.Namespace }}")
+  sub(/serviceaccount:felixlike-system:/, "serviceaccount:{{ .Release.Namespace }}:")
   sub(/ path: \/opt\/cni\/bin$/, " path: {{ .Values.cni.binDir }}")
   sub(/ path: \/etc\/cni\/net.d$/, " path: {{ .Values.cni.confDir }}")
   sub(/app.kubernetes.io\/version: dev/, "app.kubernetes.io/version: {{ .Chart.AppVersion }}")

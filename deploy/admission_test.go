@@ -1,0 +1,190 @@
+package deploy
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	clientset "k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/test/kubernetestest"
+)
+
+// admitted are the resources of the manifest that TestTokensSpeakForTheirNode needs, by kind.
+var admitted = map[string]string{
+	"Namespace": "/v1/namespaces", "ServiceAccount": "/v1/serviceaccounts", "CustomResourceDefinition": "apiextensions.k8s.io/v1/customresourcedefinitions",
+	"ClusterRole": "rbac.authorization.k8s.io/v1/clusterroles", "ClusterRoleBinding": "rbac.authorization.k8s.io/v1/clusterrolebindings",
+	"Role": "rbac.authorization.k8s.io/v1/roles", "RoleBinding": "rbac.authorization.k8s.io/v1/rolebindings",
+	"ValidatingAdmissionPolicy":        "admissionregistration.k8s.io/v1/validatingadmissionpolicies",
+	"ValidatingAdmissionPolicyBinding": "admissionregistration.k8s.io/v1/validatingadmissionpolicybindings",
+}
+
+// TestTokensSpeakForTheirNode: on a real API server with the manifest, the token of an agent writes what its agent writes, and nothing in
+// the name of another node.
+func TestTokensSpeakForTheirNode(t *testing.T) {
+	admin := kubernetestest.StartAPIServer(t)
+	all, err := dynamic.NewForConfig(admin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const namespace = "felixlike-system"
+	in := func(c dynamic.Interface, kind string, namespaced bool) dynamic.ResourceInterface {
+		part := strings.Split(admitted[kind], "/")
+		r := c.Resource(schema.GroupVersionResource{Group: part[0], Version: part[1], Resource: part[2]})
+		if namespaced {
+			return r.Namespace(namespace)
+		}
+		return r
+	}
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, file := range []string{"felixlike.yaml", "components/wireguard/rbac.yaml"} {
+		objects := read(t, file)
+		for _, kind := range []string{"Namespace", "CustomResourceDefinition", "ServiceAccount", "ClusterRole", "Role", "ClusterRoleBinding", "RoleBinding", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"} {
+			for _, o := range objects {
+				if o["kind"] == kind {
+					u := &unstructured.Unstructured{Object: o}
+					_, err := in(all, kind, u.GetNamespace() != "").Create(t.Context(), u, metav1.CreateOptions{})
+					must(err)
+				}
+			}
+		}
+	}
+	client, err := clientset.NewForConfig(admin)
+	must(err)
+	for _, name := range []string{"n1", "n2"} {
+		_, err := client.CoreV1().Nodes().Create(t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"a": "b"}}}, metav1.CreateOptions{})
+		must(err)
+	}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "agent"}, Spec: corev1.PodSpec{NodeName: "n1", ServiceAccountName: "felixlike", Containers: []corev1.Container{{Name: "c", Image: "i"}}}}
+	pod, err = client.CoreV1().Pods(namespace).Create(t.Context(), pod, metav1.CreateOptions{})
+	must(err)
+	token := func(bound *authenticationv1.BoundObjectReference) *rest.Config {
+		r, err := client.CoreV1().ServiceAccounts(namespace).CreateToken(t.Context(), "felixlike", &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{BoundObjectRef: bound}}, metav1.CreateOptions{})
+		must(err)
+		c := rest.CopyConfig(admin)
+		c.BearerToken = r.Status.Token
+		return c
+	}
+	agent, err := clientset.NewForConfig(token(&authenticationv1.BoundObjectReference{Kind: "Pod", APIVersion: "v1", Name: pod.Name, UID: pod.UID}))
+	must(err)
+	agentConfig := token(&authenticationv1.BoundObjectReference{Kind: "Pod", APIVersion: "v1", Name: pod.Name, UID: pod.UID})
+	objects, err := dynamic.NewForConfig(agentConfig)
+	must(err)
+	unbound, err := clientset.NewForConfig(token(nil))
+	must(err)
+
+	patch := func(c clientset.Interface, node, body string) error {
+		_, err := c.CoreV1().Nodes().Patch(t.Context(), node, types.MergePatchType, []byte(body), metav1.PatchOptions{})
+		return err
+	}
+	key := func(value string) string {
+		return `{"metadata":{"annotations":{"` + model.PublicKeyAnnotation + `":"` + value + `"}}}`
+	}
+	// The policies are in force some time after they were created.
+	for began := time.Now(); !apierrors.IsInvalid(patch(agent, "n2", key("x"))) && !apierrors.IsForbidden(patch(agent, "n2", key("x"))); time.Sleep(100 * time.Millisecond) {
+		if time.Since(began) > time.Minute {
+			t.Fatal("an agent may patch the Node of another one")
+		}
+	}
+	lease := func(name, holder string) *coordinationv1.Lease {
+		l := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		if holder != "" {
+			l.Spec.HolderIdentity = &holder
+		}
+		return l
+	}
+	leases, own := client.CoordinationV1().Leases(namespace), agent.CoordinationV1().Leases(namespace)
+	create := func(name, holder string) error {
+		_, err := own.Create(t.Context(), lease(name, holder), metav1.CreateOptions{})
+		return err
+	}
+	update := func(name, from, to string) error {
+		t.Helper()
+		_ = leases.Delete(t.Context(), name, metav1.DeleteOptions{})
+		l, err := leases.Create(t.Context(), lease(name, from), metav1.CreateOptions{})
+		must(err)
+		l.Spec = lease(name, to).Spec
+		_, err = own.Update(t.Context(), l, metav1.UpdateOptions{})
+		return err
+	}
+	remove := func(name, holder string) error {
+		t.Helper()
+		_ = leases.Delete(t.Context(), name, metav1.DeleteOptions{})
+		_, err := leases.Create(t.Context(), lease(name, holder), metav1.CreateOptions{})
+		must(err)
+		return own.Delete(t.Context(), name, metav1.DeleteOptions{})
+	}
+	egresses := schema.GroupVersionResource{Group: "felixlike.io", Version: "v1alpha1", Resource: "egresses"}
+	status := func(before, after string) error {
+		t.Helper()
+		_ = all.Resource(egresses).Delete(t.Context(), "e", metav1.DeleteOptions{})
+		e := &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "felixlike.io/v1alpha1", "kind": "Egress", "metadata": map[string]any{"name": "e"},
+			"spec": map[string]any{"egressIP": "192.0.2.1", "node": "n1", "appliedTo": map[string]any{"podSelector": map[string]any{}}},
+		}}
+		_, err := all.Resource(egresses).Create(t.Context(), e, metav1.CreateOptions{})
+		must(err)
+		set := func(c dynamic.Interface, node string) error {
+			_, err := c.Resource(egresses).Patch(t.Context(), "e", types.MergePatchType, []byte(`{"status":{"egressNode":"`+node+`"}}`), metav1.PatchOptions{}, "status")
+			return err
+		}
+		if before != "" {
+			must(set(all, before))
+		}
+		return set(objects, after)
+	}
+	for _, c := range []struct {
+		what string
+		err  error
+		may  bool
+	}{
+		{"its key", patch(agent, "n1", key("x")), true},
+		{"another key of its own", patch(agent, "n1", key("y")), true},
+		{"a label of its Node", patch(agent, "n1", `{"metadata":{"labels":{"a":"c"}}}`), false},
+		{"a taint of its Node", patch(agent, "n1", `{"spec":{"taints":[{"key":"k","effect":"NoSchedule"}]}}`), false},
+		{"a pod CIDR of its Node", patch(agent, "n1", `{"spec":{"podCIDR":"10.0.0.0/24","podCIDRs":["10.0.0.0/24"]}}`), false},
+		{"another annotation of its Node", patch(agent, "n1", `{"metadata":{"annotations":{"k":"v"}}}`), false},
+		{"the key of another Node", patch(agent, "n2", key("x")), false},
+		{"a key with a token of no pod", patch(unbound, "n1", key("z")), false},
+		{"the Lease of its node", create("egress-node-n1", "n1"), true},
+		{"the Lease of another node", create("egress-node-n2", "n1"), false},
+		{"its Lease in another name", update("egress-node-n1", "n1", "n2"), false},
+		{"an address", create("egress-192.0.2.1", "n1"), true},
+		{"an address for another node", create("egress-192.0.2.2", "n2"), false},
+		{"an address without a node", create("egress-192.0.2.3", ""), true},
+		{"an address of a dead node", update("egress-192.0.2.4", "n2", "n1"), true},
+		{"its address, given up", update("egress-192.0.2.5", "n1", ""), true},
+		{"another node's address, given up", update("egress-192.0.2.6", "n2", ""), false},
+		{"another node's address, given on", update("egress-192.0.2.7", "n2", "n3"), false},
+		{"an address without an Egress, deleted", remove("egress-192.0.2.8", "n2"), true},
+		{"another node's Lease, deleted", remove("egress-node-n2", "n2"), false},
+		{"the Lease of the status", create("felixlike-clusternetworkpolicies", "n1"), true},
+		{"the Lease of the status for another node", update("felixlike-clusternetworkpolicies", "n1", "n2"), false},
+		{"another Lease", create("other", "n1"), false},
+		{"the status of its Egress", status("", "n1"), true},
+		{"the status of an Egress of another node", status("", "n2"), false},
+		{"the status of an Egress that another node had", status("n2", "n1"), true},
+		{"the status of an Egress, unchanged", status("n2", "n2"), true},
+	} {
+		refused := apierrors.IsInvalid(c.err) || apierrors.IsForbidden(c.err)
+		if c.may && c.err != nil || !c.may && !(refused && strings.Contains(c.err.Error(), "ValidatingAdmissionPolicy")) {
+			t.Errorf("%s: %v, may %v", c.what, c.err, c.may)
+		}
+	}
+}
