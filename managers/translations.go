@@ -183,7 +183,7 @@ func (t *Translations) wrongOutside(k *conntrack.Connection, kept bool) bool {
 
 // bySwitch reports whether the bridge translates packets of this connection to the outside, not the host.
 func (t *Translations) bySwitch(k *conntrack.Connection) bool {
-	return t.switched && k.Original.Src.Is4() && k.Original.Dst == k.Reply.Src
+	return t.switched && k.Original.Src.Is4() && k.Original.Dst == k.Reply.Src && hasPorts(k)
 }
 
 // WrongInSwitch reports whether the bridge leads packets of an unanswered entry of its zone of policy to the outside by the wrong way:
@@ -194,12 +194,18 @@ func (t *Translations) WrongInSwitch(k *conntrack.Connection) bool {
 		return false
 	}
 	_, egress := t.selected[from]
-	return egress == (k.Mark == pipeline.SNATMark)
+	return (egress || !hasPorts(k)) == (k.Mark == pipeline.SNATMark)
 }
 
-// WrongAddress reports whether an entry of the zone in which the bridge translates has another address than the node's.
+// hasPorts reports whether the bridge can translate packets of a connection: it makes connections unique by their ports.
+func hasPorts(k *conntrack.Connection) bool {
+	return k.Original.Protocol == uint8(model.TCP) || k.Original.Protocol == uint8(model.UDP)
+}
+
+// WrongAddress reports whether an entry of the zone in which the bridge translates has another address than the node's. An entry of a protocol
+// that the host translates is of an earlier version, and takes the answers of the host's.
 func (t *Translations) WrongAddress(k *conntrack.Connection) bool {
-	return !k.Replied && t.switched && k.Reply.Dst != t.address
+	return !k.Replied && k.Reply.Dst != t.address || k.Mark == pipeline.SNATMark && !hasPorts(k)
 }
 
 // Switched reports whether the bridge translates.

@@ -65,7 +65,7 @@ func HostSets(f model.Family) []ipsets.Set {
 //	             to or from own pods ........ the source is kept
 //	  else: from own pods to peers, without a tunnel . the source is kept
 //	        from own pods ................... masquerade
-//	          (IPv4 with SNAT: only through a Service)
+//	          (IPv4 with SNAT: only through a Service, or neither TCP nor UDP)
 //	rewritten (after all nat)
 //	  with SNAT, not out by gw: from an IPv4 pod, untranslated . drop
 //	  out by gw, forwarded, to or from own pods, with an address of this

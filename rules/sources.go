@@ -72,8 +72,8 @@ func sourcesChain() tables.Chain {
 }
 
 // masquerade replaces the source of packets from pods to the outside of the cluster.
-// Packets that leave by the gateway port go to pods or peer nodes. If the switch translates IPv4, only packets to Services
-// come to the host in that family.
+// Packets that leave by the gateway port go to pods or peer nodes. If the switch translates IPv4, only packets to Services, and those
+// of protocols without ports, come to the host in that family.
 func (n NodeChains) masquerade(node *model.Node, switched bool) []tables.Rule {
 	var all []tables.Rule
 	for _, p := range node.PodCIDRs {
@@ -91,6 +91,10 @@ func (n NodeChains) masquerade(node *model.Node, switched bool) []tables.Rule {
 		}
 		masquerade := tables.Rule{Matches: outside, Action: tables.Masquerade{}, Comment: "pods to outside"}
 		if switched && p.Addr().Is4() {
+			all = append(all, tables.Rule{
+				Matches: append(slices.Clone(outside), tables.MatchProtocol{Protocol: model.TCP, Negated: true}, tables.MatchProtocol{Protocol: model.UDP, Negated: true}),
+				Action:  tables.Masquerade{}, Comment: "pods to outside, neither TCP nor UDP",
+			})
 			masquerade.Matches, masquerade.Comment = append(slices.Clone(outside), tables.MatchConnDNAT{}), "pods to outside through a service"
 		}
 		all = append(all, masquerade)

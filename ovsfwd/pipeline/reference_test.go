@@ -134,7 +134,7 @@ func whyExtra(f *flowtext.Flow) string {
 		return "a connection through a Service and one directly to its endpoint may have one source port"
 	case f.Table == TableUplink, f.Table == TableTranslated, inPort.Value.Lo == 7, inPort.Value.Lo == uint64(openflow.LocalPort),
 		reg0.Mask.Lo&0xffff == 0xffff && reg0.Value.Lo&0xffff == uint64(sourceUplink), reg0.Mask.Lo&uint64(translate) != 0, source.Value == node,
-		is(TableL3Forwarding, priorityNotOutside, priorityUntranslatable, priorityTranslateKnown):
+		is(TableL3Forwarding, priorityNotOutside, priorityTranslateKnown):
 		return "translation in a zone of its own, behind policy, and dropped where it fails"
 	case is(TableSpoofGuard, priorityAway, priorityAwayUnknown, priorityForged), is(TableSpoofGuard, priorityLow) && inPort.Value.Lo == 1,
 		is(TableL3Forwarding, priorityServed):

@@ -28,10 +28,10 @@ package pipeline
 //	table=70,priority=193,ct_mark=0x40,ip,reg0=0x2/0xffff actions=as for priority 190
 //	table=70,priority=192,ip,reg0=0x2/0xffff,nw_dst=EXCEPTION actions=set_field:GWMAC->eth_dst,goto_table:80
 //	table=70,priority=192,ip,reg0=0x2/0xffff,nw_src=POD WITH AN EGRESS actions=the same
-//	table=70,priority=191,sctp,reg0=0x2/0xffff actions=drop                                (userspace datapath)
 //	table=70,priority=190,ct_state=+new+trk,ip,reg0=0x2/0xffff actions=set_field:0x20000/0x20000->reg0,goto_table:80
 //	table=70,priority=189,ct_mark=0/0x20,ct_label=0/ALLOWED,ip,reg0=0x2/0xffff actions=the same
-//	table=80,priority=210,ip,reg0=0x20000/0x20000 actions=set_field:UPLINK->reg1,set_field:0x10000/0x10000->reg0,goto_table:105
+//	table=80,priority=210,tcp,reg0=0x20000/0x20000 actions=set_field:UPLINK->reg1,set_field:0x10000/0x10000->reg0,goto_table:105  (and udp)
+//	table=80,priority=205,ip,reg0=0x20000/0x20000 actions=set_field:0/0x20000->reg0,set_field:GWMAC->eth_dst,resubmit(,80)
 //	table=105,priority=207,ct_state=-new,tcp,tcp_flags=+syn-ack,reg0=0x20000/0x420000 actions=COMMIT
 //	table=105,priority=207,ct_state=-new,ct_label=0/ALLOWED,ip,reg0=0x20000/0x420000 actions=COMMIT
 //	table=105,priority=200,ct_state=+new+trk,ip,reg0=0x20000/0x20000 actions=COMMIT
@@ -57,7 +57,10 @@ package pipeline
 // get packets: it gets all that are no answer to a pod.
 //
 // A packet that got no translation, as when all ports are taken, still has the pod's address. Table 111 drops
-// it. SCTP on the userspace datapath is not tracked, so it cannot be translated. IPv6 is not translated here.
+// it. IPv6 is not translated here.
+//
+// Only TCP and UDP have ports by which the switch makes connections unique: it has no other id for an echo request. Packets of all other protocols
+// go to the host, which masquerades them (table 80, priority 205).
 //
 // A pod's connections from before the change go on to the host, which has their translation. So do new connections of pods that an
 // Egress selects; those that are translated stay so. While the next hop is not known, table 111 drops what is translated.
@@ -114,7 +117,7 @@ const (
 	priorityNotOutside     uint16 = 193
 	priorityTranslateMore  uint16 = 193
 	priorityException      uint16 = 192
-	priorityUntranslatable uint16 = 191
+	priorityByHost         uint16 = 205
 	priorityTranslateKnown uint16 = 189
 )
 
@@ -201,15 +204,16 @@ func snatForwarding(n Node) []openflow.Flow {
 	l.add(TableL3Forwarding, priorityNotOutside, pod(to(netip.MustParsePrefix("224.0.0.0/3"))))
 	group := net.HardwareAddr{1, 0, 0, 0, 0, 0}
 	l.add(TableL3Forwarding, priorityNotOutside, pod(openflow.IPv4().MaskedMAC(openflow.EthDst, group, group)))
-	if n.Userspace {
-		l.add(TableL3Forwarding, priorityUntranslatable, pod(openflow.IPv4().Protocol(model.SCTP)))
-	}
 	chosen := []openflow.Action{openflow.SetBits(openflow.Reg0, translate, translate), openflow.GotoTable(TableL2Forwarding)}
 	l.add(TableL3Forwarding, priorityLow, pod(openflow.IPv4().CTState(openflow.CTNew|openflow.CTTrk, 0)), chosen...)
 	l.add(TableL3Forwarding, priorityTranslateMore, pod(openflow.IPv4().CTMark(SNATMark, exactMark)), chosen...)
 	l.add(TableL3Forwarding, priorityTranslateKnown, pod(notAllowed(openflow.IPv4()).CTMark(0, GatewayMark)), chosen...)
-	l.add(TableL2Forwarding, priorityHigh, openflow.IPv4().Bits(openflow.Reg0, translate, translate),
-		append(setOutput(n.SNAT.Uplink), openflow.GotoTable(TableCommit))...)
+	for _, protocol := range []model.Protocol{model.TCP, model.UDP} {
+		l.add(TableL2Forwarding, priorityHigh, openflow.IPv4().Protocol(protocol).Bits(openflow.Reg0, translate, translate),
+			append(setOutput(n.SNAT.Uplink), openflow.GotoTable(TableCommit))...)
+	}
+	l.add(TableL2Forwarding, priorityByHost, openflow.IPv4().Bits(openflow.Reg0, translate, translate),
+		openflow.SetBits(openflow.Reg0, 0, translate), openflow.SetMAC(openflow.EthDst, n.GatewayMAC), openflow.Resubmit(TableL2Forwarding))
 	return l
 }
 

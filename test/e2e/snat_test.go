@@ -1,6 +1,8 @@
 package e2e
 
 import (
+	"bytes"
+	"encoding/binary"
 	"fmt"
 	"net"
 	"net/netip"
@@ -32,6 +34,7 @@ func TestSNAT(t *testing.T) {
 	l.programmed(t)
 	l.agentRestarts(t)
 
+	l.sameID(t)
 	silent := startOneWay(t, l.Lab, l.Pod(pod("a")))
 	ofNode := func(f model.Family) string { return l.node.Address(f).String() }
 	silent.expect(t, "translated by the bridge", ofNode)
@@ -104,6 +107,44 @@ func (l *snatLab) pods(t *testing.T) {
 	expect(t, l.Lab, true, "x/a", "node:node2", model.TCP, 80)
 	if out, errs, _ := felixctl(t, "trace", "--socket", l.node.ControlSocket(), "--from", "x/a", "--to", "203.0.113.9", "--port", "7000/tcp"); !strings.Contains(out, "translated") || strings.Contains(out+errs, "unknown") {
 		t.Errorf("the trace of a translated packet:\n%s%s", out, errs)
+	}
+}
+
+// sameID checks that a pod and its node get all answers to echo requests to one host with one id.
+func (l *snatLab) sameID(t *testing.T) {
+	t.Helper()
+	senders := map[string]*namespace.Namespace{"pod a": l.Pod(pod("a")).Namespace(), "node1": l.node.Namespace()}
+	conns := map[string]net.Conn{}
+	for name, ns := range senders {
+		err := ns.Do(func() (err error) {
+			conns[name], err = net.Dial("ip4:icmp", l.outside.addr.Addr().String())
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conns[name].Close()
+	}
+	for seq := range byte(3) {
+		for name, conn := range conns {
+			request := []byte{8, 0, 0, 0, 3, 9, 0, seq, name[0]}
+			binary.BigEndian.PutUint16(request[2:], internetChecksum(request))
+			if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
+				t.Fatal(err)
+			}
+			_, err := conn.Write(request)
+			for got := make([]byte, 100); err == nil; {
+				var n int
+				// The socket of the node also gets the answers to others, with another id.
+				n, err = conn.Read(got) // with the header of IPv4
+				if err == nil && n == 20+len(request) && got[20] == 0 && bytes.Equal(got[24:n], request[4:]) {
+					break
+				}
+			}
+			if err != nil {
+				t.Errorf("%s: echo request %d with id 777: %v", name, seq, err)
+			}
+		}
 	}
 }
 
@@ -191,7 +232,8 @@ func (l *snatLab) programmed(t *testing.T) {
 	t.Helper()
 	liveIsWanted(t, l.Name(), "node1")
 	for line := range strings.Lines(shell(t, l.node, "nft list ruleset; iptables-save; iptables-legacy-save") + "\n") {
-		if strings.Contains(strings.ToLower(line), "masquerade") && !strings.Contains(line, "ip6 ") && !strings.Contains(line, "ct status dnat") {
+		others := strings.Contains(line, "ct status dnat") || strings.Contains(line, "meta l4proto != tcp meta l4proto != udp")
+		if strings.Contains(strings.ToLower(line), "masquerade") && !strings.Contains(line, "ip6 ") && !others {
 			t.Errorf("the host masquerades: %s", line)
 		}
 	}
