@@ -1,70 +1,114 @@
 package iptables
 
 import (
+	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
-	nft "github.com/google/nftables"
-	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
 
+	"github.com/felixlike/felixlike/internal/nfnetlink"
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/tables/nftables/kernel"
 )
 
 // removeHidden deletes all chains with our prefix in the tables of the nft variant, with the rules that lead to them, by netlink. It is for
-// tables that iptables cannot show, because another program has written to them with nft. It is one transaction, and touches no other rule.
-func removeHidden(netns int, f model.Family) error {
-	var options []nft.ConnOption
-	if netns != 0 {
-		options = append(options, nft.WithNetNSFd(netns))
+// tables that iptables cannot show, because another program has written to them with nft. It is one transaction a table, and touches no other
+// rule.
+func removeHidden(netns int, f model.Family) (err error) {
+	family := byte(unix.NFPROTO_IPV4)
+	if f == model.IPv6 {
+		family = unix.NFPROTO_IPV6
 	}
-	c, err := nft.New(options...)
+	c, err := nfnetlink.Dial(netns)
 	if err != nil {
 		return fmt.Errorf("connect to nftables: %w", err)
 	}
-	family := nft.TableFamilyIPv4
-	if f == model.IPv6 {
-		family = nft.TableFamilyIPv6
+	defer func() { err = errors.Join(err, c.Close()) }()
+	rules, chains := map[string][]kernel.Op{}, map[string][]kernel.Op{}
+	err = dumpHidden(c, unix.NFT_MSG_GETRULE, family, func(b []byte) {
+		table, chain := nfnetlink.Text(nested(b, unix.NFTA_RULE_TABLE)), nfnetlink.Text(nested(b, unix.NFTA_RULE_CHAIN))
+		if leadsToOurs(nested(b, unix.NFTA_RULE_EXPRESSIONS)) && !strings.HasPrefix(chain, Prefix) {
+			rules[table] = append(rules[table], kernel.Op{Kind: kernel.DeleteRule, Name: chain, Handle: nfnetlink.Uint64(nested(b, unix.NFTA_RULE_HANDLE))})
+		}
+	})
+	if err != nil {
+		return fmt.Errorf("list the rules: %w", err)
 	}
-	chains, err := c.ListChainsOfTableFamily(family)
+	err = dumpHidden(c, unix.NFT_MSG_GETCHAIN, family, func(b []byte) {
+		table, chain := nfnetlink.Text(nested(b, unix.NFTA_CHAIN_TABLE)), nfnetlink.Text(nested(b, unix.NFTA_CHAIN_NAME))
+		if strings.HasPrefix(chain, Prefix) {
+			chains[table] = append(chains[table], kernel.Op{Kind: kernel.FlushChain, Name: chain})
+		}
+	})
 	if err != nil {
 		return fmt.Errorf("list the chains: %w", err)
 	}
-	var ours []*nft.Chain
-	for _, chain := range chains {
-		if _, known := parseKernelTable(chain.Table.Name); !known {
+	var errs []error
+	for _, table := range slices.Sorted(maps.Keys(chains)) {
+		if _, known := parseKernelTable(table); !known {
 			continue
 		}
-		if strings.HasPrefix(chain.Name, Prefix) {
-			ours = append(ours, chain)
-			continue
+		ops := slices.Concat(rules[table], chains[table])
+		for _, flush := range chains[table] {
+			ops = append(ops, kernel.Op{Kind: kernel.DeleteChain, Name: flush.Name})
 		}
-		all, err := c.GetRules(chain.Table, chain)
-		if err != nil {
-			return fmt.Errorf("read chain %s of table %s: %w", chain.Name, chain.Table.Name, err)
-		}
-		for _, r := range all {
-			if slices.ContainsFunc(r.Exprs, leadsToOurs) {
-				if err := c.DelRule(r); err != nil {
-					return fmt.Errorf("delete a rule of chain %s of table %s: %w", chain.Name, chain.Table.Name, err)
-				}
-			}
-		}
+		errs = append(errs, commitHidden(kernel.Options{NetNS: netns, Family: family, Table: table}, ops))
 	}
-	for _, chain := range ours {
-		c.FlushChain(chain)
+	return errors.Join(errs...)
+}
+
+func commitHidden(o kernel.Options, ops []kernel.Op) error {
+	c, err := kernel.Dial(o)
+	if err == nil {
+		err = errors.Join(c.Commit(ops), c.Close())
 	}
-	for _, chain := range ours {
-		c.DelChain(chain)
-	}
-	if err := c.Flush(); err != nil {
-		return fmt.Errorf("delete the chains by netlink: %w", err)
+	if err != nil {
+		return fmt.Errorf("delete the chains of table %s by netlink: %w", o.Table, err)
 	}
 	return nil
 }
 
-// leadsToOurs reports whether an expression is a jump to a chain of ours.
-func leadsToOurs(e expr.Any) bool {
-	v, ok := e.(*expr.Verdict)
-	return ok && strings.HasPrefix(v.Chain, Prefix)
+// dumpHidden visits all objects of a kind and a family.
+func dumpHidden(c *nfnetlink.Conn, kind, family byte, visit func(attributes []byte)) error {
+	var m nfnetlink.Messages
+	m.Begin(unix.NFNL_SUBSYS_NFTABLES, kind, unix.NLM_F_DUMP, family)
+	m.End()
+	code, err := c.Dump(&m, visit)
+	if err == nil && code != 0 {
+		err = code
+	}
+	return err
+}
+
+// leadsToOurs reports whether one of a rule's expressions is a jump to a chain of ours: an immediate with a verdict
+// (linux/netfilter/nf_tables.h).
+func leadsToOurs(expressions []byte) bool {
+	for _, e := range nfnetlink.Attributes(expressions) {
+		if nfnetlink.Text(nested(e, unix.NFTA_EXPR_NAME)) != "immediate" {
+			continue
+		}
+		chain := nested(e, unix.NFTA_EXPR_DATA, unix.NFTA_IMMEDIATE_DATA, unix.NFTA_DATA_VERDICT, unix.NFTA_VERDICT_CHAIN)
+		if strings.HasPrefix(nfnetlink.Text(chain), Prefix) {
+			return true
+		}
+	}
+	return false
+}
+
+// nested returns the first attribute at a path of kinds, or nil.
+func nested(b []byte, path ...uint16) []byte {
+	for _, want := range path {
+		var found []byte
+		for kind, v := range nfnetlink.Attributes(b) {
+			if kind == want {
+				found = v
+				break
+			}
+		}
+		b = found
+	}
+	return b
 }

@@ -3,6 +3,7 @@ package oracle
 import (
 	"net/netip"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -101,7 +102,7 @@ func matches(selector *metav1.LabelSelector, set map[string]string) bool {
 
 // parseCIDR parses a prefix as an API server does, which ignores leading zeros of decimal numbers.
 func parseCIDR(text string) (netip.Prefix, error) {
-	if _, network, err := netutils.ParseCIDRSloppy(text); err == nil && network.IP.To4() != nil {
+	if _, network, err := netutils.ParseCIDRSloppy(text); err == nil && !strings.Contains(text, ":") {
 		text = network.String()
 	}
 	return netip.ParsePrefix(text)

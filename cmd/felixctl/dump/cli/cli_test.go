@@ -5,6 +5,7 @@ import (
 	"compress/gzip"
 	"encoding/json"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -189,6 +190,40 @@ func TestUnpackedSnapshot(t *testing.T) {
 	if _, err := unpack(bytes.NewReader(file), 100_000); !errors.Is(err, files.ErrTooLarge) {
 		t.Errorf("%d bytes that unpack to more than 100,000: %v", len(file), err)
 	}
+}
+
+// TestHostileSnapshot: a file that unpacks to hundreds of times its size is refused, before it fills the memory.
+func TestHostileSnapshot(t *testing.T) {
+	s := store{dir: t.TempDir()}
+	var packed bytes.Buffer
+	w := gzip.NewWriter(&packed)
+	_, err := io.Copy(w, io.LimitReader(spaces{}, 64<<20))
+	if err := errors.Join(err, w.Close()); err != nil {
+		t.Fatal(err)
+	}
+	path, err := s.path("bomb")
+	if err == nil {
+		err = os.WriteFile(path, packed.Bytes(), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.load("bomb"); !errors.Is(err, files.ErrTooLarge) {
+		t.Errorf("%d bytes that unpack to 64 MiB: %v", packed.Len(), err)
+	}
+	if got := unpackedLimit(6_500_000); got > 300<<20 {
+		t.Errorf("6.5 MB may become %d bytes", got)
+	}
+}
+
+// spaces are white space without end, which begins many a JSON value.
+type spaces struct{}
+
+func (spaces) Read(b []byte) (int, error) {
+	for i := range b {
+		b[i] = ' '
+	}
+	return len(b), nil
 }
 
 // Two folders of manifests are compared without any agent.

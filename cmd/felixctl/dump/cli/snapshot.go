@@ -81,7 +81,14 @@ const (
 	// of the largest node. maxPacked bounds a snapshot's file.
 	maxListing = 1 << 30
 	maxPacked  = maxListing / 8
+	// maxRatio bounds an unpacked snapshot by the size of its file, from smallSnapshot on. Snapshots are packed to a tenth
+	// up to a thirtieth.
+	maxRatio      = 40
+	smallSnapshot = 16 << 20
 )
+
+// unpackedLimit returns how large a file of that size may become: what unpacks to much more was made to fill the memory.
+func unpackedLimit(packed int64) int64 { return min(maxListing, max(smallSnapshot, maxRatio*packed)) }
 
 // load reads a snapshot.
 func (s store) load(name string) (*Snapshot, error) {
@@ -97,7 +104,11 @@ func (s store) load(name string) (*Snapshot, error) {
 		return nil, fmt.Errorf("read snapshot %s: %w", name, err)
 	}
 	defer file.Close()
-	snapshot, err := unpack(file, maxListing)
+	info, err := file.Stat()
+	if err != nil {
+		return nil, fmt.Errorf("read snapshot %s: %w", name, err)
+	}
+	snapshot, err := unpack(file, unpackedLimit(info.Size()))
 	if err != nil {
 		return nil, fmt.Errorf("read snapshot %s: %w", name, err)
 	}
