@@ -249,6 +249,19 @@ func TestRefused(t *testing.T) {
 	if got := r.left(); got != before {
 		t.Errorf("a second interface was refused and deleted: before %s, after %s", before, got)
 	}
+	// Another plugin was there first: a retry does not help, and its interface stays.
+	taken := r.sandbox("taken", "taken")
+	peer := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "eth0"}, PeerName: "other"}
+	if err := taken.NS.Do(func() error { return netlink.LinkAdd(peer) }); err != nil {
+		t.Fatal(err)
+	}
+	r.fails("ADD", taken, nil, 4, "it has an interface eth0 of another program")
+	if err := taken.NS.Do(func() error { _, err := netlink.LinkByName("eth0"); return err }); err != nil {
+		t.Error(err)
+	}
+	if got := r.left(); got != before {
+		t.Errorf("left %s, want %s", got, before)
+	}
 	nameless := r.sandbox("nameless", "")
 	r.fails("ADD", nameless, nil, 4, "no namespace or no name")
 	chained := map[string]any{"prevResult": map[string]any{"cniVersion": "1.1.0"}}

@@ -47,7 +47,15 @@ func makeVeth(s Spec, podNS *os.File) error {
 	veth := &netlink.Veth{
 		LinkAttrs: attrs, PeerName: s.Interface, PeerHardwareAddr: s.MAC, PeerNamespace: netlink.NsFd(int(podNS.Fd())),
 	}
-	if err := netlink.LinkAdd(veth); err != nil {
+	err := netlink.LinkAdd(veth)
+	switch {
+	case errors.Is(err, unix.EEXIST):
+		// The name on the host is free: it was removed above.
+		return fmt.Errorf("%w: it has an interface %s of another program", errSandbox, s.Interface)
+	case err != nil:
+		if kind, notOne := unix.IoctlRetInt(int(podNS.Fd()), unix.NS_GET_NSTYPE); notOne != nil || kind != unix.CLONE_NEWNET {
+			return fmt.Errorf("%w: %s is no network namespace", errSandbox, podNS.Name())
+		}
 		return fmt.Errorf("add veth pair %s: %w", s.HostInterface, err)
 	}
 	return nil
