@@ -223,19 +223,22 @@ func parseCT(inner string) (CT, error) {
 	return a, nil
 }
 
-// parseNATSource reads "192.0.2.1:10000-20000", "[2001:db8::1]:10000-20000", or the address alone.
+// parseNATSource reads "192.0.2.1:10000-20000", or the address alone.
 func parseNATSource(text string) (openflow.NATSource, error) {
 	var s openflow.NATSource
+	address, ports, found := strings.Cut(text, ":")
 	var err error
-	if s.Address, err = netip.ParseAddr(text); err == nil {
-		return s, nil
-	}
-	start, last, found := strings.Cut(text, "-")
-	first, err := netip.ParseAddrPort(start)
-	if err != nil {
+	if s.Address, err = netip.ParseAddr(address); err != nil || !s.Address.Is4() {
 		return s, errForeign
 	}
-	if s.Address, s.First, s.Last = first.Addr(), first.Port(), first.Port(); found {
+	if !found {
+		return s, nil
+	}
+	first, last, found := strings.Cut(ports, "-")
+	if !found {
+		last = first
+	}
+	if s.First, err = number16(first); err == nil {
 		s.Last, err = number16(last)
 	}
 	return s, err
