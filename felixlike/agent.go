@@ -303,7 +303,7 @@ func (a *agent) watchTunnels() {
 	}
 }
 
-// tunnelProblems are those of single peers.
+// tunnelProblems returns the peers to which the switch sends tunnel packets by a wrong port or from a wrong address.
 func (a *agent) tunnelProblems() (all []model.Problem) {
 	if a.tunnels == nil || a.tunnels.Problem() != "" {
 		return nil // none, or a reason why the node is not ready

@@ -14,7 +14,7 @@ import (
 const objectsPath = "/" + Version + "/objects"
 
 // Objects are the Kubernetes objects of the whole cluster as the agent has them now, reduced to the fields
-// that policy depends on. Pods have the addresses that the agent goes by, which are those of the attachments on its node. All are sorted by namespace and name. A policy that cannot be understood is listed
+// that policy depends on. For a pod of its node, the agent gives the addresses of the attachment. All are sorted by namespace and name. A policy that cannot be understood is listed
 // with its effect: it isolates both directions and allows nothing.
 type Objects struct {
 	// Node is the agent's own, Revision the datastore's.

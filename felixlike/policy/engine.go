@@ -140,7 +140,7 @@ func (e *Engine) DeletePod(id model.PodID) { e.pods.remove(id) }
 
 // SetLocalAddresses sets the addresses that the CNI gave to a pod of this node, or removes
 // them if the list is empty. Of each family in the list, they replace the addresses in the
-// pod's status: the status comes late, or is that of an earlier pod with the same name. No other
+// pod's status: the status comes late, or belongs to an earlier pod with the same name. No other
 // pod has one of them, whatever its status says. After the removal the pod has no address: its status keeps the old one
 // until the kubelet writes it, and the next pod may have that. The call may come before SetPod.
 func (e *Engine) SetLocalAddresses(id model.PodID, addresses []netip.Addr) {

@@ -14,7 +14,7 @@ import (
 	"github.com/felixlike/felixlike/felixlike/antrea"
 )
 
-// schema is the part of a CRD's schema that says what is required.
+// schema holds the fields of a CRD's schema that TestRequiredFields needs.
 type schema struct {
 	Type       string             `json:"type"`
 	Properties map[string]*schema `json:"properties"`

@@ -12,7 +12,7 @@ import (
 // no model names.
 type constants struct {
 	ports []model.PortRange
-	// prefixes are those of rules that are not ours: ours name also addresses that no packet of a pod has.
+	// prefixes holds the prefixes of foreign rules. Our rules also test addresses that no pod sends from.
 	prefixes []model.Member
 }
 

@@ -73,8 +73,8 @@ func (w *world) answer(ctx context.Context, q *query) ([]*result, error) {
 	return results, nil
 }
 
-// unknownService refuses an address of a Service that is not known. The Service's proxy translates packets to it before policy, so
-// nothing can be said about them: policy drops what is left with such an address, as packets to no Service.
+// unknownService refuses an address of a Service that is not known. The Service's proxy translates such packets before
+// policy sees them. Without the Service, trace would follow the address to the chain that drops unclaimed Service addresses.
 func unknownService(to end, m *control.Model) error {
 	if to.pod != nil || to.service != nil {
 		return nil
