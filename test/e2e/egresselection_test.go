@@ -228,8 +228,13 @@ func TestEgressElection(t *testing.T) {
 		t.Errorf("it took %s", took)
 	}
 	eventually(t, "the kernel of "+died.Name()+" drops packets with the address", func() bool {
-		out := shell(t, died, "nft list chain inet felixlike-egress egress-guard")
-		return strings.Count(out, "saddr @leased-") == 2 && !strings.Contains(out, "counter packets 0 ")
+		dropped := 0
+		for line := range strings.Lines(shell(t, died, "nft list chain inet felixlike-egress egress-guard")) {
+			if strings.Contains(line, "saddr @leased-") && !strings.Contains(line, "counter packets 0 ") {
+				dropped++
+			}
+		}
+		return dropped == 2 // one rule a family
 	})
 	if err := died.StartAgent(); err != nil {
 		t.Fatal(err)
