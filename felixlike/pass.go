@@ -35,6 +35,7 @@ type scheduler struct {
 	lastApply control.Apply
 	nextApply time.Time
 	retry     time.Duration
+	retryAt   time.Time // the end of the wait
 }
 
 // beginPass lets the managers set the desired state, and starts the first stage. The shared
@@ -218,7 +219,7 @@ func (s *scheduler) endPass() {
 		s.failedPass(p, err)
 		return
 	}
-	s.retry = 0
+	s.retry, s.retryAt = 0, time.Time{}
 	s.stages.dropOnce()
 }
 
@@ -231,11 +232,15 @@ func (s *scheduler) failedPass(p *pass, err error) {
 }
 
 // failed notes a failed apply, which is retried with growing waits. The programmed state
-// stays in force.
+// stays in force. A wait grows only after it was waited out: changes and notices start applies earlier, and a switch
+// that restarts sends many notices.
 func (s *scheduler) failed(started time.Time, err error) {
 	s.lastApply = control.Apply{At: started, Duration: time.Since(started), Error: err.Error()}
 	s.dirty = true
-	s.retry = min(max(2*s.retry, s.cfg.RetryMin), s.cfg.RetryMax)
-	s.nextApply = time.Now().Add(s.retry)
-	s.stages.log().Error("programming the dataplane failed", "error", err, "retry", s.retry)
+	if !started.Before(s.retryAt) {
+		s.retry = min(max(2*s.retry, s.cfg.RetryMin), s.cfg.RetryMax)
+		s.retryAt = time.Now().Add(s.retry)
+	}
+	s.nextApply = later(s.retryAt, time.Now().Add(s.cfg.RetryMin))
+	s.stages.log().Error("programming the dataplane failed", "error", err, "retry", time.Until(s.nextApply).Round(time.Millisecond))
 }

@@ -2,6 +2,7 @@ package felixlike
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -27,4 +28,21 @@ func TestAnswerEndsTheWait(t *testing.T) {
 	if n := table.count(); n != 2 {
 		t.Errorf("%d applies", n)
 	}
+}
+
+// TestEarlyFailuresDoNotLengthenTheWait: applies that changes started before the end of the wait say nothing about how long the
+// fault lasts. A switch that restarts makes many of them fail within milliseconds, and then nothing else is sent.
+func TestEarlyFailuresDoNotLengthenTheWait(t *testing.T) {
+	table := newFakeTable(t)
+	table.err = errors.New("connection refused")
+	f := startWith(t, Config{Stages: []backend.Stage{table.stage()}, Timing: Timing{RetryMin: 100 * time.Millisecond, RetryMax: time.Hour}})
+	f.attachmentsSynced()
+	for i := range 14 { // 100 ms, doubled each time, would be 14 minutes
+		f.source.send(true, node("node1", fmt.Sprintf("10.10.%d.0/24", i)))
+		eventually(t, "an apply has failed for the change", func() bool { return table.count() > i })
+	}
+	table.mu.Lock()
+	table.err = nil
+	table.mu.Unlock()
+	eventually(t, "the apply is repeated", func() bool { return f.Status().LastApply.Error == "" })
 }

@@ -84,7 +84,7 @@ func (s *scheduler) invalidate() {
 // retryNow ends the wait after a failed pass, and the growth of the waits.
 func (s *scheduler) retryNow() {
 	if s.retry > 0 {
-		s.retry, s.nextApply = 0, time.Now()
+		s.retry, s.retryAt, s.nextApply = 0, time.Time{}, time.Now()
 	}
 }
 
