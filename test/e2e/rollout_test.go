@@ -41,11 +41,18 @@ func rollout(t *testing.T, l *lab.Lab) {
 	pairs := [][2]string{{"c", "a"}, {"a", "b"}, {"a", "d"}}
 	tr := startTraffic(t, l, pairs, [][2]string{{"b", "a"}, {"d", "a"}})
 	tr.startQuiet(t, l, pairs)
+	served := func() {
+		t.Helper()
+		programmed := time.Now()
+		expect(t, l, true, "x/c", "x/a", model.TCP, 80)
+		eventually(t, "all streams go on", func() bool { return tr.EchoedSince(programmed) })
+	}
+	served()
 	// Open vSwitch alone: the agent finds the switch without its flows.
 	if err := errors.Join(all[0].End(syscall.SIGTERM), all[0].Start()); err != nil {
 		t.Fatal(err)
 	}
-	expect(t, l, true, "x/c", "x/a", model.TCP, 80)
+	served()
 	for i, s := range all {
 		n := nodes[i]
 		began := time.Now()
@@ -57,7 +64,7 @@ func rollout(t *testing.T, l *lab.Lab) {
 			t.Fatal(err)
 		}
 		t.Logf("%s: ended in %s, programmed again in %s", n.Name(), ended.Sub(began).Round(time.Millisecond), time.Since(ended).Round(time.Millisecond))
-		expect(t, l, true, "x/c", "x/a", model.TCP, 80)
+		served()
 	}
 	tr.stop(t)
 	expect(t, l, false, "x/b", "x/a", model.TCP, 80)

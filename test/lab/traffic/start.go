@@ -16,8 +16,11 @@ func Start(ctx context.Context, o Options) *Traffic {
 	if o.Explain == nil {
 		o.Explain = func(error) string { return "" }
 	}
-	tr := &Traffic{patience: o.Patience, pause: o.Pause, explain: o.Explain}
+	tr := &Traffic{patience: o.Patience, pause: o.Pause, explain: o.Explain, echoed: map[string]time.Time{}}
 	tr.ctx, tr.cancel = context.WithCancel(ctx)
+	for _, r := range o.Streams {
+		tr.echoed[r.Name] = time.Time{}
+	}
 	for _, r := range o.Streams {
 		tr.loop("stream "+r.Name, func() error { return tr.stream(r) })
 	}

@@ -57,6 +57,7 @@ type Traffic struct {
 
 	mu     sync.Mutex
 	sum    Summary
+	echoed map[string]time.Time // the last echo of each stream
 	faults []error
 }
 
@@ -124,6 +125,19 @@ func (tr *Traffic) Summary() Summary {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
 	return tr.sum
+}
+
+// EchoedSince reports whether all streams have had an echo after a time. TCP waits twice as long after each loss: a second outage
+// before that adds to the first one.
+func (tr *Traffic) EchoedSince(start time.Time) bool {
+	tr.mu.Lock()
+	defer tr.mu.Unlock()
+	for _, at := range tr.echoed {
+		if !at.After(start) {
+			return false
+		}
+	}
+	return true
 }
 
 // pause waits, or until ctx ends.
