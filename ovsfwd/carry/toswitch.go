@@ -43,6 +43,9 @@ func (c *Carrier) ToSwitch(ctx context.Context) (Result, error) {
 
 func toSwitch(ctx context.Context, kernel *conntrack.Kernel, z zone, s *sight) (Result, error) {
 	var r Result
+	if err := z.loosen(ctx); err != nil && !knowsNothing(err) {
+		return r, err
+	}
 	var through []conntrack.Connection
 	over := endings{}
 	err := kernel.Dump(func(k conntrack.Connection) {

@@ -38,7 +38,11 @@ func (tr *Traffic) stream(r Route) error {
 		if string(in) != string(out) {
 			return fmt.Errorf("block %d came back changed", n)
 		}
-		tr.count(func(s *Summary) { s.Blocks++; s.Stall = max(s.Stall, time.Since(start)); tr.echoed[r.Name] = time.Now() })
+		tr.count(func(s *Summary) {
+			s.Blocks++
+			s.Stall = max(s.Stall, time.Since(start))
+			tr.echoed[r.Name] = time.Now()
+		})
 		pause(tr.ctx, tr.pause)
 	}
 	return nil
