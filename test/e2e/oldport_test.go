@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -204,7 +205,12 @@ func (p *oldPair) loseReset(t *testing.T) {
 	t.Helper()
 	old := *p
 	for range 2 {
-		client, err := old.connect(patience)
+		var client *os.File
+		var err error
+		eventually(t, "the port is free", func() bool {
+			client, err = old.connect(patience)
+			return !errors.Is(err, unix.EADDRINUSE) // of another socket of the pod, or of the one before
+		})
 		if err != nil {
 			t.Fatalf("%s, and the connection before ended unseen: %v", &old, err)
 		}
