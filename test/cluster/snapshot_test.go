@@ -27,7 +27,7 @@ nft list tables | say table
 ipset list -n 2>/dev/null | say ipset
 sysctl -a 2>/dev/null | grep -E '^net\.(ipv[46]\.(conf|neigh|ip_forward)|netfilter\.nf_conntrack_tcp|bridge)' | grep -v 'mc_forwarding\|stable_secret' | say sysctl
 find /etc/cni /opt/cni /var/lib/cni /var/lib/felixlike /run/felixlike /run/openvswitch /var/run/openvswitch /etc/felixlike 2>/dev/null | grep -v '^/var/lib/cni$\|^/var/lib/cni/results$\|/cni-loopback-' | say file
-for p in /proc/[0-9]*; do tr '\0' ' ' <$p/cmdline; echo; done 2>/dev/null | cut -d' ' -f1 | grep -E 'ovs|felixlike' | say process
+for p in /proc/[0-9]*; do tr '\0' ' ' <$p/cmdline; echo; done 2>/dev/null | cut -d' ' -f1 | grep -E 'ovs|felixlike' | grep -v /kubelab/ | say process
 mount | grep -E 'felixlike|openvswitch' | say mount
 true
 `
