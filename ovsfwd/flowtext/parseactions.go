@@ -223,22 +223,19 @@ func parseCT(inner string) (CT, error) {
 	return a, nil
 }
 
-// parseNATSource reads "192.0.2.1:10000-20000", or the address alone.
+// parseNATSource reads "192.0.2.1:10000-20000", "[2001:db8::1]:10000-20000", or the address alone.
 func parseNATSource(text string) (openflow.NATSource, error) {
 	var s openflow.NATSource
-	address, ports, found := strings.Cut(text, ":")
 	var err error
-	if s.Address, err = netip.ParseAddr(address); err != nil || !s.Address.Is4() {
-		return s, errForeign
-	}
-	if !found {
+	if s.Address, err = netip.ParseAddr(text); err == nil {
 		return s, nil
 	}
-	first, last, found := strings.Cut(ports, "-")
-	if !found {
-		last = first
+	start, last, found := strings.Cut(text, "-")
+	first, err := netip.ParseAddrPort(start)
+	if err != nil {
+		return s, errForeign
 	}
-	if s.First, err = number16(first); err == nil {
+	if s.Address, s.First, s.Last = first.Addr(), first.Port(), first.Port(); found {
 		s.Last, err = number16(last)
 	}
 	return s, err

@@ -74,22 +74,23 @@ type CTSpec struct {
 	Exec []Action
 }
 
-// NATSource is an IPv4 address, with the ports from the first to the last one; none if
+// NATSource is an address, with the ports from the first to the last one; none if
 // Address is invalid. Without ports, the switch keeps the packet's own port if it can.
 type NATSource struct {
 	Address     netip.Addr
 	First, Last uint16
 }
 
-// String writes "nat(src=192.0.2.1:10000-20000)".
+// String writes "nat(src=192.0.2.1:10000-20000)", and "nat(src=[2001:db8::1]:10000-20000)".
 func (s NATSource) String() string {
-	switch s.Last {
-	case 0:
+	if s.Last == 0 {
 		return fmt.Sprintf("nat(src=%s)", s.Address)
-	case s.First:
-		return fmt.Sprintf("nat(src=%s:%d)", s.Address, s.First)
 	}
-	return fmt.Sprintf("nat(src=%s:%d-%d)", s.Address, s.First, s.Last)
+	first := netip.AddrPortFrom(s.Address, s.First)
+	if s.First == s.Last {
+		return fmt.Sprintf("nat(src=%s)", first)
+	}
+	return fmt.Sprintf("nat(src=%s-%d)", first, s.Last)
 }
 
 type ct struct{ CTSpec }
@@ -175,17 +176,21 @@ const natBytes = 6
 const (
 	natSource   = 1
 	natIPv4Min  = 1 << 0
+	natIPv6Min  = 1 << 2
 	natPortMin  = 1 << 4
 	natPortMax  = 1 << 5
 	natReserved = 2
 )
 
 func (s NATSource) wire(b []byte) ([]byte, error) {
-	if !s.Address.Is4() || s.First > s.Last {
-		return nil, fmt.Errorf("%s: want an IPv4 address, and ports in order", s)
+	if s.First > s.Last {
+		return nil, fmt.Errorf("%s: want ports in order", s)
 	}
 	start := len(b)
 	parts := uint16(natIPv4Min)
+	if s.Address.Is6() {
+		parts = natIPv6Min
+	}
 	if s.Last != 0 {
 		parts |= natPortMin | natPortMax
 	}

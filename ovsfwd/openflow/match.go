@@ -143,6 +143,9 @@ func (m Match) SYN() Match { return m.with(TCPFlags, uint16Bytes(TCPSYN), uint16
 // Opening matches the segments with SYN, also those with ACK. The match has TCP for its protocol.
 func (m Match) Opening() Match { return m.with(TCPFlags, uint16Bytes(TCPSYN), uint16Bytes(TCPSYN)) }
 
+// NoSYN matches the segments without SYN. The match has TCP for its protocol.
+func (m Match) NoSYN() Match { return m.with(TCPFlags, uint16Bytes(0), uint16Bytes(TCPSYN)) }
+
 // RST matches the segments with RST. The match has TCP for its protocol.
 func (m Match) RST() Match { return m.with(TCPFlags, uint16Bytes(TCPRST), uint16Bytes(TCPRST)) }
 

@@ -85,15 +85,22 @@ func TestOpenedAgainByAnotherWay(t *testing.T) {
 						way, send, back = "through a Service", func(p probe) { l.fromGateway(l.pods[1].MAC, p) }, l.gw
 					}
 					seq := uint32(i+1) << 28
+					var seen uint16 // the client's port as the server sees it: another one while the first connection is there
 					there := func(flags byte, ack uint32) {
 						p := l.segment(f.pod0, f.pod1, 1000, 80, flags, seq, ack)
 						send(p)
-						l.comes(way, p, l.pod1, 64)
+						if got := l.comes(way, p, l.pod1, 64); got != nil {
+							seen = binary.BigEndian.Uint16(got[f.transport:])
+						}
 					}
 					answer := func(flags byte) {
-						p := l.segment(f.pod1, f.pod0, 80, 1000, flags, seq+500, seq+100)
+						p := l.segment(f.pod1, f.pod0, 80, seen, flags, seq+500, seq+100)
 						l.fromPod(1, l.pods[0].MAC, p)
-						l.comes("answer to a connection opened "+way, p, back, 64)
+						if got := l.comes("answer to a connection opened "+way, p, back, 64); got != nil {
+							if port := binary.BigEndian.Uint16(got[f.transport+2:]); port != 1000 {
+								t.Errorf("answer to a connection opened %s: it comes to port %d", way, port)
+							}
+						}
 					}
 					there(syn, 0)
 					answer(syn | ack)

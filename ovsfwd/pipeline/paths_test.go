@@ -13,17 +13,19 @@ import (
 // names are the addresses of one family.
 type names struct {
 	pod0, pod1, gateway, node, peerPod, peer, outside, service, unknown, hairpin string
+	// transport is where the header of TCP or UDP begins in a frame.
+	transport int
 }
 
 func families() []names {
 	return []names{
 		{
 			"10.10.0.2", "10.10.0.3", "10.10.0.1", nodeAddress, "10.10.1.5", peerAddress, outside, "10.96.0.10", "10.10.0.99",
-			Hairpin(model.IPv4).String(),
+			Hairpin(model.IPv4).String(), 14 + 20,
 		},
 		{
 			"fd00:10:10::2", "fd00:10:10::3", "fd00:10:10::1", "fd77::100", "fd00:10:10:1::5", "fd77::101", "2001:db8::8",
-			"fd00:10:96::10", "fd00:10:10::99", Hairpin(model.IPv6).String(),
+			"fd00:10:96::10", "fd00:10:10::99", Hairpin(model.IPv6).String(), 14 + 40,
 		},
 	}
 }

@@ -68,9 +68,10 @@
 // port known, reg0[17] source to be translated, reg0[19] came by the tunnel with the virtual MAC, reg0[20] denied
 // by a rule, reg0[21] a pod to itself through a Service, reg0[22] must not allow
 // its connection, reg0[23..25] associations of SCTP, reg0[26] there is policy,
-// reg0[27] skips the host, reg1 output port, reg3 the rule that denies, reg5 and reg6 the rules that allow
-// egress and ingress. Connections: mark 0x20 begun by the gateway port, 0x40 translated; label[0..31]
-// and label[32..63] the rules that allowed ingress and egress, label[64] allowed.
+// reg0[27] skips the host, reg0[28..31] connections with another source port (table 35), reg1 output port, reg3 the rule that denies, reg5 and reg6 the rules that allow
+// egress and ingress. Connections: mark 0x20 begun by the gateway port, 0x40 translated, 0x80 with another
+// source port; label[0..31] and label[32..63] the rules that allowed ingress and egress, label[64] allowed, label[65] with
+// another source port.
 //
 // The package does no I/O and knows no policy. It is tested by golden text, by
 // comparison with the reference flows, and by packets and traces in a real
@@ -92,6 +93,7 @@
 //   - 32: SCTP on the userspace datapath, whose conntrack leaves out its ports. The
 //     reference has no such table.
 //   - 33, 34: only with Node.Offload. The connections are those of the host, in zone 0.
+//   - 35: a pod that uses one source port for a Service and for its endpoint directly.
 //   - 72: no decrement for packets from the gateway, since the host did it.
 //   - 105: also commits connections that are asked for from the ports of old ones.
 //   - 110: no new connection leaves while flows of policy are missing, for any reason, or
@@ -140,6 +142,7 @@ func Base(n Node) []openflow.Flow {
 	return slices.Concat(flows,
 		conntrackBase(),
 		conntrackStateBase(n),
+		movedBase(n),
 		dnatBase(n),
 		egressBase(n),
 		l3ForwardingFull(n),
@@ -162,7 +165,7 @@ func Endpoint(n Node, a *model.Attachment) []openflow.Flow {
 	if n.Mode == Steer {
 		return append(flows, offloadEndpoint(n, a)...)
 	}
-	return slices.Concat(flows, dnatEndpoint(a), l3ForwardingEndpoint(n, a), associationsEndpoint(n, a))
+	return slices.Concat(flows, movedEndpoint(a), dnatEndpoint(a), l3ForwardingEndpoint(n, a), associationsEndpoint(n, a))
 }
 
 // Peer renders the flows towards and from another node. A peer without an address has none. Packets of the routed families do not take the

@@ -130,6 +130,8 @@ func whyExtra(f *flowtext.Flow) string {
 	source, _ := f.Term(openflow.IPv4Src)
 	node := flowtext.Word{Lo: 192<<24 | 168<<16 | 77<<8 | 100}
 	switch {
+	case f.Table == TableMoved, reg0.Mask.Lo&uint64(movedAsked|movedCollides|movedBack|moved) != 0:
+		return "a connection through a Service and one directly to its endpoint may have one source port"
 	case f.Table == TableUplink, f.Table == TableTranslated, inPort.Value.Lo == 7, inPort.Value.Lo == uint64(openflow.LocalPort),
 		reg0.Mask.Lo&0xffff == 0xffff && reg0.Value.Lo&0xffff == uint64(sourceUplink), reg0.Mask.Lo&uint64(translate) != 0, source.Value == node,
 		is(TableL3Forwarding, priorityNotOutside, priorityTranslateKnown):

@@ -18,8 +18,10 @@ const (
 	// TableAssociations has the learned flows and no others.
 	TableAssociations uint8 = 32
 	// TableHostConntrack and TableHostState are for established connections past the host.
-	TableHostConntrack  uint8 = 33
-	TableHostState      uint8 = 34
+	TableHostConntrack uint8 = 33
+	TableHostState     uint8 = 34
+	// TableMoved is for connections that get another source port.
+	TableMoved          uint8 = 35
 	TableDNAT           uint8 = 40
 	TableAdminEgress    uint8 = 45
 	TableEgress         uint8 = 50
@@ -64,6 +66,7 @@ func Tables() []Table {
 		{TableAssociations, "SCTP associations", "", neither},
 		{TableHostConntrack, "connections of the host", "host's connections", neither},
 		{TableHostState, "established past the host", "past the host", neither},
+		{TableMoved, "moved ports", "", neither},
 		{TableDNAT, "services", "Services, own node", neither},
 		{TableAdminEgress, "admin tier, egress", "", model.Egress},
 		{TableEgress, "NetworkPolicies, egress", "", model.Egress},
