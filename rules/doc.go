@@ -215,6 +215,26 @@
 // most one for each CIDR and exception. Conjunctions have no exceptions: openflow
 // programs the remaining addresses as prefixes, up to a bound (docs/LIMITS.md).
 //
+// Interval sets that change while rules look them up, and what a miss would do:
+//
+//	pod-networks    senders, outside, from-outside: a forged pod address passes
+//	                senders, cleartext: a packet between nodes passes in the clear
+//	                sources: NAT changes the source of a pod within the cluster
+//	                untranslated: drops what is allowed
+//	peers           sources: NAT changes the source of a pod within the cluster
+//	                untranslated: drops what is allowed
+//	cluster         egress-sources: a packet to the cluster gets the address of an Egress
+//	                egress-away: and leaves by another node
+//	                egress-back, egress-drops, egress-guard: drop what is allowed
+//	peer-pods       egress-sources, egress-guard: a peer's pod leaves with its own address
+//	networks        (map, layout maps) denies what is allowed: rules of grants only allow
+//	senders         (MAC addresses) drops what is allowed
+//	n..., c...      (groups of policies) never change: their names are hashes of their members
+//
+// The first four must not miss, nor a group's set that is new when a rule looks it up: tables/nftables (renew.go) does not split or merge
+// their intervals, and fills new ones first. The two maps may. The kernel's ipset has a hash of each prefix length, and its driver adds
+// members before it deletes others, so it never misses.
+//
 // Every rule has the comment "flx:<hash> <policy> <rule>". The hash covers that rule
 // alone. A driver edits a chain by the difference of two lists of hashes, so unchanged
 // rules keep handle and counters. Another program can swap a rule under its comment, and

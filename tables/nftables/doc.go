@@ -1,6 +1,7 @@
 // Package nftables programs one private nftables table of the inet family
 // over netlink: generic chains (tables.Table), verdict maps
-// (tables.VerdictMaps) and sets (ipsets.Sets), all in one transaction.
+// (tables.VerdictMaps) and sets (ipsets.Sets), in one transaction; sets with
+// intervals need more (renew.go).
 //
 //	setters ──> desired state ──┐
 //	                            ├─ validate ─> plan ─> chunks ─> kernel

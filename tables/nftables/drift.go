@@ -128,7 +128,7 @@ func (d *drift) keepNeeded(p *plan) {
 		return
 	}
 	touched := map[objectKey]bool{}
-	for _, g := range append(p.head[:len(p.head):len(p.head)], p.tail) {
+	for _, g := range slices.Concat(p.first, p.head, []group{p.tail}) {
 		for _, o := range g {
 			touched[keyOf(o.About(d.table))] = true
 		}

@@ -17,9 +17,9 @@ func TestModuleRules(t *testing.T) {
 		Name: "postrouting", Hook: &tables.Hook{Type: tables.HookNAT, Point: tables.HookPostrouting},
 		Rules: []tables.Rule{{Matches: []tables.Match{tables.MatchLocal{Side: tables.Source, Negated: true}}, Action: tables.Masquerade{}}},
 	})
-	p := table.planner.plan()
+	p := table.planner.plan(true)
 	want := map[reflect.Type]int{}
-	for _, o := range append(slicesOf(p.head), p.tail...) {
+	for _, o := range append(slicesOf(append(p.first, p.head...)), p.tail...) {
 		if o.Kind == kernel.AddRule {
 			want[reflect.TypeOf(o.Rule.Action)] = 1
 			for _, m := range o.Rule.Matches {
@@ -28,7 +28,7 @@ func TestModuleRules(t *testing.T) {
 		}
 	}
 	got, nat := map[reflect.Type]int{}, 0
-	for _, o := range moduleOps(chunks(p.head, p.tail, table.limit)) {
+	for _, o := range moduleOps(p.batches(table.limit)) {
 		switch {
 		case o.Kind == kernel.AddChain && o.Hook != nil:
 			nat++

@@ -14,13 +14,16 @@ import (
 type plan struct {
 	// rebuild says that the table is deleted first.
 	rebuild bool
-	head    []group
-	tail    group
-	result  tables.Result
+	// first are transactions before all others: they fill new interval sets, see ahead.
+	first  []group
+	head   []group
+	tail   group
+	result tables.Result
 	// rules are the rules of each written chain as they will be. Those that are
 	// sent have no handle before the kernel has echoed them.
 	rules   map[string][]kernel.Rule
 	digests *expression.Digester
+	renewal renewal
 }
 
 // planner plans transactions that make the kernel's state the desired one.
@@ -31,13 +34,16 @@ type planner struct {
 }
 
 func (m *planner) newPlan() *plan {
-	return &plan{rules: make(map[string][]kernel.Rule, len(m.dirtyChains)), digests: m.digests}
+	return &plan{rules: make(map[string][]kernel.Rule, len(m.dirtyChains)), digests: m.digests, renewal: renewal{names{}, map[string][]int{}}}
 }
 
-// plan compares the dirty objects with the kernel's.
-func (m *planner) plan() *plan {
+// plan compares the dirty objects with the kernel's. With renew, it changes no interval of a set in use.
+func (m *planner) plan(renew bool) *plan {
 	p := m.newPlan()
 	m.planTable(p)
+	if renew {
+		m.renew(p)
+	}
 	sets, chains := m.dirty()
 	for _, s := range sets {
 		if s.desired && s.observed == nil {
@@ -73,7 +79,13 @@ func (m *planner) plan() *plan {
 		}
 	}
 	p.finish(sets, chains)
+	p.join()
 	return p
+}
+
+// batches divides the plan into transactions.
+func (p *plan) batches(limit int) [][]kernel.Op {
+	return append(chunks(p.first, nil, limit), chunks(p.head, p.tail, limit)...)
 }
 
 // dirty returns the dirty sets and chains, sorted by name, but those that
@@ -96,11 +108,11 @@ func (m *planner) dirty() (sets []*set, chains []*chain) {
 func (m *planner) planTable(p *plan) {
 	p.rebuild = m.exists && m.quarantine.mistyped()
 	if p.rebuild {
-		p.head = append(p.head, group{{Kind: kernel.DeleteTable}})
+		p.first = append(p.first, group{{Kind: kernel.DeleteTable}})
 	}
 	if p.rebuild || !m.exists {
 		m.adopt(&kernel.State{})
-		p.head = append(p.head, group{{Kind: kernel.AddTable}})
+		p.first = append(p.first, group{{Kind: kernel.AddTable}})
 	}
 }
 
@@ -163,7 +175,8 @@ func (s *set) perMessage() int {
 }
 
 func (p *plan) createSet(s *set) {
-	p.head = append(p.head, group{s.op(kernel.AddSet)})
+	to := p.ahead(s)
+	*to = append(*to, group{s.op(kernel.AddSet)})
 }
 
 // flushSet empties a set in the kernel. A verdict map must be empty before the
@@ -178,12 +191,16 @@ func (p *plan) flushSet(s *set, to *group) {
 func (p *plan) changeMembers(s *set) {
 	var g group
 	deletes, adds := s.members.diff()
-	if s.observed != nil && s.observed.reload {
+	p.result.ElementsDeleted += len(deletes)
+	p.result.ElementsAdded += len(adds)
+	switch {
+	case p.renewal.renews(s.name):
+		g = group{s.op(kernel.DeleteSet), s.op(kernel.AddSet)}
+		deletes, adds = nil, s.members.sorted()
+	case s.observed != nil && s.observed.reload:
 		p.flushSet(s, &g)
 		deletes = nil
 	}
-	p.result.ElementsDeleted += len(deletes)
-	p.result.ElementsAdded += len(adds)
 	for some := range slices.Chunk(deletes, s.perMessage()) {
 		g = append(g, s.memberOp(kernel.DeleteMembers, some))
 	}
@@ -196,8 +213,9 @@ func (p *plan) changeMembers(s *set) {
 		}
 		return
 	}
+	to := p.ahead(s)
 	for i := range g {
-		p.head = append(p.head, g[i:i+1])
+		*to = append(*to, g[i:i+1])
 	}
 }
 
@@ -231,6 +249,9 @@ func (p *plan) flushChain(c *chain) {
 
 // deleteChain deletes a chain with its rules, if it still has any.
 func (p *plan) deleteChain(c *chain, to *group) {
+	if p.renewal.any() {
+		*to = append(*to, kernel.Op{Kind: kernel.FlushChain, Name: c.name}) // before sets go, see join
+	}
 	*to = append(*to, kernel.Op{Kind: kernel.DeleteChain, Name: c.name})
 }
 
@@ -274,6 +295,7 @@ func hashesAre(rules []kernel.Rule, hashes []string) bool {
 // the desired ones. Positions are given by the handles of rules that stay.
 func (p *plan) editRules(c *chain, old []kernel.Rule, to *group) {
 	goal, wanted := c.goal()
+	goal, old = p.rebind(c.name, goal, wanted, old)
 	if hashesAre(old, wanted) {
 		p.rules[c.name] = old
 		return

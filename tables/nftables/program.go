@@ -11,9 +11,15 @@ import (
 
 // program sends the differences between desired and known state.
 func (t *Table) program(ctx context.Context, result *tables.Result) error {
-	p := t.planner.plan()
+	p := t.planner.plan(true)
+	if p.renewal.any() && p.tail.weight() > t.limit {
+		p = t.planner.plan(false)
+	}
 	t.trusted = t.trusted && !p.rebuild
-	batches := chunks(p.head, p.tail, t.limit)
+	if p.rebuild && len(t.options.Guard) == 0 { // between two transactions, nothing would drop
+		p.head, p.first = append(p.first, p.head...), nil
+	}
+	batches := p.batches(t.limit)
 	if p.rebuild && len(batches) > 1 && len(t.options.Guard) > 0 {
 		raised, err := t.raiseGuard(result, kernel.Op{Kind: kernel.DeleteTable}, kernel.Op{Kind: kernel.AddTable})
 		if err != nil {
@@ -21,8 +27,8 @@ func (t *Table) program(ctx context.Context, result *tables.Result) error {
 		}
 		t.adopt(raised)
 		t.trusted = true
-		p = t.planner.plan()
-		batches = chunks(p.head, p.tail, t.limit)
+		p = t.planner.plan(false)
+		batches = p.batches(t.limit)
 	}
 	if !t.modulesLoaded && len(batches) > 0 {
 		if err := t.loadModules(batches); err != nil {
@@ -43,6 +49,9 @@ func (t *Table) program(ctx context.Context, result *tables.Result) error {
 		}
 		// Until all are sent, the known state is not the kernel's.
 		t.trusted = false
+	}
+	if err := t.completeRenewal(p, result); err != nil {
+		return err
 	}
 	result.RulesAdded += p.result.RulesAdded
 	result.RulesDeleted += p.result.RulesDeleted

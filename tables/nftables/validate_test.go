@@ -233,8 +233,8 @@ func TestKernelErrorNamesTheMember(t *testing.T) {
 		table.AddMembers("aweb-6", []model.Member{model.AddressMember(nth("fd00:1::", i))})
 	}
 	table.RemoveMembers("aweb-4", membersOf("10.0.0.2"))
-	p := table.planner.plan()
-	err := table.conn.Commit(chunks(p.head, p.tail, table.limit)[0])
+	p := table.planner.plan(true)
+	err := table.conn.Commit(p.batches(table.limit)[0])
 	var object *ObjectError
 	if !errors.As(err, &object) || object.Object != "set" || object.Name != "aweb-4" || object.Rule != "member 10.0.0.2" {
 		t.Errorf("error %v", err)
