@@ -219,7 +219,7 @@ func (a *audit) next(ctx context.Context) (q *question, busy bool) {
 // idle reports whether everything is programmed and nothing runs. It runs in the loop.
 func (a *audit) idle() bool {
 	return a.cluster.inSync() && a.scheduler.programmed > 0 && a.scheduler.lastApply.Error == "" && !a.scheduler.dirty &&
-		a.stages.pass == nil && a.stages.running == 0 && a.stages.handover == nil && !a.scheduler.turns.pending()
+		a.stages.pass == nil && a.stages.running == 0 && a.stages.handover == nil && !a.scheduler.turns.pending() && !a.cluster.tiered.waits()
 }
 
 // newest returns the start of the newest run of a stage. It runs in the loop.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -38,6 +39,8 @@ type cluster struct {
 	refused func() map[netip.Addr]error
 	// uids are the UIDs of this node's pods.
 	uids uids
+	// tiered are the large policies of tiers that wait for their turn.
+	tiered *tieredTurns
 	// observed is the newest revision of the datastore.
 	observed uint64
 
@@ -156,6 +159,8 @@ func (c *cluster) unseen(want *model.Attachment, uid string) string {
 		return "the records of attached pods do not have interface " + want.Interface + " yet"
 	case c.engine.AwaitsNamespace(want.Pod.Namespace):
 		return "the datastore has not reported namespace " + want.Pod.Namespace + ", which ClusterNetworkPolicies or Egresses may select"
+	case c.tiered.waits():
+		return "large policies of the ordered tiers wait for their turn: " + c.tiered.waiting()[0].Object.String() + " and " + strconv.Itoa(len(c.tiered.waiting())-1) + " more"
 	case !c.uids.are(want.Pod, uid):
 		return "the datastore has another pod of this name: UID " + strings.Join(c.uids[want.Pod], ", ") + ", not " + uid
 	}

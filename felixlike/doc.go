@@ -103,7 +103,7 @@
 // # Turns and deadlines
 //
 // The policy engine gets large NetworkPolicies in slices, one slice a pass, and only
-// those that apply on this node (turns.go, trials.go; docs/LIMITS.md has the limits).
+// those that apply on this node (turns.go, tieredturns.go, trials.go; docs/LIMITS.md has the limits).
 // Until its turn, the engine has the old policy, or a policy for the same pods without
 // rules. The same type finds the policies that make an apply miss its deadline. It
 // withdraws the policies that are new since the last successful apply, and tries them in

@@ -49,6 +49,7 @@ func New(cfg Config) *Driver {
 	d.stages = newStages(d.cfg, d.cluster.tracker)
 	turns := newTurns(d.cluster, d.stages)
 	d.cluster.tracker.waits = turns.waiting
+	d.cluster.tiered = newTieredTurns(d.cluster, d.stages)
 	var names []string
 	for _, s := range cfg.Stages {
 		names = append(names, s.Name)

@@ -93,16 +93,20 @@ func (f *feed) onEvent(e datastore.Event) {
 	case datastore.ClusterNetworkPolicySet:
 		object := ref("ClusterNetworkPolicy", "", e.Policy.Name)
 		f.cluster.policies[object] = e.Source
-		f.cluster.problems.setObject(object, e.Source, f.cluster.engine.SetClusterNetworkPolicy(e.Policy))
+		f.cluster.tiered.set(object, costOfCluster(e.Policy, f.stages.backend.Place()), func() {
+			f.cluster.problems.setObject(object, e.Source, f.cluster.engine.SetClusterNetworkPolicy(e.Policy))
+		})
 	case datastore.ClusterNetworkPolicyDeleted:
 		object := ref("ClusterNetworkPolicy", "", e.Name)
+		f.cluster.tiered.remove(object)
 		f.cluster.engine.DeleteClusterNetworkPolicy(e.Name)
 		f.cluster.problems.setObject(object, "", nil)
 		delete(f.cluster.policies, object)
 	case datastore.AntreaSet:
 		f.cluster.antreaSources[e.Object.ID().Ref()] = e.Source
-		f.cluster.engine.SetAntrea(e.Object)
+		f.cluster.tiered.set(e.Object.ID().Ref(), costOfAntrea(e.Object, f.stages.backend.Place()), func() { f.cluster.engine.SetAntrea(e.Object) })
 	case datastore.AntreaDeleted:
+		f.cluster.tiered.remove(e.ID.Ref())
 		f.cluster.engine.DeleteAntrea(e.ID)
 		delete(f.cluster.antreaSources, e.ID.Ref())
 	}
@@ -144,6 +148,7 @@ func (f *feed) flush() {
 		}
 	}
 	f.scheduler.turns.flushed()
+	f.cluster.tiered.flushed()
 	f.existing.flushed(f.scheduler.turns.partial(), f.cluster.tracker.noted)
 }
 

@@ -43,6 +43,9 @@ type scheduler struct {
 // earlier stage has not.
 func (s *scheduler) beginPass(ctx context.Context) {
 	s.turns.begin()
+	if s.cluster.tiered.begin(s.turns.spent) {
+		s.turns.flush()
+	}
 	s.stages.pass = &pass{revision: s.cluster.observed, noted: s.cluster.tracker.noted, started: time.Now()}
 	s.dirty = false
 	if s.lastApply.At.IsZero() {

@@ -61,7 +61,7 @@ func (s *scheduler) untilDue() time.Duration {
 // begin starts a pass, or single stages, if they are due.
 func (s *scheduler) begin(ctx context.Context) {
 	now := time.Now()
-	s.dirty = s.dirty || s.turns.pending()
+	s.dirty = s.dirty || s.turns.pending() || s.cluster.tiered.waits()
 	if at, ok := s.passAt(); ok && !at.After(now) {
 		s.beginPass(ctx)
 	}
@@ -109,5 +109,5 @@ func (s *scheduler) takeNotices() {
 
 // reached reports whether the revision of the datastore is programmed.
 func (s *scheduler) reached(revision uint64) bool {
-	return s.cluster.inSync() && s.programmed >= revision && s.turns.reached(revision)
+	return s.cluster.inSync() && s.programmed >= revision && s.turns.reached(revision) && s.cluster.tiered.reached(revision)
 }
