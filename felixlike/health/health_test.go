@@ -89,6 +89,32 @@ func get(t *testing.T, address, path string) (int, string) {
 	return r.StatusCode, string(body)
 }
 
+// TestNoOtherOrigin: a page of another site cannot read the answers, because none allows an origin.
+func TestNoOtherOrigin(t *testing.T) {
+	address := listening(t, serve(t, "127.0.0.1:0", &fakeAgent{}))
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	for _, method := range []string{http.MethodGet, http.MethodOptions} {
+		for _, path := range []string{"/", "/healthz", "/readyz", "/metrics"} {
+			request, err := http.NewRequestWithContext(t.Context(), method, "http://"+address+path, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			request.Header.Set("Origin", "http://example.com")
+			request.Header.Set("Access-Control-Request-Method", http.MethodGet)
+			answer, err := client.Do(request)
+			if err != nil {
+				t.Fatal(err)
+			}
+			_ = answer.Body.Close()
+			for name := range answer.Header {
+				if strings.HasPrefix(name, "Access-Control-") {
+					t.Errorf("%s %s answers with %s", method, path, name)
+				}
+			}
+		}
+	}
+}
+
 func TestAnswers(t *testing.T) {
 	agent := &fakeAgent{}
 	address := listening(t, serve(t, "127.0.0.1:0", agent))

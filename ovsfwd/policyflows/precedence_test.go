@@ -3,6 +3,7 @@ package policyflows
 import (
 	"cmp"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"testing"
@@ -198,6 +199,39 @@ func TestLanes(t *testing.T) {
 		}
 		if slices.Max(fill) > laneSize {
 			t.Errorf("%d rules: lanes of %v", rules, fill)
+		}
+	}
+}
+
+// TestPrioritiesAtTheirEnds: however large or small the numbers of policies are, and one rule below, at and above what a tier has room for, no priority wraps around: each is
+// within the tier, and falls with the order. Rules without room have none.
+func TestPrioritiesAtTheirEnds(t *testing.T) {
+	extreme := []float64{math.Inf(-1), -1e300, math.MinInt32, -1, 0, 0.001, 999, 1000, 10_000, math.MaxUint16, math.MaxInt32, 1e300, math.Inf(1)}
+	for name, tier := range map[string]orderedTier{"admin": adminPriorities(), "baseline": baselinePriorities(), "small": {10, 3, 2, 8, 8, 1}} {
+		for _, count := range []int{len(extreme), tier.alone - 1, tier.alone, tier.alone + 1, tier.highest, tier.highest + 1, 70_000} {
+			rules := make([]ordered, count)
+			for i := range rules {
+				at := i * len(extreme) / count
+				rules[i] = ordered{precedence: model.Precedence{Tier: uint16(at * math.MaxUint16 / len(extreme)), Priority: extreme[at]}, index: i, action: []model.Action{model.Allow, model.Deny}[i%2]}
+			}
+			left, last := 0, -1
+			assigned := tier.assign(rules)
+			for i, p := range assigned {
+				switch {
+				case int(p) > tier.highest:
+					t.Fatalf("%s, %d rules: rule %d has priority %d", name, count, i, p)
+				case p == 0: // the pods of its policy are closed
+					left++
+					continue
+				case last < 0:
+				case p > assigned[last], p == assigned[last] && rules[i].action != rules[last].action:
+					t.Fatalf("%s, %d rules: rules %d and %d have priorities %d and %d", name, count, last, i, assigned[last], p)
+				}
+				last = i
+			}
+			if count <= tier.alone && left > 0 || count > tier.highest && left == 0 {
+				t.Errorf("%s, %d rules: %d have no priority", name, count, left)
+			}
 		}
 	}
 }
