@@ -112,18 +112,25 @@ func crash(t *testing.T, l *lab.Lab, _ string) {
 	judge("after the restart")
 }
 
-// TestChangesWhileTheAgentIsDown are programmed by its next start.
+// alsoFromB allows what onlyFromC does not.
+const alsoFromB = `
+{kind: NetworkPolicy, metadata: {namespace: x, name: also-from-b}, spec: {podSelector: {matchLabels: {pod: a}},
+  ingress: [{from: [{podSelector: {matchLabels: {pod: b}}}], ports: [{port: 80}]}]}}
+`
+
+// TestChangesWhileTheAgentIsDown are programmed by its next start, which takes back what a policy allowed that is gone meanwhile.
 func TestChangesWhileTheAgentIsDown(t *testing.T) {
 	t.Parallel()
 	inEachPlace(t, changesWhileTheAgentIsDown)
 }
 
 func changesWhileTheAgentIsDown(t *testing.T, l *lab.Lab) {
-	set(t, l, state(t, threeNodes))
+	set(t, l, state(t, threeNodes, onlyFromC, alsoFromB))
 	expect(t, l, true, "x/b", "x/a", model.TCP, 80)
 	if err := l.Node("node1").KillAgent(); err != nil {
 		t.Fatal(err)
 	}
+	expect(t, l, true, "x/b", "x/a", model.TCP, 80)
 	ctx := t.Context()
 	done := make(chan error, 1)
 	go func() { done <- l.SetState(ctx, state(t, threeNodes, onlyFromC)) }()
