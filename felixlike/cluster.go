@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -148,9 +147,10 @@ func (c *cluster) unreadFiles() string {
 	}
 }
 
-// unseen returns the first input about a new pod that is still missing, or "".
-func (c *cluster) unseen(want *model.Attachment, uid string) string {
+// unseen returns the first input about a new pod that is still missing, or "". Policies count that the datastore had at the revision.
+func (c *cluster) unseen(want *model.Attachment, uid string, revision uint64) string {
 	have := c.tracker.attachments[want.Pod]
+	waiting, large := c.tiered.before(revision, want.Pod.Namespace)
 	switch unknown := c.unknown(); {
 	case len(unknown) > 0:
 		return strings.Join(unknown, "; ")
@@ -159,8 +159,8 @@ func (c *cluster) unseen(want *model.Attachment, uid string) string {
 		return "the records of attached pods do not have interface " + want.Interface + " yet"
 	case c.engine.AwaitsNamespace(want.Pod.Namespace):
 		return "the datastore has not reported namespace " + want.Pod.Namespace + ", which ClusterNetworkPolicies or Egresses may select"
-	case c.tiered.waits():
-		return "large policies of the ordered tiers wait for their turn: " + c.tiered.waiting()[0].Object.String() + " and " + strconv.Itoa(len(c.tiered.waiting())-1) + " more"
+	case large:
+		return waiting.String() + " is large and waits for its turn, and may select the pod"
 	case !c.uids.are(want.Pod, uid):
 		return "the datastore has another pod of this name: UID " + strings.Join(c.uids[want.Pod], ", ") + ", not " + uid
 	}

@@ -31,14 +31,18 @@ func (d *Driver) LocalNode(ctx context.Context) (*model.Node, error) {
 // WaitPod waits until this attachment and the pod (with this UID unless it is empty) are
 // known, and the pod's policy is in force. Otherwise the error names the missing condition.
 func (d *Driver) WaitPod(ctx context.Context, want *model.Attachment, uid string) error {
+	revision := uint64(0) // of the datastore when the wait began
 	err := d.queue.wait(ctx, func() (bool, error) {
-		if d.cluster.unseen(want, uid) != "" {
+		if revision == 0 {
+			revision = d.cluster.observed
+		}
+		if d.cluster.unseen(want, uid, revision) != "" {
 			return false, nil
 		}
 		return d.reporter.podsReady([]model.PodID{want.Pod})
 	})
 	if err != nil {
-		return d.because(err, func() string { return cmp.Or(d.cluster.unseen(want, uid), d.reporter.unprogrammed(want.Pod)) })
+		return d.because(err, func() string { return cmp.Or(d.cluster.unseen(want, uid, revision), d.reporter.unprogrammed(want.Pod)) })
 	}
 	return nil
 }

@@ -14,9 +14,10 @@ import (
 )
 
 // tieredTurns decides when the policy engine gets a large policy of an ordered tier: a ClusterNetworkPolicy, or one of
-// Antrea's kinds. Each pass takes one slice of them, the one that has waited longest first, and every second pass none if other changes
-// wait. Meanwhile the former version stays in force, and a new one is not in force yet: it may select the pods of all namespaces, which
-// must not be closed for that long. A new pod waits for all of them.
+// Antrea's kinds. Each pass takes one slice of them, those of the whole cluster before those of a namespace, then the one that has waited longest,
+// and every second pass none if other changes wait. Meanwhile the former version stays in force, and a new one is not in force yet: it
+// may select the pods of all namespaces, which must not be closed for that long. A new pod waits for those that came before it and can
+// select it.
 //
 // The loop of the Driver calls all methods.
 type tieredTurns struct {
@@ -53,7 +54,7 @@ func (ts *tieredTurns) set(object model.ObjectRef, cost time.Duration, submit fu
 	ts.queued++
 	t := &tieredTurn{cost: cost, queued: ts.queued, revision: ts.cluster.observed, submit: submit}
 	if before != nil && before.submit != nil {
-		t.queued = before.queued
+		t.queued, t.revision = before.queued, before.revision
 	}
 	ts.items[object] = t
 }
@@ -64,10 +65,8 @@ func (ts *tieredTurns) remove(object model.ObjectRef) { delete(ts.items, object)
 // begin gives the engine the policies that the next pass is to program, after those that cost spent, and reports whether there are any.
 func (ts *tieredTurns) begin(spent time.Duration) bool {
 	var queue []*tieredTurn
-	for _, t := range ts.items {
-		if t.submit != nil {
-			queue = append(queue, t)
-		}
+	for _, object := range ts.queue() {
+		queue = append(queue, ts.items[object])
 	}
 	r := ts.stages.decides()
 	if len(queue) == 0 || r == nil || r.failures > 0 {
@@ -77,7 +76,6 @@ func (ts *tieredTurns) begin(spent time.Duration) bool {
 	if ts.yielded = !ts.yielded && (others || spent > 0); ts.yielded {
 		return false
 	}
-	slices.SortFunc(queue, func(a, b *tieredTurn) int { return cmp.Compare(a.queued, b.queued) })
 	sum := time.Duration(0)
 	for i, t := range queue {
 		if sum += t.cost; i > 0 && sum > sliceCost {
@@ -103,14 +101,30 @@ func (ts *tieredTurns) flushed() {
 	}
 }
 
-// waits reports whether a policy waits for its turn.
-func (ts *tieredTurns) waits() bool {
-	for _, t := range ts.items {
+// queue returns the policies that wait for their turn, in its order.
+func (ts *tieredTurns) queue() (all []model.ObjectRef) {
+	for object, t := range ts.items {
 		if t.submit != nil {
-			return true
+			all = append(all, object)
 		}
 	}
-	return false
+	slices.SortFunc(all, func(a, b model.ObjectRef) int {
+		return cmp.Or(cmp.Compare(min(len(a.Namespace), 1), min(len(b.Namespace), 1)), cmp.Compare(ts.items[a].queued, ts.items[b].queued))
+	})
+	return all
+}
+
+// waits reports whether a policy waits for its turn.
+func (ts *tieredTurns) waits() bool { return len(ts.queue()) > 0 }
+
+// before returns a policy that waits since a revision of the datastore, or an earlier one, and can select pods of a namespace.
+func (ts *tieredTurns) before(revision uint64, namespace string) (model.ObjectRef, bool) {
+	for _, object := range ts.queue() {
+		if ts.items[object].revision <= revision && (object.Namespace == "" || object.Namespace == namespace) {
+			return object, true
+		}
+	}
+	return model.ObjectRef{}, false
 }
 
 // reached reports whether all policies of this or an earlier revision of the datastore are programmed.
@@ -126,12 +140,9 @@ func (ts *tieredTurns) reached(revision uint64) bool {
 
 // waiting names the policies that wait for their turn.
 func (ts *tieredTurns) waiting() (all []model.Problem) {
-	for object, t := range ts.items {
-		if t.submit != nil {
-			all = append(all, model.Problem{Object: object, Field: "spec", Reason: "the policy is large, and others are programmed before it: until then its former version stays in force, and new pods wait"})
-		}
+	for _, object := range ts.queue() {
+		all = append(all, model.Problem{Object: object, Field: "spec", Reason: "the policy is large, and others are programmed before it: until then its former version stays in force, and new pods wait"})
 	}
-	slices.SortFunc(all, func(a, b model.Problem) int { return cmp.Compare(a.Object.String(), b.Object.String()) })
 	return all
 }
 

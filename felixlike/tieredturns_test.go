@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -91,7 +92,7 @@ func TestLargeTieredPoliciesTakeTurns(t *testing.T) {
 	}
 	waiting, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if err := f.WaitPod(waiting, attached, ""); err == nil || !strings.Contains(err.Error(), "wait for their turn") {
+	if err := f.WaitPod(waiting, attached, ""); err == nil || !strings.Contains(err.Error(), "waits for its turn") {
 		t.Errorf("a new pod: %v", err)
 	}
 	open()
@@ -170,4 +171,30 @@ func (s *slowTable) holdBack(t *testing.T) (open func()) {
 	})
 	t.Cleanup(open)
 	return open
+}
+
+// TestOrderOfTieredTurns: policies of the whole cluster come before those of namespaces. A pod waits for neither those of other namespaces nor those that came or changed after
+// the wait began, so nobody can keep the pods of others from starting.
+func TestOrderOfTieredTurns(t *testing.T) {
+	c := newCluster("node1")
+	ts := newTieredTurns(c, nil)
+	wait := func(revision, queued uint64, object model.ObjectRef) {
+		ts.items[object] = &tieredTurn{revision: revision, queued: queued, submit: func() {}}
+	}
+	own, other, whole := ref("NetworkPolicy", "x", "own"), ref("NetworkPolicy", "y", "other"), ref("ClusterNetworkPolicy", "", "whole")
+	wait(1, 1, other)
+	wait(2, 2, own)
+	wait(5, 3, whole)
+	if got := ts.queue(); !slices.Equal(got, []model.ObjectRef{whole, other, own}) {
+		t.Errorf("order %v", got)
+	}
+	for _, c := range []struct {
+		revision  uint64
+		namespace string
+		want      model.ObjectRef
+	}{{5, "x", whole}, {4, "x", own}, {1, "x", model.ObjectRef{}}, {4, "y", other}, {4, "z", model.ObjectRef{}}, {9, "z", whole}} {
+		if got, waits := ts.before(c.revision, c.namespace); got != c.want || waits != (c.want != model.ObjectRef{}) {
+			t.Errorf("a pod of %s at revision %d waits for %s, want %s", c.namespace, c.revision, got, c.want)
+		}
+	}
 }
