@@ -13,6 +13,7 @@ import (
 
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
 
 	"github.com/felixlike/felixlike/cni"
 	"github.com/felixlike/felixlike/felixlike"
@@ -181,22 +182,43 @@ func TestNeighbourOfHostileTenant(t *testing.T) {
 				if h.closed || usesBridge(backend) && h.closedInSwitch || *hostileObjects == 0 && !some {
 					continue
 				}
-				t.Run(h.name, func(t *testing.T) { besideHostile(t, backend, i, cmp.Or(*hostileObjects, 8)) })
+				object := func(number int) (events []datastore.Event) {
+					for _, p := range hostilesOf(number)[i].policies() {
+						p.Name = fmt.Sprint(p.Name, "-", number)
+						events = append(events, datastore.NetworkPolicySet{Policy: p})
+					}
+					return events
+				}
+				t.Run(h.name, func(t *testing.T) { besideHostile(t, backend, object, cmp.Or(*hostileObjects, 8)) })
+			}
+			if *hostileObjects > 0 && backend == config.NFTables {
+				t.Run("10,000 combinations of a tier", func(t *testing.T) { besideHostile(t, backend, largeOfTier, *hostileObjects) })
 			}
 		})
 	}
 }
 
-// besideHostile measures the waits beside count objects of one kind.
-func besideHostile(t *testing.T, backend string, kind, count int) {
-	a := hostileAgent(t, backend)
-	object := func(number int) (events []datastore.Event) {
-		for _, p := range hostilesOf(number)[kind].policies() {
-			p.Name = fmt.Sprint(p.Name, "-", number)
-			events = append(events, datastore.NetworkPolicySet{Policy: p})
+// largeOfTier is a ClusterNetworkPolicy of the namespace evil with 10,000 combinations: 16 rules of 25 peers and 25 ports.
+func largeOfTier(number int) []datastore.Event {
+	p := &v1alpha2.ClusterNetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("large-", number)}}
+	p.Spec.Tier, p.Spec.Priority = v1alpha2.AdminTier, int32(number)
+	p.Spec.Subject.Namespaces = &metav1.LabelSelector{MatchLabels: map[string]string{"kubernetes.io/metadata.name": "evil"}}
+	for i := range 16 {
+		r := v1alpha2.ClusterNetworkPolicyIngressRule{Action: v1alpha2.ClusterNetworkPolicyRuleActionDeny}
+		for k := range 25 {
+			all := metav1.LabelSelectorRequirement{Key: "x", Operator: metav1.LabelSelectorOpNotIn, Values: []string{fmt.Sprint(25*number + k)}}
+			r.From = append(r.From, v1alpha2.ClusterNetworkPolicyIngressPeer{Namespaces: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{all}}})
+			port := &v1alpha2.Port{Number: int32(1000 + 2*(25*i+k))}
+			r.Protocols = append(r.Protocols, v1alpha2.ClusterNetworkPolicyProtocol{TCP: &v1alpha2.ClusterNetworkPolicyProtocolTCP{DestinationPort: port}})
 		}
-		return events
+		p.Spec.Ingress = append(p.Spec.Ingress, r)
 	}
+	return []datastore.Event{datastore.ClusterNetworkPolicySet{Policy: p}}
+}
+
+// besideHostile measures the waits beside count objects.
+func besideHostile(t *testing.T, backend string, object func(number int) []datastore.Event, count int) {
+	a := hostileAgent(t, backend)
 	changes := 0
 	neighbour := func() time.Duration {
 		p := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "good", Name: fmt.Sprint("good-", changes)}}
@@ -220,7 +242,8 @@ func besideHostile(t *testing.T, backend string, kind, count int) {
 	longest, first := time.Duration(0), changes
 	for {
 		longest = max(longest, neighbour())
-		if state := stateIn(a.Status(), evilPod()); state == control.EndpointProgrammed || state == control.EndpointClosed {
+		s := a.Status()
+		if state := stateIn(s, evilPod()); len(s.Problems) == 0 && state == control.EndpointProgrammed || state == control.EndpointClosed {
 			break
 		}
 	}
