@@ -254,8 +254,9 @@ func (a *agent) driver(ctx context.Context) (*Driver, *bridge) {
 		NewBackend: func(name string) (backend.Backend, error) {
 			return newBackend(ctx, a.backendConfig.ForOther(name), cfg.Datastore, log)
 		},
-		Source:     a.source,
-		Revalidate: a.established(carrier), ServiceCIDRs: ports.ServiceCIDRs,
+		RemoveOthers: a.removeOthers,
+		Source:       a.source,
+		Revalidate:   a.established(carrier), ServiceCIDRs: ports.ServiceCIDRs,
 		Translations: struct {
 			*managers.TranslationManager
 			*carry.Carrier
@@ -439,12 +440,15 @@ func (a *agent) startupHandover(migration Migration) *startupHandover {
 	inForce := a.backendConfig.ForOther(a.backend.Name())
 	return &startupHandover{
 		place: a.backend.Place(), migration: migration, log: a.log.With("component", "driver", "backend", a.backend.Name()),
-		left: func(ctx context.Context) (bool, error) { return backend.LeftElsewhere(ctx, inForce, a.backend.Place()) },
-		remove: func(ctx context.Context) error {
-			_, err := backend.Remove(ctx, inForce)
-			return err
-		},
+		left:   func(ctx context.Context) (bool, error) { return backend.LeftElsewhere(ctx, inForce, a.backend.Place()) },
+		remove: func(ctx context.Context) error { return a.removeOthers(ctx, a.backend.Name()) },
 	}
+}
+
+// removeOthers removes the objects of all backends but the named one.
+func (a *agent) removeOthers(ctx context.Context, keep string) error {
+	_, err := backend.Remove(ctx, a.backendConfig.ForOther(keep))
+	return err
 }
 
 // bridgeOptions configures the stage of the bridge.

@@ -45,6 +45,8 @@ type Config struct {
 	Backend    backend.Backend
 	NewBackend func(name string) (backend.Backend, error)
 	Migration  Migration
+	// RemoveOthers removes the objects of all backends but the named one. It may be nil.
+	RemoveOthers func(ctx context.Context, keep string) error
 	// Forwards reports whether the forwarding flows that were set last include those of an
 	// attachment. It may be nil.
 	Forwards func(*model.Attachment) bool

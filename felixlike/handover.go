@@ -1,6 +1,7 @@
 package felixlike
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -163,6 +164,9 @@ func (h *handover) note(o outcome) {
 	case len(o.applied.Refused) > 0:
 		h.tries = maxTries
 		h.failed(fmt.Errorf("%s %s: %s", o.applied.Refused[0].Object, o.applied.Refused[0].Name, o.applied.Refused[0].Reason))
+	case len(o.applied.Unreadable) > 0: // the new backend would not be ready
+		h.tries = maxTries
+		h.failed(errors.New(o.applied.Unreadable[0]))
 	case h.in(building), h.in(verifying) && o.full && o.applied.Writes == 0:
 		h.next()
 	case h.in(verifying):

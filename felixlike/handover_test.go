@@ -59,8 +59,11 @@ type fakeBackend struct {
 	// state.
 	applyErr, removeErr error
 	forgetful           bool
-	stale               bool
-	removed             bool
+	// stuck fails all removals. unreadable are the tables that it cannot read.
+	stuck      error
+	unreadable []string
+	stale      bool
+	removed    bool
 	// onRemove runs when it is removed.
 	onRemove func()
 }
@@ -110,7 +113,7 @@ func (b *fakeBackend) apply(context.Context) (backend.Applied, error) {
 		what = " is read"
 	}
 	b.history.add(b.name + what)
-	return backend.Applied{Writes: n, Full: full}, nil
+	return backend.Applied{Writes: n, Full: full, Unreadable: b.unreadable}, nil
 }
 
 func (b *fakeBackend) backend() *fake {
@@ -124,6 +127,9 @@ func (b *fakeBackend) backend() *fake {
 		remove: func() error {
 			b.mu.Lock()
 			defer b.mu.Unlock()
+			if b.stuck != nil {
+				return b.stuck
+			}
 			if err := b.removeErr; err != nil {
 				b.removeErr = nil
 				return err

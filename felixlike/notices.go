@@ -20,6 +20,7 @@ const (
 	noticeSetAside       = "SetAside"
 	noticeDropped        = "TrafficDropped"
 	noticeFellBack       = "LayoutFellBack"
+	noticeUnchanged      = "BackendUnchanged"
 )
 
 // recorder is a datastore that records Events about problems until ctx ends.
@@ -69,6 +70,7 @@ func (rep *reporter) notices() []datastore.Notice {
 	add(noticeEqualPriority, datastore.KnownToAll, rep.cluster.tierProblems()...)
 	add(noticeUnreachable, datastore.KnownToSome, rep.cluster.peerProblems()...)
 	add(noticeFellBack, datastore.KnownHere, rep.layoutProblems()...)
+	add(noticeUnchanged, datastore.KnownHere, rep.unchangedProblems()...)
 	for _, q := range view.quarantined {
 		for _, object := range policiesAmong(q.Owners) {
 			add(noticeSetAside, datastore.KnownHere, model.Problem{

@@ -23,6 +23,9 @@ const noticeTunnels = "TunnelRoutes"
 // noticeForwarded says that another program drops packets of pods at FORWARD.
 const noticeForwarded = "ForwardDropped"
 
+// noticeUnreadable says that a table of the backend cannot be read in full.
+const noticeUnreadable = "TableUnreadable"
+
 // outages has the reasons why this node is not ready although everything is programmed.
 type outages struct {
 	node string
@@ -68,6 +71,14 @@ func (o outages) now() []datastore.Notice {
 	return all
 }
 
+// unchangedProblems says that the last change of the backend ended where it began.
+func (rep *reporter) unchangedProblems() []model.Problem {
+	if rep.stages.unchanged == nil {
+		return nil
+	}
+	return []model.Problem{{Object: ref("Node", "", rep.cfg.Node), Reason: rep.stages.unchanged.Error()}}
+}
+
 // watchConfigs returns a watcher of the runtime's network configurations, or nil if the
 // configuration names no directory.
 func (a *agent) watchConfigs() *confdir.Watcher {
@@ -81,7 +92,12 @@ func (a *agent) watchConfigs() *confdir.Watcher {
 
 // outages returns the reasons why this node is not ready although everything is programmed.
 func (rep *reporter) outages() []datastore.Notice {
-	all := rep.audit.notices()
+	all := append(rep.audit.notices(), rep.stages.leftovers.notices(rep.cfg.Node)...)
+	for _, r := range rep.stages.runners {
+		for _, reason := range r.unreadable {
+			all = append(all, datastore.Notice{Problem: model.Problem{Object: ref("Node", "", rep.cfg.Node), Reason: reason}, Kind: noticeUnreadable})
+		}
+	}
 	if rep.cfg.Outages != nil {
 		all = append(all, rep.cfg.Outages()...)
 	}

@@ -72,7 +72,8 @@ func (a *agent) policyOnlyDriver(ctx context.Context) *Driver {
 		NewBackend: func(name string) (backend.Backend, error) {
 			return newBackend(ctx, a.backendConfig.ForOther(name), cfg.Datastore, log)
 		},
-		Source: a.source, Attachments: a.chained.Watch, HostAddresses: func(ctx context.Context, update func(model.HostAddressesUpdate)) error {
+		RemoveOthers: a.removeOthers,
+		Source:       a.source, Attachments: a.chained.Watch, HostAddresses: func(ctx context.Context, update func(model.HostAddressesUpdate)) error {
 			return hostnet.WatchAddresses(ctx, nil, func(all []netip.Addr, _ []netip.Prefix) { update(model.HostAddressesUpdate{Addresses: all}) }, func(err error) {
 				log.Warn("this node's addresses may be out of date", "component", "netlink", "error", err)
 			})
@@ -91,8 +92,7 @@ func (a *agent) policyOnlyDriver(ctx context.Context) *Driver {
 			backend.PodSources(a.backendConfig, a.chained.Bridged),
 			a.backend.Stage(),
 			{Name: leftoversStage, Aside: true, Once: true, Timeout: 2 * migrationTimeout, Apply: writes(func(ctx context.Context) (int, error) {
-				_, err := backend.Remove(ctx, a.backendConfig.ForOther(a.backend.Name()))
-				return 0, err
+				return 0, a.removeOthers(ctx, a.backend.Name())
 			})},
 		},
 		Log: log, PolicyLog: os.Stdout, Timing: timing,

@@ -56,6 +56,8 @@ type runner struct {
 	writes   int
 	// Numbers of our objects in the kernel or switch.
 	rules, elements, flows int
+	// unreadable names the tables that the last run could not read in full.
+	unreadable []string
 }
 
 // watched reports whether all Watches of the stage listen.
@@ -123,7 +125,7 @@ func (r *runner) finished(o outcome) {
 	}
 	r.failures, r.programmed = 0, r.noted
 	r.applied, r.rules, r.elements, r.flows = true, o.applied.Rules, o.applied.Elements, o.applied.Flows
-	r.nextTry = time.Time{}
+	r.unreadable, r.nextTry = o.applied.Unreadable, time.Time{}
 	for _, refused := range o.applied.Refused {
 		if next := refused.NextTry; !next.IsZero() && (r.nextTry.IsZero() || next.Before(r.nextTry)) {
 			r.nextTry = next

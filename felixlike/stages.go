@@ -43,6 +43,9 @@ type stages struct {
 	// quarantine has the stages' quarantined objects, repairs their repairs.
 	quarantine *quarantine
 	repairs    *repairs
+	leftovers  *leftovers
+	// unchanged is why the last change of the backend ended where it began, or nil.
+	unchanged error
 }
 
 func newStages(cfg *Config, t *tracker) *stages {
@@ -51,7 +54,7 @@ func newStages(cfg *Config, t *tracker) *stages {
 		started: time.Now(), shared: &wants{managers: cfg.Managers}, backend: cfg.Backend,
 		outcomes: make(chan outcome, len(cfg.Stages)+1), // one may join in a handover
 		noticed:  make(chan struct{}, 1),
-		repairs:  newRepairs(), quarantine: newQuarantine(t),
+		repairs:  newRepairs(), quarantine: newQuarantine(t), leftovers: &leftovers{},
 	}
 	s.logFor(cfg.Backend)
 	var all []*runner
@@ -96,6 +99,9 @@ func (s *stages) alive() error {
 func (s *stages) ended(o outcome) {
 	s.running--
 	o.runner.finished(o)
+	if o.Name == leftoversStage {
+		s.leftovers.staged(o.err)
+	}
 	if panics.Stack(o.err) != "" {
 		s.panics.With(s.log(), o.err).Error("a stage has panicked", "stage", o.Name, "error", o.err)
 	}

@@ -73,6 +73,7 @@ func (rep *reporter) status() control.Status {
 	s.Problems = append(s.Problems, rep.cluster.peerProblems()...)
 	s.Problems = append(s.Problems, rep.unboundedProblems()...)
 	s.Problems = append(s.Problems, rep.layoutProblems()...)
+	s.Problems = append(s.Problems, rep.unchangedProblems()...)
 	s.Problems = append(s.Problems, rep.quarantineProblems(view.quarantined)...)
 	sortProblems(s.Problems)
 	rep.cluster.tracker.fill(&s, view.closed)

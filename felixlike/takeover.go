@@ -45,6 +45,8 @@ func (hs *handovers) begin(name string, outcome chan error) {
 	if to.Why() != "" {
 		hs.stages.log().Info("backend detected on this node", "backend", to.Name(), "why", to.Why())
 	}
+	hs.stages.leftovers.interrupt()
+	hs.stages.unchanged = nil
 	hs.stages.handover = &handover{
 		from: hs.stages.backend, to: to, plan: planOf(hs.stages.backend.Place(), to.Place()), place: to.Place(), began: time.Now(), outcome: outcome,
 	}
@@ -55,7 +57,7 @@ func (hs *handovers) begin(name string, outcome chan error) {
 // step continues a change of the backend, unless it has to wait for a stage.
 func (hs *handovers) step(ctx context.Context) {
 	h := hs.stages.handover
-	if h == nil || hs.stages.pass != nil || h.asked {
+	if h == nil || hs.stages.pass != nil || h.asked || hs.stages.leftovers.removes() {
 		return
 	}
 	switch h.phase() {
@@ -94,8 +96,8 @@ func (hs *handovers) join(ctx context.Context, h *handover) {
 	for _, u := range hs.cluster.tracker.attached() {
 		h.runner.wants.send(u)
 	}
-	// The stages of the startup handover serve the first backend only. The next start of
-	// the agent removes leftovers that they have not removed.
+	// The stages of the startup handover serve the first backend only. Leftovers that they have not removed are removed after the change.
+	hs.stages.leftovers.pending = hs.stages.leftovers.pending || slices.ContainsFunc(hs.stages.runners, func(r *runner) bool { return r.Name == leftoversStage })
 	hs.stages.dropOnce()
 	hs.stages.setRunners(slices.Insert(slices.Clone(hs.stages.runners), slices.IndexFunc(hs.stages.runners, h.runner.follows)+1, h.runner))
 	hs.stages.listen(ctx, h.runner)
@@ -187,9 +189,10 @@ func (hs *handovers) retire(ctx context.Context, h *handover) {
 // leave removes a new backend that could not be programmed.
 func (hs *handovers) leave(ctx context.Context, h *handover) {
 	err := fmt.Errorf("backend %s stays in force: %s cannot be programmed: %w", hs.stages.backend.Name(), h.to.Name(), h.err)
+	hs.stages.unchanged = err
 	if h.runner == nil {
 		hs.stages.log().Error("the backend is not changed", "to", h.to.Name(), "error", h.err)
-		hs.end(h, errors.Join(err, h.to.Close()))
+		hs.end(ctx, h, errors.Join(err, h.to.Close()))
 		return
 	}
 	if h.runner.running {
@@ -202,17 +205,23 @@ func (hs *handovers) leave(ctx context.Context, h *handover) {
 	hs.remove(ctx, h, h.to, err)
 }
 
-// remove removes all objects of a backend, beside the loop, and ends the handover. It
-// retries failures: leftover objects can only deny more.
+// remove removes all objects of a backend, beside the loop, and ends the handover. It tries up to maxTries times: leftover
+// objects can only deny more, and removeLeftovers goes on after that.
 func (hs *handovers) remove(ctx context.Context, h *handover, b backend.Backend, result error) {
 	keep := hs.stages.backend.Name()
 	hs.stages.group.Go(func() error {
 		wait := hs.cfg.RetryMin
-		for ctx.Err() == nil {
-			err := panics.Guard(func() error { return b.Remove(ctx, keep) })
-			if err == nil {
-				err = b.Close()
-				hs.queue.call(ctx, func() { hs.end(h, errors.Join(result, err)) })
+		for tries := 1; ctx.Err() == nil; tries++ {
+			limited, cancel := context.WithTimeout(ctx, migrationTimeout)
+			err := panics.Guard(func() error { return b.Remove(limited, keep) })
+			cancel()
+			if err != nil {
+				err = fmt.Errorf("backend %s is in force, but backend %s cannot be removed: %w", keep, b.Name(), err)
+				hs.queue.call(ctx, func() { hs.stages.leftovers.failed(err) })
+			}
+			if err == nil || tries == maxTries {
+				err = errors.Join(err, b.Close())
+				hs.queue.call(ctx, func() { hs.end(ctx, h, errors.Join(result, err)) })
 				return nil
 			}
 			hs.stages.panics.With(hs.stages.log(), err).Error("the backend cannot be removed", "removing", b.Name(), "error", err, "retry", wait)
@@ -223,8 +232,9 @@ func (hs *handovers) remove(ctx context.Context, h *handover, b backend.Backend,
 	})
 }
 
-func (hs *handovers) end(h *handover, result error) {
+func (hs *handovers) end(ctx context.Context, h *handover, result error) {
 	hs.stages.handover = nil
+	hs.removeLeftovers(ctx)
 	// Two variants of iptables share their ipsets, and both have changed them.
 	hs.stages.decides().stale, hs.scheduler.dirty = true, true
 	hs.scheduler.translations.changed()

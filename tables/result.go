@@ -23,6 +23,8 @@ type Result struct {
 	Duration        time.Duration
 	// Refused are all quarantined objects, sorted by kind and name.
 	Refused []Refusal
+	// Unreadable names the tables that the driver cannot read in full, with the reason. It programs them all the same.
+	Unreadable []string
 	// Repaired are the foreign changes that this Apply has undone, sorted.
 	Repaired []Repair
 }

@@ -86,6 +86,8 @@ type Applied struct {
 	// Pending is set if the receiver has everything but does not use it yet: a later stage
 	// puts it in force.
 	Pending bool
+	// Unreadable names the tables that cannot be read in full, with the reason. They are programmed all the same.
+	Unreadable []string
 	// Refused are all objects that are quarantined now, Repaired the repaired foreign
 	// changes.
 	Refused  []tables.Refusal
@@ -107,7 +109,7 @@ func (s Stage) Run(ctx context.Context) (applied Applied, err error) {
 func applied(r tables.Result) Applied {
 	return Applied{
 		Writes: r.Messages, Full: r.FullRead, Saves: r.Saves, Restores: r.Restores, Rules: r.Rules, Elements: r.Elements,
-		Refused: r.Refused, Repaired: r.Repaired,
+		Refused: r.Refused, Repaired: r.Repaired, Unreadable: r.Unreadable,
 	}
 }
 
@@ -118,5 +120,6 @@ func (a Applied) and(r tables.Result) Applied {
 		Writes: a.Writes + b.Writes, Full: a.Full || b.Full, Saves: a.Saves + b.Saves, Restores: a.Restores + b.Restores,
 		Rules: a.Rules + b.Rules, Elements: a.Elements + b.Elements,
 		Refused: append(a.Refused, b.Refused...), Repaired: append(a.Repaired, b.Repaired...),
+		Unreadable: append(a.Unreadable, b.Unreadable...),
 	}
 }

@@ -26,6 +26,7 @@ func (t *Table) Apply(ctx context.Context) (tables.Result, error) {
 	result.Duration = t.quarantine.now().Sub(start)
 	result.Rules, result.Refused = t.observed.rules(), t.quarantine.refusals()
 	result.Saves, result.Restores = t.tools.saves-saves, t.tools.restores-restores
+	result.Unreadable = t.observed.unreadable()
 	t.watcher.end(result, err == nil)
 	if err != nil {
 		return result, fmt.Errorf("apply to iptables (%s): %w", t.options.Variant, err)
@@ -137,14 +138,17 @@ func (t *Table) program(ctx context.Context, result *tables.Result) error {
 	}
 	t.planner.locate()
 	for _, f := range t.families {
-		s := t.planner.plan(f)
-		if err := t.writer.write(ctx, f, s); err != nil {
-			return err
+		wrote := false
+		for _, s := range t.planner.plan(f) {
+			if err := t.writer.write(ctx, f, s); err != nil {
+				return err
+			}
+			s.countIn(result)
+			wrote = wrote || s.sections > 0
 		}
-		if s.sections == 0 {
+		if !wrote {
 			continue
 		}
-		s.countIn(result)
 		if err := t.reader.learn(ctx, f); err != nil {
 			return err
 		}

@@ -57,7 +57,7 @@ func look(ctx context.Context, v Variant, all []model.Family, netns int) (usage,
 	}
 	var u usage
 	for _, f := range all {
-		out, err := found.dump(ctx, f)
+		s, err := found.read(ctx, f)
 		var exit *exitError
 		if errors.As(err, &exit) {
 			// The programs are there, but not their half of the kernel.
@@ -66,12 +66,8 @@ func look(ctx context.Context, v Variant, all []model.Family, netns int) (usage,
 		if err != nil {
 			return usage{}, err
 		}
-		s, err := parseSaved(string(out))
-		if err != nil {
-			return usage{}, err
-		}
 		u.kubelet = u.kubelet || s.kubelet
-		u.others = u.others || s.others > 0
+		u.others = u.others || s.others > 0 || len(s.hidden) > 0
 		for k := range s.tables {
 			u.ours = u.ours || len(s.tables[k].chains) > 0
 		}

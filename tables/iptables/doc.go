@@ -33,6 +33,10 @@
 // prints a rule in another way, that costs one write, after which the reader keeps its
 // text. Drift has the foreign changes until they are repaired.
 //
+// Where another program has written a rule with nft that iptables cannot show, the tables
+// with such rules are read by netlink: chains, and the hashes in comments. Each has a restore
+// for itself, and rules in the kernel's chains are deleted there by their handles.
+//
 // The quarantine has the chains that the tool or the kernel refuses (tables.Refusal), and
 // the chains that are closed because of them. The tool names the line, but not if only
 // the kernel of the legacy variant finds the fault: then the fault finder searches the

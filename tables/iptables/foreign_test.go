@@ -1,8 +1,8 @@
 package iptables
 
 import (
-	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -306,35 +306,102 @@ func TestUnexpectedTextIsLearned(t *testing.T) {
 	})
 }
 
-// A table that another program has made unreadable for iptables is an error
-// that says so; nothing is written on a guess.
+// A table that another program has made unreadable for iptables is programmed all the same, as are the others: our rules in it are
+// known by their comments. Result.Unreadable names it.
 func TestUnreadableTable(t *testing.T) {
-	h := newHost(t, NFT)
-	table := h.open(t)
-	loadExample(table)
-	apply(t, table)
-	before := h.state(t)
-	h.Run(t, "nft", "add chain ip filter foreign")
-	h.Run(t, "nft", "add rule ip filter foreign meta mark set numgen inc mod 2")
-	table.Invalidate()
-	for _, table := range []*Table{table, h.open(t)} {
-		loadExample(table)
-		table.UpdateChain(tables.Chain{Name: "to-pods"})
-		r, err := table.Apply(t.Context())
-		var object *tables.ObjectError
-		if !errors.As(err, &object) || object.Object != "table" || object.Name != "filter" || !errors.Is(err, errIncompatible) || r.Messages != 0 {
-			t.Errorf("%v, %+v", err, r)
-		}
-	}
-	// Remove removes our rules there too.
-	if err := h.open(t).Remove(t.Context()); err != nil {
-		t.Errorf("remove: %v", err)
-	}
-	h.Run(t, "nft", "flush chain ip filter foreign")
-	h.Run(t, "nft", "delete chain ip filter foreign")
-	loadExample(table)
-	apply(t, table)
-	if diff := cmp.Diff(before, h.state(t)); diff != "" {
-		t.Error(diff)
+	for _, c := range []struct {
+		name string
+		// chains have the foreign rules, in all four tables, both families: at the head, and at the end.
+		chain string
+		add   bool
+	}{{"chain of its own", "theirs", true}, {"before our entries", "FORWARD", false}, {"behind our entries", "FORWARD", true}, {"in a chain of ours", "flx-base", false}} {
+		t.Run(c.name, func(t *testing.T) {
+			h := newHost(t, NFT)
+			table := h.open(t)
+			loadExample(table)
+			base := tables.Chain{Name: "base", Hook: &tables.Hook{Type: tables.HookFilter, Point: tables.HookForward}, Rules: []tables.Rule{rule(tables.Jump{Chain: "part"}, "")}}
+			part := tables.Chain{Name: "part", Rules: []tables.Rule{rule(tables.Return{}, "one")}}
+			table.UpdateChain(base)
+			table.UpdateChain(part)
+			apply(t, table)
+			verb := "insert"
+			if c.add {
+				verb = "add"
+			}
+			for _, table := range []string{"ip filter", "ip6 filter"} {
+				h.Run(t, "nft", "add chain "+table+" "+c.chain)
+				h.Run(t, "nft", verb+" rule "+table+" "+c.chain+" meta mark set numgen inc mod 2")
+			}
+			table.Invalidate()
+			if out := h.save(t, model.IPv4); !strings.Contains(out, "is incompatible") {
+				t.Fatalf("iptables-save shows the table:\n%s", out)
+			}
+			apply(t, table) // which repairs foreign changes
+			change := func(table *Table) {
+				part.Rules = []tables.Rule{rule(tables.Drop{}, "two"), rule(tables.Return{}, "three")}
+				table.UpdateChain(part)
+				// In a table that iptables shows.
+				table.UpdateChain(tables.Chain{Name: "early", Hook: &tables.Hook{Type: tables.HookFilter, Point: tables.HookPrerouting, Priority: -300}, Rules: []tables.Rule{rule(tables.Return{}, "")}})
+			}
+			change(table)
+			r, hidden := apply(t, table), c.chain != "flx-base"
+			if r.Messages == 0 {
+				t.Errorf("a change: %+v", r)
+			}
+			table.Invalidate()
+			if r = apply(t, table); r.Messages != 0 {
+				t.Errorf("read again: %+v", r)
+			}
+			if n := len(r.Unreadable); hidden && (n != 2 || !strings.Contains(r.Unreadable[0], "table filter of IPv4")) || !hidden && n != 0 {
+				t.Errorf("unreadable: %q", r.Unreadable)
+			}
+			again := h.open(t)
+			loadExample(again)
+			again.UpdateChain(base)
+			change(again)
+			if r := apply(t, again); r.Messages != 0 {
+				t.Errorf("after a restart: %+v", r)
+			}
+			for _, family := range []string{"ip", "ip6"} {
+				forward := h.Run(t, "nft", "-s", "list chain "+family+" filter FORWARD")
+				if first := strings.Fields(strings.SplitN(forward, "policy accept;", 2)[1]); len(first) < 3 || first[1] != "jump" {
+					t.Errorf("our entries are not the first rules:\n%s", forward)
+				}
+			}
+			// An own chain that is not wanted any more leaves such a table too.
+			again.RemoveChain("base")
+			again.RemoveChain("part")
+			apply(t, again)
+			again.UpdateChain(base)
+			again.UpdateChain(part)
+			apply(t, again)
+			if hidden {
+				for _, family := range []string{"ip", "ip6"} {
+					if c.chain != "theirs" {
+						handle := regexp.MustCompile(`numgen.* # handle (\d+)`).FindStringSubmatch(h.Run(t, "nft", "-a", "list chain "+family+" filter "+c.chain))
+						h.Run(t, "nft", "delete rule "+family+" filter "+c.chain+" handle "+handle[1])
+						continue
+					}
+					h.Run(t, "nft", "delete chain "+family+" filter theirs")
+				}
+			}
+			// Now iptables shows the table, and it is as it would be without the foreign rule.
+			again.Invalidate()
+			if r := apply(t, again); r.Messages != 0 || len(r.Unreadable) != 0 {
+				t.Errorf("once it can be shown: %+v", r)
+			}
+			got := h.state(t)
+			if err := again.Remove(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			alone := h.open(t)
+			loadExample(alone)
+			alone.UpdateChain(base)
+			change(alone)
+			apply(t, alone)
+			if diff := cmp.Diff(h.state(t), got); diff != "" {
+				t.Errorf("(-without the foreign rule +got):\n%s", diff)
+			}
+		})
 	}
 }

@@ -31,6 +31,8 @@ type familyState struct {
 	entries map[entry]*entered
 	// altered are the rules that a read has found in another wording than ours.
 	altered map[learnedKey]string
+	// hidden are the tables that the tool cannot show.
+	hidden []kernelTable
 }
 
 // learnedKey is one rule of a chain in a place.
@@ -104,6 +106,16 @@ func (o *observed) settle() {
 	if changed {
 		o.dropUnused()
 	}
+}
+
+// unreadable names the tables that the tool cannot show, with the reason.
+func (o *observed) unreadable() (all []string) {
+	for _, f := range o.families {
+		for _, k := range o.state[f].hidden {
+			all = append(all, placeOf(f, k).unreadable())
+		}
+	}
+	return all
 }
 
 // rules counts our rules in the kernel.

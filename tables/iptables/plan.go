@@ -13,13 +13,21 @@ import (
 // Rules of our chains are named by their numbers: no other program has rules there. In
 // the kernel's own chains, which others change at any time, rules are inserted at the top
 // and deleted by their whole text.
-func (l *planner) plan(f model.Family) *script {
-	s := &script{entries: map[entry]*entered{}}
-	names := l.candidates(f)
+//
+// A table that the tool cannot show has a script to itself, so that what fails there does not stop the others.
+func (l *planner) plan(f model.Family) []*script {
+	shown := newScript()
+	all, names := []*script{shown}, l.candidates(f)
 	for _, p := range placesOf(f) {
+		s := shown
+		if slices.Contains(l.state[f].hidden, p.table()) {
+			s = newScript()
+			s.hidden = true
+			all = append(all, s)
+		}
 		l.planPlace(s, p, names)
 	}
-	return s
+	return all
 }
 
 // planPlace writes the section of one table. Chains are created before rules
@@ -27,7 +35,8 @@ func (l *planner) plan(f model.Family) *script {
 // come first: then the kernel checks each rule as it comes, and names the rule that
 // closes a loop.
 func (l *planner) planPlace(s *script, p place, names []string) {
-	section := &script{}
+	section := newScript()
+	section.hidden = s.hidden
 	var bases, regular, remove []*chain
 	for _, name := range names {
 		c := l.chains[name]
@@ -97,7 +106,6 @@ func (l *planner) planChain(s *script, c *chain, p place) {
 // planEntries makes the kernel's chains of the place begin with the rules that
 // lead to our base chains. The rules of other programs stay behind, in their order.
 func (l *planner) planEntries(s *script, p place) {
-	s.entries = map[entry]*entered{}
 	desired, observed := l.entries(p), l.state[p.family()].entries
 	all := map[entry]bool{}
 	for e := range desired {
@@ -114,9 +122,13 @@ func (l *planner) planEntries(s *script, p place) {
 		if now.first >= len(texts) && slices.EqualFunc(now.texts, texts, same) {
 			continue
 		}
-		for _, text := range now.texts {
-			s.command(about{place: p, entry: true}, "-D %s %s", e.chain, text)
+		for i, text := range now.texts {
 			s.result.RulesDeleted++
+			if s.hidden {
+				s.deleteHidden(e, now, i, texts)
+				continue
+			}
+			s.command(about{place: p, entry: true}, "-D %s %s", e.chain, text)
 		}
 		for _, text := range slices.Backward(texts) {
 			s.command(about{place: p, entry: true}, "-I %s 1 %s", e.chain, text)

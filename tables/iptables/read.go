@@ -53,13 +53,13 @@ func (r *reader) refresh(ctx context.Context, f model.Family) (read bool, err er
 	if state.trusted {
 		r.drift.addEntries(f, state.entries, entries)
 	}
-	*state = familyState{known: true, trusted: true, fresh: true, all: true, entries: entries, altered: altered}
+	*state = familyState{known: true, trusted: true, fresh: true, all: true, entries: entries, altered: altered, hidden: s.hidden}
 	r.watcher.afterRead(f)
 	return true, nil
 }
 
 // observe returns the observed state of a chain. The hash of a rule counts only if its
-// text equals the one that we would write.
+// text equals the one that we would write, where the text is known.
 func (r *reader) observe(c *chain, p place, found *savedChain, altered map[learnedKey]string) *observedChain {
 	if found == nil {
 		return nil
@@ -74,7 +74,7 @@ func (r *reader) observe(c *chain, p place, found *savedChain, altered map[learn
 			continue
 		}
 		key := learnedKey{p, c.name, desired.hash}
-		if same(rule.text, desired.text) || rule.text == r.learned[key] {
+		if rule.hidden || same(rule.text, desired.text) || rule.text == r.learned[key] {
 			now.hashes[i] = desired.hash
 		} else {
 			altered[key] = strings.Clone(rule.text)

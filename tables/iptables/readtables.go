@@ -12,15 +12,18 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// read reads all tables of a family.
+// read reads all tables of a family: those that the tool cannot show by netlink.
 func (t *tools) read(ctx context.Context, f model.Family) (*saved, error) {
 	out, err := t.dump(ctx, f)
 	if err != nil {
 		return nil, fmt.Errorf("read the tables of IPv%s: %w", f, err)
 	}
-	s, err := parseSaved(string(out))
-	if err != nil {
-		return nil, fmt.Errorf("read the tables of IPv%s: %w", f, err)
+	s := parseSaved(string(out))
+	if len(s.hidden) == 0 {
+		return s, nil
+	}
+	if err := t.readHidden(f, s); err != nil {
+		return nil, fmt.Errorf("read the tables of IPv%s that iptables cannot show: %w", f, err)
 	}
 	return s, nil
 }
@@ -32,7 +35,7 @@ func (t *tools) readShown(ctx context.Context, f model.Family) (*saved, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the tables of IPv%s: %w", f, err)
 	}
-	s := parseShown(string(out))
+	s := parseSaved(string(out))
 	if len(s.hidden) == 0 {
 		return s, nil
 	}
@@ -55,13 +58,9 @@ func tablesWithOurs(netns int, f model.Family) (found map[string]bool, err error
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, c.Close()) }()
-	family := byte(unix.NFPROTO_IPV4)
-	if f == model.IPv6 {
-		family = unix.NFPROTO_IPV6
-	}
 	found = map[string]bool{}
 	var m nfnetlink.Messages
-	m.Begin(unix.NFNL_SUBSYS_NFTABLES, unix.NFT_MSG_GETCHAIN, unix.NLM_F_DUMP, family)
+	m.Begin(unix.NFNL_SUBSYS_NFTABLES, unix.NFT_MSG_GETCHAIN, unix.NLM_F_DUMP, nfFamily(f))
 	m.End()
 	code, err := c.Dump(&m, func(attributes []byte) {
 		table, ours := "", false

@@ -84,10 +84,10 @@ func (t *Table) removeFamily(ctx context.Context, f model.Family) error {
 // removal returns the script that deletes everything of ours. Each table changes at once,
 // one after the other. The table filter is the first: it drops what mangle has not judged.
 func removal(f model.Family, found *saved) *script {
-	s := &script{}
+	s := newScript()
 	filter := placeOf(f, tableFilter)
 	for _, p := range append([]place{filter}, slices.DeleteFunc(placesOf(f), func(p place) bool { return p == filter })...) {
-		table, section, a := &found.tables[p.table()], &script{}, about{place: p}
+		table, section, a := &found.tables[p.table()], newScript(), about{place: p}
 		for _, chain := range sorted(table.entries) {
 			for _, text := range table.entries[chain].texts {
 				section.command(a, "-D %s %s", chain, text)

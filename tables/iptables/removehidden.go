@@ -18,10 +18,7 @@ import (
 // tables that iptables cannot show, because another program has written to them with nft. It is one transaction a table, and touches no other
 // rule.
 func removeHidden(netns int, f model.Family) (err error) {
-	family := byte(unix.NFPROTO_IPV4)
-	if f == model.IPv6 {
-		family = unix.NFPROTO_IPV6
-	}
+	family := nfFamily(f)
 	c, err := nfnetlink.Dial(netns)
 	if err != nil {
 		return fmt.Errorf("connect to nftables: %w", err)
@@ -30,7 +27,7 @@ func removeHidden(netns int, f model.Family) (err error) {
 	rules, chains := map[string][]kernel.Op{}, map[string][]kernel.Op{}
 	err = dumpHidden(c, unix.NFT_MSG_GETRULE, family, func(b []byte) {
 		table, chain := nfnetlink.Text(nested(b, unix.NFTA_RULE_TABLE)), nfnetlink.Text(nested(b, unix.NFTA_RULE_CHAIN))
-		if leadsToOurs(nested(b, unix.NFTA_RULE_EXPRESSIONS)) && !strings.HasPrefix(chain, Prefix) {
+		if target, _ := partsOf(b); strings.HasPrefix(target, Prefix) && !strings.HasPrefix(chain, Prefix) {
 			rules[table] = append(rules[table], kernel.Op{Kind: kernel.DeleteRule, Name: chain, Handle: nfnetlink.Uint64(nested(b, unix.NFTA_RULE_HANDLE))})
 		}
 	})
@@ -55,20 +52,20 @@ func removeHidden(netns int, f model.Family) (err error) {
 		for _, flush := range chains[table] {
 			ops = append(ops, kernel.Op{Kind: kernel.DeleteChain, Name: flush.Name})
 		}
-		errs = append(errs, commitHidden(kernel.Options{NetNS: netns, Family: family, Table: table}, ops))
+		if err := commitHidden(netns, f, table, ops); err != nil {
+			errs = append(errs, fmt.Errorf("delete the chains of table %s: %w", table, err))
+		}
 	}
 	return errors.Join(errs...)
 }
 
-func commitHidden(o kernel.Options, ops []kernel.Op) error {
-	c, err := kernel.Dial(o)
-	if err == nil {
-		err = errors.Join(c.Commit(ops), c.Close())
-	}
+// commitHidden carries out a transaction on a table by netlink.
+func commitHidden(netns int, f model.Family, table string, ops []kernel.Op) error {
+	c, err := kernel.Dial(kernel.Options{NetNS: netns, Family: nfFamily(f), Table: table})
 	if err != nil {
-		return fmt.Errorf("delete the chains of table %s by netlink: %w", o.Table, err)
+		return fmt.Errorf("connect to nftables: %w", err)
 	}
-	return nil
+	return errors.Join(c.Commit(ops), c.Close())
 }
 
 // dumpHidden visits all objects of a kind and a family.
@@ -81,21 +78,6 @@ func dumpHidden(c *nfnetlink.Conn, kind, family byte, visit func(attributes []by
 		err = code
 	}
 	return err
-}
-
-// leadsToOurs reports whether one of a rule's expressions is a jump to a chain of ours: an immediate with a verdict
-// (linux/netfilter/nf_tables.h).
-func leadsToOurs(expressions []byte) bool {
-	for _, e := range nfnetlink.Attributes(expressions) {
-		if nfnetlink.Text(nested(e, unix.NFTA_EXPR_NAME)) != "immediate" {
-			continue
-		}
-		chain := nested(e, unix.NFTA_EXPR_DATA, unix.NFTA_IMMEDIATE_DATA, unix.NFTA_DATA_VERDICT, unix.NFTA_VERDICT_CHAIN)
-		if strings.HasPrefix(nfnetlink.Text(chain), Prefix) {
-			return true
-		}
-	}
-	return false
 }
 
 // nested returns the first attribute at a path of kinds, or nil.

@@ -31,6 +31,8 @@ type savedTable struct {
 // entered are our rules in one of the kernel's own chains, as their texts.
 type entered struct {
 	texts []string
+	// handles are those of nf_tables, if the table is hidden.
+	handles []uint64
 	// first is how many of them stand before all rules of other programs, mixed
 	// whether there are such.
 	first int
@@ -45,7 +47,11 @@ type savedChain struct {
 
 // savedRule is a rule with the hash in its comment, if it has one, and its text
 // behind the command and the chain.
-type savedRule struct{ hash, text string }
+type savedRule struct {
+	hash, text string
+	// hidden says that the text is not known.
+	hidden bool
+}
 
 type strangeRule struct{ chain, text string }
 
@@ -56,22 +62,12 @@ var errIncompatible = errors.New("the table has rules that iptables cannot show:
 // (Kubernetes KEP 3178; before that the canary).
 var kubeletChains = []string{"KUBE-IPTABLES-HINT", "KUBE-KUBELET-CANARY"}
 
-// parseSaved reads the output of iptables-save. That there is a table which
-// cannot be shown is an error.
-func parseSaved(out string) (*saved, error) {
-	s := parseShown(out)
-	if len(s.hidden) > 0 {
-		return nil, s.hidden[0].incompatible()
-	}
-	return s, nil
-}
-
 func (k kernelTable) incompatible() error {
 	return &tables.ObjectError{Object: "table", Name: k.String(), Err: errIncompatible}
 }
 
-// parseShown parses the output of iptables-save.
-func parseShown(out string) *saved {
+// parseSaved parses the output of iptables-save.
+func parseSaved(out string) *saved {
 	s := &saved{}
 	for k := range s.tables {
 		s.tables[k] = savedTable{chains: map[string]*savedChain{}, entries: map[string]*entered{}}
@@ -123,7 +119,7 @@ func (s *saved) rule(table *savedTable, line string) {
 	if ours, ok := strings.CutPrefix(chain, Prefix); ok {
 		if table != nil && table.chains[ours] != nil {
 			c := table.chains[ours]
-			c.rules = append(c.rules, savedRule{hashIn(text), text})
+			c.rules = append(c.rules, savedRule{hash: hashIn(text), text: text})
 		}
 		return
 	}

@@ -2,9 +2,11 @@ package iptables
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/felixlike/felixlike/tables"
+	"github.com/felixlike/felixlike/tables/nftables/kernel"
 )
 
 // script is the input of one restore: sections, each a table that changes as a whole,
@@ -16,8 +18,26 @@ type script struct {
 	// changes and entries are the kernel's state after it.
 	changes []change
 	entries map[entry]*entered
+	// hidden says that the tool cannot show the table of the script. There it deletes no rule from a chain with rules that it does not
+	// know: before and after are the entries to delete by netlink, before and after the restore.
+	hidden        bool
+	before, after []kernel.Op
 	// result counts the commands and rules.
 	result tables.Result
+}
+
+func newScript() *script { return &script{entries: map[entry]*entered{}} }
+
+// deleteHidden deletes an entry of a hidden table. If one of the wanted entries leads to the same chain, that one comes first: no
+// packet may pass between.
+func (s *script) deleteHidden(e entry, now *entered, i int, wanted []string) {
+	op := kernel.Op{Kind: kernel.DeleteRule, Name: e.chain, Handle: now.handles[i]}
+	s.result.Messages++
+	if slices.ContainsFunc(wanted, func(text string) bool { return targetOf(text) == targetOf(now.texts[i]) }) {
+		s.after = append(s.after, op)
+	} else {
+		s.before = append(s.before, op)
+	}
 }
 
 // about is the object that a line of a script concerns.
@@ -70,6 +90,7 @@ func (s *script) join(section *script, p place) {
 	for e, now := range section.entries {
 		s.entries[e] = now
 	}
+	s.before, s.after = append(s.before, section.before...), append(s.after, section.after...)
 	if section.result.Messages == 0 {
 		return
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/tables/nftables/kernel"
 )
 
 // writer runs scripts, and records the kernel's state after them.
@@ -22,7 +23,7 @@ func (w *writer) write(ctx context.Context, f model.Family, s *script) error {
 		w.written(f, s)
 		return nil
 	}
-	if err := w.load(ctx, f, s); err != nil {
+	if err := w.carryOut(ctx, f, s); err != nil {
 		state := w.state[f]
 		var refused *failure
 		// After a refusal everything is as it was before, if it was one table.
@@ -33,7 +34,31 @@ func (w *writer) write(ctx context.Context, f model.Family, s *script) error {
 		return err
 	}
 	w.written(f, s)
+	if s.hidden && len(s.entries) > 0 {
+		w.state[f].known = false // the handles of the new entries are not known
+	}
 	return nil
+}
+
+// carryOut runs a script, with what it deletes by netlink.
+func (w *writer) carryOut(ctx context.Context, f model.Family, s *script) error {
+	deleteHidden := func(ops []kernel.Op) error {
+		if len(ops) == 0 {
+			return nil
+		}
+		k := s.about[0].place.table()
+		if err := commitHidden(w.tools.netns, f, k.String(), ops); err != nil {
+			return fmt.Errorf("delete rules that lead to our chains from table %s of IPv%s: %w", k, f, err)
+		}
+		return nil
+	}
+	if err := deleteHidden(s.before); err != nil {
+		return err
+	}
+	if err := w.load(ctx, f, s); err != nil {
+		return err
+	}
+	return deleteHidden(s.after)
 }
 
 // load runs a restore. While another program holds the lock it tries again,

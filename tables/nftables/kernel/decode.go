@@ -24,10 +24,10 @@ func decodeVerdict(b []byte) tables.Action {
 	return verdictAction(code, chain)
 }
 
-// commentIn returns the comment in a rule's userdata, or nil. The library's
+// CommentIn returns the comment in a rule's userdata, or nil. The library's
 // reader panics on data that others have written badly, so this one looks for
 // itself.
-func commentIn(data []byte) []byte {
+func CommentIn(data []byte) []byte {
 	for len(data) >= 2 && len(data) >= 2+int(data[1]) {
 		kind, v := userdata.Type(data[0]), data[2:2+int(data[1])]
 		if kind == userdata.TypeComment {

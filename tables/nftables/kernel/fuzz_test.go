@@ -53,7 +53,7 @@ func decodeAll(t *testing.T, c *Conn, b []byte) {
 	decodeRule(b)
 	decodeElement(b)
 	decodeVerdict(b)
-	commentIn(b)
+	CommentIn(b)
 	var elements []element
 	for _, v := range nfnetlink.Attributes(b) {
 		elements = append(elements, decodeElement(v))

@@ -152,7 +152,7 @@ func (c *Conn) readRules(filter []netlink.Attribute, chains map[string]*Chain) e
 			case unix.NFTA_RULE_EXPRESSIONS:
 				r.Digest = c.digests.Digest(v)
 			case unix.NFTA_RULE_USERDATA:
-				comment = commentIn(v)
+				comment = CommentIn(v)
 			}
 		}
 		r.Hash = in.hash(comment)

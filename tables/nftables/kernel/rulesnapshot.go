@@ -61,7 +61,7 @@ func decodeRule(b []byte) (chain string, r RuleSnapshot) {
 		case unix.NFTA_RULE_HANDLE:
 			r.Handle = nfnetlink.Uint64(v)
 		case unix.NFTA_RULE_USERDATA:
-			r.Comment = string(commentIn(v))
+			r.Comment = string(CommentIn(v))
 			if r.Hash = tables.HashInComment(r.Comment); r.Hash != "" {
 				r.Comment = r.Comment[min(len(r.Comment), len(tables.CommentPrefix)+len(r.Hash)+1):]
 			}
