@@ -63,24 +63,17 @@ func TestLeftoversDuringAChange(t *testing.T) {
 		return backend.Applied{}, errors.New("a foreign rule")
 	}})
 	fails.Store(true)
-	next.hold = make(chan struct{})
-	changed := make(chan error, 1)
-	go func() { changed <- f.SetBackend(t.Context(), "new") }()
-	eventually(t, "the new backend is being programmed", func() bool {
-		s := f.Status()
-		return s.Handover != nil && s.Handover.Phase == "building"
-	})
-	if got := missing(t, f); !strings.Contains(got, "a foreign rule") {
-		t.Errorf("while the change is under way: not ready because of %q", got)
-	}
-	close(next.hold)
-	if err := <-changed; err != nil {
+	during := make(chan string, 10)
+	next.history.watch("new is read", func() { during <- missing(t, f) }) // the change is verified, the last apply went well
+	if err := f.SetBackend(t.Context(), "new"); err != nil {
 		t.Fatal(err)
+	}
+	if got := <-during; !strings.Contains(got, "a foreign rule") {
+		t.Errorf("while the change is under way: not ready because of %q", got)
 	}
 	if got := missing(t, f); !strings.Contains(got, "a foreign rule") {
 		t.Errorf("after the change: not ready because of %q", got)
 	}
-	// The next change interrupts the removal.
 	fails.Store(false)
 	eventually(t, "the node is ready once they are removed", func() bool { return missing(t, f) == "" })
 }
