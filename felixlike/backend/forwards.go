@@ -7,6 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/tables/iptables"
 	"github.com/felixlike/felixlike/tables/nftables"
@@ -31,7 +33,7 @@ func Forwards(c Config, accept bool) (Stage, func() []string) {
 	w := &forwardRules{config: c, rules: iptables.NewForwardRules(name, c.NetNS)}
 	return Stage{
 			Name: ForwardsStage, Aside: true, Timeout: 30 * time.Second,
-			Invalidate: w.rules.Invalidate, Watch: w.rules.WatchNFT, WatchToo: w.rules.WatchLegacy, Overlooks: true,
+			Invalidate: w.rules.Invalidate, Watch: w.watch, WatchToo: w.rules.WatchLegacy, Overlooks: true,
 			Apply: w.apply,
 		}, func() []string {
 			if found := w.dropping.Load(); found != nil {
@@ -47,12 +49,27 @@ type forwardRules struct {
 	rules    *iptables.HeadRules
 	looked   time.Time
 	dropping atomic.Pointer[[]string]
+	// noticed is set after a chain of another program at FORWARD has changed.
+	noticed atomic.Bool
+}
+
+// watch notices changes of FORWARD in the nft variant of iptables, and of chains of other programs there.
+func (w *forwardRules) watch(ctx context.Context, changed func()) error {
+	both, ctx := errgroup.WithContext(ctx)
+	both.Go(func() error { return w.rules.WatchNFT(ctx, changed) })
+	both.Go(func() error {
+		return foreign.WatchForwarded(ctx, w.config.NetNS, nftables.DefaultTable, func() {
+			w.noticed.Store(true)
+			changed()
+		})
+	})
+	return both.Wait()
 }
 
 // apply never fails: a chain of another program is reported, and the rules are tried again.
 func (w *forwardRules) apply(ctx context.Context) (Applied, error) {
 	writes, err := w.rules.Apply(ctx)
-	if writes == 0 && err == nil && time.Since(w.looked) < forwardsEvery {
+	if noticed := w.noticed.Swap(false); !noticed && writes == 0 && err == nil && time.Since(w.looked) < forwardsEvery {
 		return Applied{}, nil
 	}
 	w.looked = time.Now()

@@ -1,9 +1,11 @@
 package backend
 
 import (
+	"context"
 	"os/exec"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/felixlike/felixlike/test/tablestest"
 )
@@ -113,7 +115,8 @@ func TestForwards(t *testing.T) {
 	}
 }
 
-// TestForwardsOfNFTables: a chain of nf_tables at FORWARD that drops all packets of pods on a way is named with the rules to add, and others are not.
+// TestForwardsOfNFTables: a chain of nf_tables at FORWARD that drops all packets of pods on a way is named with the rules to add, and others are not. Chains that
+// come and change are noticed at once.
 func TestForwardsOfNFTables(t *testing.T) {
 	for _, test := range []struct {
 		rules   string
@@ -128,8 +131,14 @@ func TestForwardsOfNFTables(t *testing.T) {
 	} {
 		t.Run(test.rules, func(t *testing.T) {
 			l := newForwardLab(t)
-			l.router.Feed(t, "table inet wall {\nchain passing {\ntype filter hook forward priority 0; "+strings.ReplaceAll(test.rules, ";", ";\n")+"}\n}\n", "nft", "-f", "-")
 			s, dropping := Forwards(Config{Node: "n1", NetNS: l.router.FD}, true)
+			noticed := watched(t, s)
+			noticed("the start of the watch")
+			if run(t, s); len(dropping()) > 0 {
+				t.Fatalf("named: %q", dropping())
+			}
+			l.router.Feed(t, "table inet wall {\nchain passing {\ntype filter hook forward priority 0; "+strings.ReplaceAll(test.rules, ";", ";\n")+"}\n}\n", "nft", "-f", "-")
+			noticed("a new chain")
 			run(t, s)
 			found := dropping()
 			if (len(found) == 1) != test.dropped || len(found) > 0 && !strings.Contains(found[0], "chain passing of table inet wall") {
@@ -143,10 +152,47 @@ func TestForwardsOfNFTables(t *testing.T) {
 				l.router.Run(t, strings.Fields(command)...)
 			}
 			l.reach(t, "after "+commands, true)
-			again, dropping := Forwards(Config{Node: "n1", NetNS: l.router.FD}, true)
-			if run(t, again); len(dropping()) > 0 {
-				t.Errorf("afterwards named: %q", dropping())
+			for len(dropping()) > 0 { // a notice may come between two commands
+				noticed("new rules")
+				run(t, s)
+			}
+			l.router.Run(t, "nft", "flush", "chain", "inet", "wall", "passing")
+			l.router.Run(t, "nft", "add", "rule", "inet", "wall", "passing", "drop")
+			for len(dropping()) == 0 {
+				noticed("a rule that drops")
+				run(t, s)
+			}
+			l.router.Run(t, "nft", "delete", "table", "inet", "wall")
+			for len(dropping()) > 0 {
+				noticed("a chain that has gone")
+				run(t, s)
 			}
 		})
+	}
+}
+
+// watched watches a stage until the test ends. The function waits for a notice.
+func watched(t *testing.T, s Stage) (noticed func(what string)) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	notices, done := make(chan struct{}, 1), make(chan error, 1)
+	go func() {
+		done <- s.Watch(ctx, func() {
+			select {
+			case notices <- struct{}{}:
+			default:
+			}
+		})
+	}()
+	t.Cleanup(func() { cancel(); <-done })
+	return func(what string) {
+		t.Helper()
+		select {
+		case <-notices:
+		case err := <-done:
+			t.Fatalf("%s: the watch has ended: %v", what, err)
+		case <-time.After(30 * time.Second):
+			t.Fatalf("%s is not noticed", what)
+		}
 	}
 }

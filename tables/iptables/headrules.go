@@ -144,17 +144,8 @@ func headOf(ctx context.Context, v Variant, f model.Family, netns int, h head) (
 		return false, false, err
 	}
 	t := newTools(v, []model.Family{f}, netns)
-	if err := t.find(ctx); errors.Is(err, exec.ErrNotFound) {
-		return false, false, nil // without the tools there is no rule of ours, and nobody else's either
-	} else if err != nil {
-		return false, false, err
-	}
-	out, err := t.dump(ctx, f, "-t", tableFilter.String())
-	if err != nil {
-		return false, false, err
-	}
-	in, err := h.parse(string(out))
-	if err != nil {
+	in, err := h.read(ctx, t, f)
+	if in == nil || err != nil {
 		return false, false, err
 	}
 	blocks = h.needed(in) && len(h.texts) == 0 && in.entries == 0 && !in.named
@@ -163,6 +154,34 @@ func headOf(ctx context.Context, v Variant, f model.Family, netns int, h head) (
 		return false, blocks, nil
 	}
 	return true, blocks, t.load(ctx, f, []byte(script))
+}
+
+// read lists the chain, or nothing without the tools: then there is no rule of ours, and nobody else's either.
+func (h head) read(ctx context.Context, t *tools, f model.Family) (*listed, error) {
+	if err := t.find(ctx); errors.Is(err, exec.ErrNotFound) {
+		return nil, nil
+	} else if err != nil {
+		return nil, err
+	}
+	out, err := t.dump(ctx, f, "-t", tableFilter.String())
+	if err != nil {
+		return nil, err
+	}
+	return h.parse(string(out))
+}
+
+// LegacyDropsForwarded reports whether FORWARD of the legacy variant drops packets from and to the gateway port: what no rule accepts, and no rule names
+// the port. It changes nothing.
+func LegacyDropsForwarded(ctx context.Context, netns int, f model.Family) (bool, error) {
+	if used, err := usesLegacyFilter(f, netns); err != nil || !used {
+		return false, err
+	}
+	h := forwardHead()
+	in, err := h.read(ctx, newTools(Legacy, []model.Family{f}, netns), f)
+	if in == nil || err != nil {
+		return false, err
+	}
+	return h.needed(in) && in.entries == 0 && len(in.ours) == 0 && !in.named, nil
 }
 
 // usesNFTFilter reports whether the kernel has the nft variant's table filter of a family.

@@ -213,4 +213,34 @@ func forwardDrop(t *testing.T, l *lab.Lab) {
 	for _, f := range model.Families() {
 		expectSource(t, l, newOutsideHost(t, l, "203.0.113.12", f), "a", node.Address(f).String())
 	}
+	forwardWall(t, l)
+}
+
+// forwardWall: another program's chain drops what the host forwards. Status, readiness and a trace name it, soon after it comes.
+func forwardWall(t *testing.T, l *lab.Lab) {
+	node := l.Node("node1")
+	trace := func() string {
+		out, errs, _ := felixctl(t, "trace", "--socket", node.ControlSocket(), "--from", "x/a", "--to", "203.0.113.12", "--port", "80/tcp")
+		return out + errs
+	}
+	if text := trace(); !strings.Contains(text, "ALLOWED") {
+		t.Errorf("the trace before:\n%s", text)
+	}
+	shell(t, node, `nft 'table inet wall { chain passing { type filter hook forward priority 10; policy drop; }; }'`)
+	const chain = "chain passing of table inet wall"
+	eventually(t, "status names the chain", func() bool {
+		s, err := node.Status(t.Context())
+		return err == nil && slices.ContainsFunc(s.Problems, func(p model.Problem) bool { return strings.Contains(p.Reason, chain) })
+	})
+	for _, want := range []string{"DENIED", "by " + chain + " of another program", "a firewall of another program drops packets of pods at FORWARD"} {
+		if text := trace(); !strings.Contains(text, want) {
+			t.Errorf("the trace does not say %q:\n%s", want, text)
+		}
+	}
+	shell(t, node, "nft delete table inet wall")
+	eventually(t, "status is well again", func() bool {
+		s, err := node.Status(t.Context())
+		return err == nil && !slices.ContainsFunc(s.Problems, func(p model.Problem) bool { return strings.Contains(p.Reason, chain) })
+	})
+	expect(t, l, true, "x/a", "x/c", model.TCP, 80)
 }

@@ -186,6 +186,11 @@ func (p *Path) NoEgress() bool {
 	return p.Fate == Dropped && (p.Decider().Table == "chain "+rules.ChainEgressDrops || p.Decider().Table == "chain "+rules.ChainEgressGuard)
 }
 
+// ByForeign reports whether a chain of another program drops the packet. That is no verdict of a policy.
+func (p *Path) ByForeign() bool {
+	return p.Fate == Dropped && p.Decider() != nil && p.Decider().Foreign
+}
+
 func word(through bool) string {
 	if through {
 		return "allowed"

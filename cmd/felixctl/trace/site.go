@@ -30,7 +30,19 @@ type Site struct {
 	// flows the bridge lets everything pass to where it has to go.
 	Rulesets []*Ruleset
 	Flows    *Flows
+	// Foreign returns the chains of other programs at FORWARD of the host that drop a packet for certain. It may be nil.
+	Foreign func(Forwarded) ([]ForeignChain, error)
 }
+
+// Forwarded is a packet that the host forwards from an interface to another one. New says that its connection is.
+type Forwarded struct {
+	Packet
+	In, Out string
+	New     bool
+}
+
+// ForeignChain is a chain of another program, with the table that it is in.
+type ForeignChain struct{ Table, Chain string }
 
 func (s *Site) node() *model.Node {
 	for _, n := range s.Nodes {

@@ -36,6 +36,8 @@ type Step struct {
 	Sets []Membership `json:"sets,omitempty"`
 	// Missed are the rules of policies that were asked before and did not match.
 	Missed []Miss `json:"missed,omitempty"`
+	// Foreign is set if the chain is another program's.
+	Foreign bool `json:"foreign,omitempty"`
 }
 
 // Membership is a member of a set, or of a conjunction's dimension, that matched a

@@ -275,6 +275,9 @@ func (w *way) hostFrom(s *Site, in string, mac model.MAC) error {
 		if passes, err := hook(tables.HookForward); err != nil || !passes {
 			return err
 		}
+		if passes, err := w.foreign(s, Forwarded{Packet: p.Packet, In: in, Out: out, New: p.conn.state == tables.StateNew}); err != nil || !passes {
+			return err
+		}
 	}
 	if passes, err := hook(tables.HookPostrouting); err != nil || !passes {
 		return err
@@ -295,6 +298,21 @@ func (w *way) hostFrom(s *Site, in string, mac model.MAC) error {
 		}
 	}
 	return w.bridge(s, s.GatewayPort, s.GatewayMAC, dst, netip.Addr{})
+}
+
+// foreign takes the packet past the chains of other programs at FORWARD. An accept in one of our tables does not undo their drop.
+func (w *way) foreign(s *Site, p Forwarded) (passes bool, err error) {
+	if s.Foreign == nil {
+		return true, nil
+	}
+	chains, err := s.Foreign(p)
+	if err != nil || len(chains) == 0 {
+		return err == nil, err
+	}
+	c := chains[0]
+	w.step(Step{Node: s.Node, Place: c.Table, Table: "chain " + c.Chain, Effect: "drop, by a chain of another program", Foreign: true})
+	w.end(Dropped, fmt.Sprintf("%s by chain %s of %s of another program", s.Node, c.Chain, c.Table))
+	return false, nil
 }
 
 // outside takes the packet beyond the uplink: to another node, or out of the cluster; or to a pod that is not on our bridge.

@@ -1,4 +1,5 @@
-// Package foreign finds chains of other programs that drop packets of a node to the tunnel port of this node.
+// Package foreign finds chains of other programs that drop packets of a node to the tunnel port of this node, or packets
+// that this node forwards.
 //
 //	chains at INPUT ─> rules of their tables ─> walk ─> chains that drop the packet for certain
 //

@@ -2,6 +2,7 @@ package foreign
 
 import (
 	"errors"
+	"net/netip"
 
 	"golang.org/x/sys/unix"
 
@@ -12,6 +13,63 @@ import (
 // pods to it, to the interface to the outside, which may be unknown, or answers from there. With routed, new connections also come from other nodes that way. Chains of
 // iptables that the nft variant made are among them. The other parameters are as in Acts.
 func DropsForwarded(netns int, own, ownChains string, pods, outside Interface, routed bool) (found []Chain, err error) {
+	return dropsForwarded(netns, own, ownChains, func(f family) []facts { return f.forwarded(pods, outside, routed) })
+}
+
+// Forwarded is a packet that the node forwards. Interfaces without a name are not known. Ports are those of source and destination, for
+// protocols with ports; New says that its connection is.
+type Forwarded struct {
+	In, Out             Interface
+	Source, Destination netip.Addr
+	Protocol            uint8
+	Ports               [2]uint16
+	New                 bool
+}
+
+// DropsPacket returns the base chains at FORWARD that drop a packet for certain. The other parameters are as in DropsForwarded.
+func DropsPacket(netns int, own, ownChains string, p Forwarded) ([]Chain, error) {
+	packet := forwarded{passing: passing{version: unix.NFPROTO_IPV4, protocol: p.Protocol}, in: p.In, out: p.Out, state: stateEstablished}
+	if p.Source.Is6() {
+		packet.version = unix.NFPROTO_IPV6
+	}
+	if p.New {
+		packet.state = stateNew
+	}
+	return dropsForwarded(netns, own, ownChains, func(f family) []facts {
+		if f.number != unix.NFPROTO_INET && f.number != packet.version {
+			return nil
+		}
+		return []facts{exactly{packet, p}}
+	})
+}
+
+// exactly is a packet with known addresses and ports.
+type exactly struct {
+	forwarded
+	packet Forwarded
+}
+
+func (p exactly) header(base uint32) []octet {
+	switch {
+	case base == unix.NFT_PAYLOAD_NETWORK_HEADER:
+		h := Packet{Source: p.packet.Source, Destination: p.packet.Destination}.network()
+		protocol := 9
+		if p.version == unix.NFPROTO_IPV6 {
+			protocol = 6
+		}
+		h[protocol] = octet{p.protocol, allBits}
+		return h
+	case base == unix.NFT_PAYLOAD_TRANSPORT_HEADER && (p.protocol == unix.IPPROTO_TCP || p.protocol == unix.IPPROTO_UDP || p.protocol == unix.IPPROTO_SCTP):
+		var h []octet
+		for _, port := range p.packet.Ports {
+			h = append(h, known([]byte{byte(port >> 8), byte(port)})...)
+		}
+		return h
+	}
+	return nil
+}
+
+func dropsForwarded(netns int, own, ownChains string, packets func(family) []facts) (found []Chain, err error) {
 	c, err := nfnetlink.Dial(netns)
 	if err != nil {
 		return nil, err
@@ -31,7 +89,7 @@ func DropsForwarded(netns int, own, ownChains string, pods, outside Interface, r
 				r.own, r.ownEnds = ownChains, accepts
 			}
 			dropping := false
-			for _, p := range f.forwarded(pods, outside, routed) {
+			for _, p := range packets(f) {
 				r.marked = false
 				dropping = dropping || b.walk(r, p)&^acts == drops
 			}

@@ -1,0 +1,52 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"os"
+
+	"github.com/felixlike/felixlike/cmd/felixctl/trace"
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/tables/iptables"
+	"github.com/felixlike/felixlike/tables/nftables"
+	"github.com/felixlike/felixlike/tables/nftables/foreign"
+)
+
+// dropping returns the chains of other programs at FORWARD of a network namespace that drop a packet for certain.
+func dropping(ctx context.Context, netns string, s *trace.Site, p trace.Forwarded) (all []trace.ForeignChain, err error) {
+	ns, err := os.Open(netns)
+	if err != nil {
+		return nil, err
+	}
+	defer ns.Close()
+	fd := int(ns.Fd())
+	side := func(name string, other netip.Addr) foreign.Interface {
+		if name != s.Uplink {
+			return foreign.Named(fd, name)
+		}
+		by, _ := foreign.Incoming(fd, other) // without a route it is not known
+		return by
+	}
+	chains, err := foreign.DropsPacket(fd, nftables.DefaultTable, iptables.Prefix, foreign.Forwarded{
+		In: side(p.In, p.Source), Out: side(p.Out, p.Destination), Source: p.Source, Destination: p.Destination,
+		Protocol: uint8(p.Protocol), Ports: [2]uint16{p.SourcePort, p.Port}, New: p.New,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("look for chains of other programs at FORWARD of %s: %w", s.Node, err)
+	}
+	for _, c := range chains {
+		all = append(all, trace.ForeignChain{Table: fmt.Sprintf("table %s %s", c.Family, c.Table), Chain: c.Name})
+	}
+	if p.In != s.Gateway && p.Out != s.Gateway {
+		return all, nil
+	}
+	drops, err := iptables.LegacyDropsForwarded(ctx, fd, model.FamilyOf(p.Destination))
+	if err != nil {
+		return nil, fmt.Errorf("look for chains of iptables-legacy at FORWARD of %s: %w", s.Node, err)
+	}
+	if drops {
+		all = append(all, trace.ForeignChain{Table: "table filter of iptables-legacy", Chain: "FORWARD"})
+	}
+	return all, nil
+}
