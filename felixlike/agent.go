@@ -124,6 +124,9 @@ func (a *agent) run(ctx context.Context, d *Driver) error {
 	if a.tunnels != nil {
 		g.Go(func() error { return a.tunnels.Run(ctx) })
 	}
+	if a.strangers != nil {
+		g.Go(func() error { return a.strangers.Run(ctx) })
+	}
 	g.Go(func() error { return a.lost.Run(ctx) })
 	if a.configs != nil {
 		g.Go(func() error { return a.configs.Run(ctx) })
@@ -199,6 +202,8 @@ type agent struct {
 	daemon *vswitchd.Watcher
 	// tunnels asks ovs-vswitchd where it sends tunnel packets; nil unless it routes them itself.
 	tunnels *vswitchd.TunnelRoutes
+	// strangers is nil without a bridge.
+	strangers *strangers
 	// lost watches for pods that lose their interface.
 	lost *lostPorts
 	// migration leads packets through the enforcement point.
@@ -240,6 +245,10 @@ func (a *agent) driver(ctx context.Context) (*Driver, *bridge) {
 	a.addresses = &hostnet.Addresses{}
 	egress, egressAddresses := backend.Egress(a.backendConfig, a.addresses)
 	dropped := newDroppedPackets()
+	readDropped := func(ctx context.Context) (map[string]uint64, error) {
+		return dropped.read(ctx, a.backendConfig.Switch.ManagementSocket())
+	}
+	a.strangers = &strangers{node: cfg.NodeName, read: readDropped}
 	daemon := vswitchd.New(cfg.OVSRunDir, a.backendConfig.Switch.DatapathType())
 	timing := DefaultTiming()
 	timing.Resync = time.Duration(cfg.ResyncInterval)
@@ -268,16 +277,14 @@ func (a *agent) driver(ctx context.Context) (*Driver, *bridge) {
 		HealthAddress: a.server.Status, Settings: a.settings,
 		Offload: a.offload, Offloading: a.offloading.run,
 		Underlay: a.network.status, RefusedAddresses: a.addresses.Refused, NodeProblems: func() []model.Problem {
-			return slices.Concat(br.restore.problem(cfg.NodeName), routes.Problems(), forwarding.Problems(), a.encryption.problems(), distrusted(), open(), dropping(), a.tunnelProblems())
+			return slices.Concat(br.restore.problem(cfg.NodeName), routes.Problems(), forwarding.Problems(), a.encryption.problems(), distrusted(), open(), dropping(), a.tunnelProblems(), a.strangers.problems(time.Now()))
 		},
 		Outages: outages{cfg.NodeName, host, a.daemon, a.configs, a.tunnels, blocking}.now, LostInterfaces: a.lost.attachments,
 		Trace: func(ctx context.Context, p vswitchd.TracedPacket) (vswitchd.Traced, error) {
 			return daemon.Trace(ctx, cfg.Bridge, p)
 		},
-		Gateway: Gateway{Port: ports.GatewayPort, MAC: ports.GatewayMAC},
-		Dropped: func(ctx context.Context) (map[string]uint64, error) {
-			return dropped.read(ctx, a.backendConfig.Switch.ManagementSocket())
-		},
+		Gateway:  Gateway{Port: ports.GatewayPort, MAC: ports.GatewayMAC},
+		Dropped:  readDropped,
 		Tables:   func(ctx context.Context) []metrics.Table { return limitedTables(ctx, daemon) },
 		Managers: all,
 		Stages:   a.stages(a.startupHandover(migration), back, conntrack, br, host, senders, tunnelPort, firewalls, forwards, egress, egressAddresses, backend.RemovePodSources(a.backendConfig)),

@@ -10,11 +10,12 @@ import (
 	"github.com/felixlike/felixlike/ovsfwd/policyflows"
 )
 
-// Reasons other than policy for which the switch drops packets of pods: values of a
-// metric's label.
+// Reasons other than policy for which the switch drops packets: values of a metric's label.
 const (
 	droppedTunnelEnd = "tunnel-end"
 	droppedRate      = "new-connection-rate"
+	// droppedStranger is about packets of the tunnel, not of this node's pods.
+	droppedStranger = "tunnel-source"
 )
 
 // droppedPackets sums, by reason, the packets of pods that a switch drops for reasons
@@ -35,7 +36,7 @@ type dropCounter struct {
 }
 
 func newDroppedPackets() *droppedPackets {
-	return &droppedPackets{gone: map[string]uint64{droppedTunnelEnd: 0, droppedRate: 0}}
+	return &droppedPackets{gone: map[string]uint64{droppedTunnelEnd: 0, droppedRate: 0, droppedStranger: 0}}
 }
 
 // read reads the counters of a switch, and returns the sums.
@@ -76,14 +77,19 @@ func readDropCounters(ctx context.Context, socket string) (_ map[dropCounter]uin
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, conn.Close()) }()
-	flows, err := conn.FlowStats(ctx, pipeline.Owner, pipeline.TableSpoofGuard)
-	if err != nil {
-		return nil, err
-	}
 	counters := map[dropCounter]uint64{}
-	for _, f := range flows {
-		if pipeline.IsTunnelEnd(f.Priority) {
-			counters[dropCounter{droppedTunnelEnd, f.Cookie}] += f.Packets
+	for _, table := range []uint8{pipeline.TableClassifier, pipeline.TableSpoofGuard} {
+		flows, err := conn.FlowStats(ctx, pipeline.Owner, table)
+		if err != nil {
+			return nil, err
+		}
+		for _, f := range flows {
+			switch {
+			case pipeline.IsStranger(table, f.Priority):
+				counters[dropCounter{droppedStranger, uint64(table)}] += f.Packets
+			case table == pipeline.TableSpoofGuard && pipeline.IsTunnelEnd(f.Priority):
+				counters[dropCounter{droppedTunnelEnd, f.Cookie}] += f.Packets
+			}
 		}
 	}
 	meters, err := conn.Meters(ctx)

@@ -21,7 +21,7 @@ func (m *Metrics) CountDropped(read func() (map[string]uint64, error)) {
 
 func droppedDesc() *prometheus.Desc {
 	return prometheus.NewDesc("felixlike_dropped_packets_total",
-		"Packets of pods that the switch dropped for reasons other than policy: tunnel-end (sent to a node's end of the tunnel), new-connection-rate (above the rate of new connections that a pod may begin, with backend openflow). Packets between the last scrape and the end of a pod are not counted.",
+		"Packets that the switch dropped for reasons other than policy: tunnel-source (came by the tunnel from an address that is no node's, or with a source that the sending node does not have), tunnel-end (sent by a pod to a node's end of the tunnel), new-connection-rate (above the rate of new connections that a pod may begin, with backend openflow). Packets between the last scrape and the end of a pod are not counted.",
 		[]string{"reason"}, nil)
 }
 

@@ -143,6 +143,8 @@ func whyExtra(f *flowtext.Flow) string {
 		return "the userspace datapath does not distinguish associations of SCTP"
 	case v6 && has(openflow.ICMPv6Type):
 		return "neighbour discovery, guarded"
+	case is(TableClassifier, priorityStranger), is(TableSpoofGuard, priorityStranger):
+		return "packets of the tunnel that no node's flow takes are counted, not only dropped"
 	case is(TableSpoofGuard, priorityTunnelEnd):
 		return "no pod sends encapsulated packets to a node"
 	case is(TableSpoofGuard) && has(openflow.ICMPv4Type, openflow.ICMPv6Type):

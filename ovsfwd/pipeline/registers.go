@@ -50,9 +50,11 @@ func FromGateway(reg0 uint32) bool { return reg0&sourceMask == sourceGW }
 
 const (
 	priorityDefault uint16 = 0
-	priorityLow     uint16 = 190
-	priorityNormal  uint16 = 200
-	priorityHigh    uint16 = 210
+	// priorityStranger counts, above the default flow, the packets of the tunnel that no node's flow takes.
+	priorityStranger uint16 = 1
+	priorityLow      uint16 = 190
+	priorityNormal   uint16 = 200
+	priorityHigh     uint16 = 210
 	// Neighbour discovery: the allowing flows stand above the dropping ones.
 	priorityND        uint16 = 220
 	priorityMalformed uint16 = 230

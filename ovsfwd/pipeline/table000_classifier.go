@@ -7,6 +7,7 @@ package pipeline
 //	table=0,priority=192,arp,in_port=POD,dl_src=MAC actions=set_field:0x2/0xffff->reg0,goto_table:10
 //	table=0,priority=191,arp,in_port=POD actions=drop
 //	table=0,priority=190,in_port=POD actions=set_field:0x2/0xffff->reg0,goto_table:10
+//	table=0,priority=1,in_port=TUNNEL actions=drop                                    no node's outer source
 //	table=0,priority=0 actions=drop
 //
 // The reference takes packets from any tunnel source straight to table 30.
@@ -27,6 +28,7 @@ func classifierBase(n Node) []openflow.Flow {
 				openflow.GotoTable(TableSpoofGuard),
 			},
 		},
+		strangers(n, TableClassifier),
 		drop(TableClassifier),
 	}
 }

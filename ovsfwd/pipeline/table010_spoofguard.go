@@ -9,6 +9,7 @@ package pipeline
 //	table=10,priority=200,arp,in_port=POD,arp_spa=IP,arp_sha=MAC actions=goto_table:20
 //	table=10,priority=200,ip,tun_src=PEER,in_port=TUNNEL,nw_src=PEER'S actions=goto_table:30   (and ipv6)
 //	table=10,priority=210,icmp,icmp_type=5 actions=drop                               redirect
+//	table=10,priority=1,in_port=TUNNEL actions=drop                                   no source of the outer source's node
 //	table=10,priority=0 actions=drop
 //
 // Neighbour discovery never reaches the host's FORWARD hook, so it is guarded
@@ -28,6 +29,7 @@ const redirectIPv4 uint8 = 5
 
 func spoofGuardBase(n Node) []openflow.Flow {
 	flows := []openflow.Flow{
+		strangers(n, TableSpoofGuard),
 		drop(TableSpoofGuard),
 		// Only routers send redirects (RFC 1122, section 3.2.2.2), and no node does to
 		// its pods. Those of IPv6 are with the rest of neighbour discovery.
@@ -48,6 +50,17 @@ func spoofGuardBase(n Node) []openflow.Flow {
 		}
 	}
 	return slices.Concat(flows, tunnelEnds(n.own()), neighboursBase(n))
+}
+
+// strangers drops what comes by the tunnel and no node's flow takes, as the default flow would, and counts it.
+func strangers(n Node, table uint8) openflow.Flow {
+	return openflow.Flow{Table: table, Priority: priorityStranger, Match: openflow.Any().InPort(n.TunnelPort)}
+}
+
+// IsStranger reports whether a flow of TableClassifier or TableSpoofGuard that drops is one that drops packets of the tunnel, by its priority: the outer source
+// is no node's, or the inner source is not one of the node with the outer source.
+func IsStranger(table uint8, priority uint16) bool {
+	return priority == priorityStranger || table == TableSpoofGuard && priority == priorityForged
 }
 
 func spoofGuardEndpoint(a *model.Attachment) []openflow.Flow {

@@ -1,0 +1,81 @@
+package felixlike
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/felixlike/felixlike/model"
+)
+
+const (
+	// strangersEvery is the time between two reads of the counters.
+	strangersEvery = 10 * time.Second
+	// strangersShown is how long status shows packets that were dropped.
+	strangersShown = time.Minute
+)
+
+// strangers says that the tunnel guard drops packets of the tunnel. A node that sends from another address than its own is cut off in that way,
+// and does not know it.
+type strangers struct {
+	node string
+	read func(ctx context.Context) (map[string]uint64, error)
+
+	mu sync.Mutex
+	// total is the last sum; known says that there is one. rises are the last ones.
+	total uint64
+	known bool
+	rises []rise
+}
+
+// rise is how many packets were dropped between two reads.
+type rise struct {
+	at      time.Time
+	packets uint64
+}
+
+// Run reads until ctx ends.
+func (s *strangers) Run(ctx context.Context) error {
+	for wait := time.Second; ; { // until the bridge is there
+		limited, cancel := context.WithTimeout(ctx, strangersEvery)
+		if sums, err := s.read(limited); err == nil { // the Watcher reports a switch that does not answer
+			s.add(sums[droppedStranger], time.Now())
+			wait = strangersEvery
+		}
+		cancel()
+		select {
+		case <-time.After(wait):
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// add takes a sum. The first one may be of packets of long ago.
+func (s *strangers) add(total uint64, now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.known && total > s.total {
+		s.rises = append(s.rises, rise{now, total - s.total})
+	}
+	s.total, s.known = total, true
+}
+
+// problems returns what status says.
+func (s *strangers) problems(now time.Time) []model.Problem {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for len(s.rises) > 0 && now.Sub(s.rises[0].at) > strangersShown {
+		s.rises = s.rises[1:]
+	}
+	packets := uint64(0)
+	for _, r := range s.rises {
+		packets += r.packets
+	}
+	if packets == 0 {
+		return nil
+	}
+	return []model.Problem{{Object: ref("Node", "", s.node), Reason: fmt.Sprintf("the tunnel guard has dropped %d packets of the tunnel in the last minute: they came from an address that is no node's, or "+
+		"with a source that the sending node does not have. A node whose tunnel packets leave from another address than its InternalIP is cut off so", packets)}}
+}
