@@ -86,6 +86,23 @@ func TestAllowsMore(t *testing.T) {
 			t.Errorf("%q: %v\n%s", spec, err, problems)
 		}
 	}
+	const antreaText = "{apiVersion: crd.antrea.io/v1beta1, kind: ClusterNetworkPolicy, metadata: {name: a}, spec: {priority: 1, %}}"
+	for text, more := range map[string]bool{
+		"appliedTo: [{group: none}], ingress: [{action: Drop}]":                                                  true,
+		"appliedTo: [{nodeSelector: {}}], egress: [{action: Allow}, {action: Reject}]":                           true,
+		"appliedTo: [{group: none}], ingress: [{action: Allow}]":                                                 false,
+		"ingress: [{action: Drop, appliedTo: [{group: none}]}, {action: Allow, appliedTo: [{podSelector: {}}]}]": true,
+		"ingress: [{action: Drop, appliedTo: [{podSelector: {}}]}, {action: Allow, appliedTo: [{group: none}]}]": false,
+		"appliedTo: [{podSelector: {}}], ingress: [{action: Drop, bogus: 1}]":                                    true,
+		"appliedTo: [{podSelector: {}}], ingress: [{action: Allow, bogus: 1}]":                                   false,
+		"appliedTo: [{podSelector: {}}], ingress: [{action: Drop, from: [{fqdn: example.com}]}]":                 false, // it denies everything
+		"appliedTo: [{podSelector: {}}], tier: none, ingress: [{action: Reject}]":                                false, // it denies as it did
+	} {
+		out, problems, err := run(strings.Replace(antreaText, "%", text, 1), "check", "-f", "-")
+		if !errors.Is(err, report.ErrNotInOrder) || strings.Contains(out, allowsMore) != more {
+			t.Errorf("%s: %v, allows more: want %v\n%s%s", text, err, more, out, problems)
+		}
+	}
 	if _, problems, err := run(np+"ingress: []}}", "convert", "-f", "-"); err != nil || problems != "" {
 		t.Errorf("nothing is allowed more: %v\n%s", err, problems)
 	}

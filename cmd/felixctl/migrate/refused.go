@@ -14,6 +14,7 @@ import (
 	"github.com/felixlike/felixlike/felixlike/datastore"
 	"github.com/felixlike/felixlike/felixlike/datastore/manifests"
 	"github.com/felixlike/felixlike/felixlike/policy"
+	"github.com/felixlike/felixlike/felixlike/policy/compile"
 	"github.com/felixlike/felixlike/model"
 )
 
@@ -24,6 +25,7 @@ func (c *conversion) refused(owners map[Ref]int) error {
 		return err
 	}
 	events, problems := manifests.Parse("output.yaml", text)
+	undecoded := len(problems)
 	engine := policy.New("")
 	for _, e := range events {
 		switch set := e.(type) {
@@ -35,19 +37,60 @@ func (c *conversion) refused(owners map[Ref]int) error {
 			engine.SetAntrea(set.Object)
 		}
 	}
-	for _, p := range slices.Concat(problems, engine.AntreaProblems()) {
+	for i, p := range slices.Concat(problems, engine.AntreaProblems()) {
 		at, found := ownerOf(owners, p.Object)
 		if !found {
 			return p
 		}
-		if row := c.row(at); slices.Contains(row.Becomes, row.Object) {
-			row.lose(p.Field, "felixlike refuses it: %s", p.Reason)
-		} else {
+		switch row := c.row(at); {
+		case !slices.Contains(row.Becomes, row.Object):
 			row.loosen(p.Field, "felixlike refuses what it converts to: %s. If the API server refuses it too, it denies nothing", p.Reason)
+		case i < undecoded && c.denies(row.Object, ""):
+			row.loosen(p.Field, "felixlike refuses it: %s. If the API server refuses it too, it denies nothing", p.Reason)
+		case strings.HasSuffix(p.Reason, compile.SelectsNoPod) && c.denies(row.Object, p.Field):
+			row.loosen(p.Field, "felixlike refuses it: %s, so its Drop or Reject denies nothing there", p.Reason)
+		default:
+			row.lose(p.Field, "felixlike refuses it: %s", p.Reason)
 		}
 	}
 	c.ownNode(events)
 	return nil
+}
+
+// denies reports whether an object that is kept as it is denies anything: by isolation, or by a rule. A field in a rule asks for that rule.
+func (c *conversion) denies(of Ref, field string) bool {
+	if of.APIVersion == networkingv1.SchemeGroupVersion.String() {
+		return true
+	}
+	for _, o := range c.result.output {
+		object, kept := o.(map[string]any)
+		if !kept || refIn(object) != of {
+			continue
+		}
+		spec, _ := object["spec"].(map[string]any)
+		for _, direction := range []string{"ingress", "egress"} {
+			rules, _ := spec[direction].([]any)
+			for i, r := range rules {
+				rule, _ := r.(map[string]any)
+				action, _ := rule["action"].(string)
+				ofRule := strings.HasPrefix(field, "spec.ingress[") || strings.HasPrefix(field, "spec.egress[")
+				if ofRule && !strings.HasPrefix(field, fmt.Sprintf("spec.%s[%d]", direction, i)) {
+					continue
+				}
+				if slices.Contains([]string{"Drop", "Reject", "Deny"}, action) {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+// refIn returns the name of an object.
+func refIn(object map[string]any) Ref {
+	text := func(fields map[string]any, name string) string { s, _ := fields[name].(string); return s }
+	meta, _ := object["metadata"].(map[string]any)
+	return Ref{text(object, "apiVersion"), text(object, "kind"), text(meta, "namespace"), text(meta, "name")}
 }
 
 // ownNode says which policies leave their pods' own node open: no NetworkPolicy of Kubernetes denies it (docs/SEMANTICS.md).

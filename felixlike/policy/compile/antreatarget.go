@@ -120,7 +120,7 @@ func (c *antreaCompiler) appliedToEntry(e antrea.AppliedTo, path string) (select
 		if e.Group != "" || e.PodSelector != nil || e.NamespaceSelector != nil {
 			return refuse(field, "not allowed together with a group or a selector of pods")
 		}
-		c.Add(path+field, "not supported: it selects no pod")
+		c.Add(path+field, "not supported"+SelectsNoPod)
 		return nil, true
 	case e.Group != "" && (e.PodSelector != nil || e.NamespaceSelector != nil):
 		return refuse("", "group together with a selector")
@@ -135,6 +135,9 @@ func (c *antreaCompiler) appliedToEntry(e antrea.AppliedTo, path string) (select
 	return []Selection{s}, ok
 }
 
+// SelectsNoPod is the effect of an entry of appliedTo without pods.
+const SelectsNoPod = ": it selects no pod"
+
 // groupBefore is the effect of a group that cannot be understood.
 const groupBefore = "; until it can be understood, the policy applies to the pods that the group selected before, an Allow matches nothing, and a Pass denies what it matches"
 
@@ -146,7 +149,7 @@ func (c *antreaCompiler) appliedToGroup(name, path string, was bool) (selections
 	switch {
 	case group.bad:
 	case group.missing:
-		c.Add(path, "group %q, or a child of it, does not exist: it selects no pod", name)
+		c.Add(path, "group %q, or a child of it, does not exist"+SelectsNoPod, name)
 	case len(group.blocks) > 0:
 		c.Add(path, "group %q has ipBlocks: these select no pod", name)
 	}
