@@ -9,8 +9,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"github.com/felixlike/felixlike/felixlike/version"
 	"github.com/felixlike/felixlike/internal/manpages"
@@ -21,6 +23,10 @@ import (
 )
 
 func main() {
+	if err := ownDescriptors(); err != nil {
+		fmt.Fprintln(os.Stderr, printable.Lines(err.Error()))
+		os.Exit(cli.ExitFailure)
+	}
 	root := rootCommand()
 	err := root.ExecuteContext(context.Background())
 	switch {
@@ -31,6 +37,21 @@ func main() {
 		fmt.Fprintln(os.Stderr, root.Name()+":", printable.Lines(err.Error()))
 		os.Exit(cli.ExitCode(err))
 	}
+}
+
+// ownDescriptors keeps the descriptors of the caller, but those of the standard streams, from the daemons of a lab, which live longer: a lock or
+// a pipe of the caller would stay open with them.
+func ownDescriptors() error {
+	open, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return fmt.Errorf("list the descriptors of the caller: %w", err)
+	}
+	for _, d := range open {
+		if number, err := strconv.Atoi(d.Name()); err == nil && number > 2 {
+			unix.CloseOnExec(number)
+		}
+	}
+	return nil
 }
 
 func rootCommand() *cobra.Command {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -86,6 +88,28 @@ func left(t *testing.T, name string) []string {
 	return found
 }
 
+// upWithDescriptor starts a lab by a caller with a pipe. None of the lab's daemons keeps it open.
+func upWithDescriptor(t *testing.T, name, manifest string) {
+	t.Helper()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	cmd := exec.Command(filepath.Join(buildDir, "felixctl"), "lab", "up", "--name", name, "-f", manifest)
+	cmd.ExtraFiles = []*os.File{w}
+	out, err := cmd.CombinedOutput()
+	if err := errors.Join(err, w.Close()); err != nil {
+		t.Fatalf("lab up: %v\n%s", err, out)
+	}
+	if err := r.SetReadDeadline(time.Now().Add(10 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := r.Read(make([]byte, 1)); !errors.Is(err, io.EOF) {
+		t.Errorf("a daemon of the lab keeps a pipe of the caller: %d bytes, %v", n, err)
+	}
+}
+
 // TestCommands uses a lab as people do, crashes its supervisor and cleans up.
 func TestCommands(t *testing.T) {
 	needLab(t)
@@ -93,7 +117,8 @@ func TestCommands(t *testing.T) {
 	ctl := labNamed(t, name)
 	t.Cleanup(func() { ctl(0, "down", "--ignore-not-found") })
 	ctl(2, "down")
-	ctl(0, "up", "-f", file(t, threeNodes))
+	ctl(2, "up", "--traffic-mode", "networkPolicyOnly") // no other CNI plugin would carry packets
+	upWithDescriptor(t, name, file(t, threeNodes))
 	ctl(2, "up")
 	if out := ctl(0, "status"); !strings.Contains(out, "x/a") || strings.Count(out, "programmed") != 4 {
 		t.Errorf("status:\n%s", out)
@@ -101,6 +126,10 @@ func TestCommands(t *testing.T) {
 	ctl(0, "probe", "x/b", "x/a", "tcp/80")
 	ctl(0, "apply", "-f", file(t, onlyFromC))
 	ctl(1, "probe", "x/b", "x/a", "tcp/80")
+	long := "long-" + strings.Repeat("x", 248)
+	ctl(0, "apply", "-f", file(t, fmt.Sprintf("{kind: Pod, metadata: {namespace: x, name: %[1]s}, spec: {nodeName: node1, containers: [{name: c, ports: [{containerPort: 80}]}]}}\n"+
+		"---\n{kind: NetworkPolicy, metadata: {namespace: x, name: %[1]s}, spec: {podSelector: {matchLabels: {none: such}}}}", long)))
+	ctl(0, "probe", "x/c", "x/"+long, "tcp/80")
 	badCIDR := file(t, "kind: NetworkPolicy\nmetadata: {namespace: x, name: bad}\nspec: {podSelector: {matchLabels: {pod: c}}, ingress: [{from: [{ipBlock: {cidr: nonsense}}]}]}")
 	if _, errs, code := felixctl(t, "lab", "--name", name, "apply", "-f", badCIDR); code != 1 || !strings.Contains(errs, "x/bad") || !strings.Contains(errs, "nonsense") {
 		t.Errorf("apply of a policy that closes its pod: exit code %d\n%s", code, errs)

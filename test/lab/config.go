@@ -76,6 +76,9 @@ func (c Config) withDefaults() (Config, error) {
 			return c, fmt.Errorf("lab %s: %w", c.Name, err)
 		}
 	}
+	if c.TrafficMode == config.PolicyOnly {
+		return c, fmt.Errorf("lab %s: trafficMode %s is for nodes where another CNI plugin carries the packets of pods: a lab has none", c.Name, c.TrafficMode)
+	}
 	if c.Datapath == ovsdb.DatapathSystem {
 		// The agents would try for ever.
 		if err := underlay.KernelDatapath(); err != nil {

@@ -30,6 +30,7 @@ func TestBadChoicesFailBeforeAnythingIsMade(t *testing.T) {
 		{Config{Tunnel: "gnv"}, `tunnel: "gnv" is not one of geneve, vxlan, gre`},
 		{Config{Datapath: "kernel"}, `datapath: "kernel" is not one of auto, system, netdev`},
 		{Config{Backend: "ebpf"}, `backend: "ebpf" is not one of nftables`},
+		{Config{TrafficMode: "networkPolicyOnly"}, "trafficMode networkPolicyOnly is for nodes where another CNI plugin carries the packets of pods: a lab has none"},
 		{Config{LogLevel: "loud"}, `logLevel: "loud" is not one of`},
 	} {
 		c.config.Name, c.config.Root, c.config.Agent = "bad", filepath.Join(t.TempDir(), "labs"), "/bin/true"

@@ -1,6 +1,8 @@
 package lab
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"strings"
@@ -46,7 +48,7 @@ func (s *State) manifests() (map[string][]byte, error) {
 		if err != nil {
 			return nil, fmt.Errorf("render %s %s: %w", kind, name, err)
 		}
-		files[kind+"_"+name+".yaml"] = text
+		files[fileName(kind+"_"+name)] = text
 	}
 	for _, o := range s.Antrea.All() {
 		text, err := manifest(o)
@@ -54,12 +56,24 @@ func (s *State) manifests() (map[string][]byte, error) {
 			return nil, err
 		}
 		id := o.ID()
-		files["antrea_"+strings.ToLower(id.Ref().Kind)+"_"+id.Namespace+"_"+id.Name+".yaml"] = text
+		files[fileName("antrea_"+strings.ToLower(id.Ref().Kind)+"_"+id.Namespace+"_"+id.Name)] = text
 	}
 	for name, text := range s.Files {
 		files[name] = text
 	}
 	return files, nil
+}
+
+// maxFileName keeps files, and the temporary ones beside them, within the 255 bytes of file systems.
+const maxFileName = 220
+
+// fileName returns the name of an object's file. A hash stands for the end of a long name.
+func fileName(object string) string {
+	if len(object) > maxFileName {
+		sum := sha256.Sum256([]byte(object))
+		object = object[:maxFileName-17] + "-" + hex.EncodeToString(sum[:8])
+	}
+	return object + ".yaml"
 }
 
 // object is one of Kubernetes' own API.

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
 
 	"github.com/felixlike/felixlike/felixlike/antrea"
@@ -122,10 +123,43 @@ func parse(line []byte) (Step, error) {
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return Step{}, errors.New("more than one object on the line")
 	}
-	if err := s.check(); err != nil {
+	if err := errors.Join(s.check(), checkPolicies(line)); err != nil {
 		return Step{}, fmt.Errorf("%s: %w", s.String(), err)
 	}
 	return s, nil
+}
+
+// checkPolicies refuses policies of another kind than that of their list, and fields that it does not have: they would be left out, and an empty
+// NetworkPolicy would be judged in the place of a ClusterNetworkPolicy.
+func checkPolicies(line []byte) error {
+	var lists struct {
+		Policies        []json.RawMessage `json:"policies"`
+		ClusterPolicies []json.RawMessage `json:"clusterPolicies"`
+	}
+	if err := json.Unmarshal(line, &lists); err != nil {
+		return err
+	}
+	check := func(list, want string, all []json.RawMessage, object func() any) error {
+		for i, raw := range all {
+			var of metav1.TypeMeta
+			if err := json.Unmarshal(raw, &of); err != nil {
+				return fmt.Errorf("%s[%d]: %w", list, i, err)
+			}
+			if of.Kind != "" && of.Kind != want {
+				return fmt.Errorf("%s[%d] is a %s, want a %s", list, i, of.Kind, want)
+			}
+			d := json.NewDecoder(bytes.NewReader(raw))
+			d.DisallowUnknownFields()
+			if err := d.Decode(object()); err != nil {
+				return fmt.Errorf("%s[%d]: %w", list, i, err)
+			}
+		}
+		return nil
+	}
+	return errors.Join(
+		check("policies", "NetworkPolicy", lists.Policies, func() any { return new(networkingv1.NetworkPolicy) }),
+		check("clusterPolicies", "ClusterNetworkPolicy", lists.ClusterPolicies, func() any { return new(v1alpha2.ClusterNetworkPolicy) }),
+	)
 }
 
 // check reports the first contradiction within the step.

@@ -111,3 +111,26 @@ func TestReadRefuses(t *testing.T) {
 		})
 	}
 }
+
+// TestReadRefusesOtherPolicies: a policy of another kind than its list is not taken for an empty one.
+func TestReadRefusesOtherPolicies(t *testing.T) {
+	const probe = `{"from":"x/a","to":"x/a","proto":"TCP","port":80}`
+	const cluster = `{"apiVersion":"policy.networking.k8s.io/v1alpha2",KIND"metadata":{"name":"p"},"spec":{"tier":"Admin","priority":1,"subject":{"namespaces":{}}}}`
+	const policy = `{KIND"metadata":{"name":"p","namespace":"x"},"spec":{"podSelector":{}}}`
+	for _, c := range []struct{ name, list, text, want string }{
+		{"a ClusterNetworkPolicy", "policies", strings.Replace(cluster, "KIND", `"kind":"ClusterNetworkPolicy",`, 1), "policies[0] is a ClusterNetworkPolicy, want a NetworkPolicy"},
+		{"without its kind", "policies", strings.Replace(cluster, "KIND", "", 1), `unknown field "tier"`},
+		{"a NetworkPolicy", "clusterPolicies", strings.Replace(policy, "KIND", `"kind":"NetworkPolicy",`, 1), "clusterPolicies[0] is a NetworkPolicy"},
+		{"right", "policies", strings.Replace(policy, "KIND", "", 1), ""},
+		{"right, of a cluster", "clusterPolicies", strings.Replace(cluster, "KIND", `"kind":"ClusterNetworkPolicy",`, 1), ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			line := strings.Replace(stepLine, "PROBE", probe, 1)
+			line = strings.Replace(line, `"policies":[]`, `"`+c.list+`":[`+c.text+`]`, 1)
+			_, err := truthtable.Read(strings.NewReader(line))
+			if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+				t.Errorf("error %v, want %q", err, c.want)
+			}
+		})
+	}
+}
