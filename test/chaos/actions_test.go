@@ -4,12 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
 
+	"golang.org/x/net/icmp"
+	"golang.org/x/net/ipv6"
 	"golang.org/x/sys/unix"
 
 	"github.com/felixlike/felixlike/felixlike/control"
@@ -32,6 +35,36 @@ func (c *cluster) hideManifest() error {
 
 // restoreManifest writes the file as it was.
 func (c *cluster) restoreManifest() error { return replace(c.manifest(), c.saved) }
+
+// liar is the file with the lies of a node.
+func (c *cluster) liar() string { return filepath.Join(c.lab.Manifests(), "node__liar.yaml") }
+
+// lies claim the address and the pod prefixes of node2, and the address of the host outside.
+const lies = `{kind: Node, metadata: {name: liar}, spec: {podCIDR: 10.10.1.0/24, podCIDRs: [10.10.1.0/24, 'fd00:10::a0a:100/120']},
+  status: {addresses: [{type: InternalIP, address: 192.168.50.12}, {type: InternalIP, address: 'fd00:10::c0a8:320c'}]}}
+`
+
+// advertise has node2 say that it is a router (RFC 4861, 4.2: hop limit 64, no flags, lifetime 1,800 s, no other times).
+func (c *cluster) advertise() error {
+	return c.lab.Node("node2").Namespace().Do(func() (err error) {
+		conn, err := net.ListenPacket("ip6:ipv6-icmp", "::")
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, conn.Close()) }()
+		p := ipv6.NewPacketConn(conn)
+		if err := p.SetMulticastHopLimit(255); err != nil {
+			return err
+		}
+		m := icmp.Message{Type: ipv6.ICMPTypeRouterAdvertisement, Body: &icmp.RawBody{Data: []byte{64, 0, 0x07, 0x08, 0, 0, 0, 0, 0, 0, 0, 0}}}
+		data, err := m.Marshal(nil)
+		if err != nil {
+			return err
+		}
+		_, err = p.WriteTo(data, nil, &net.IPAddr{IP: net.IPv6linklocalallnodes, Zone: "br-phy"})
+		return err
+	})
+}
 
 // remake deletes a pod and makes it anew, as a runtime does.
 func (c *cluster) remake(pod string) error {

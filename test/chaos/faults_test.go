@@ -209,6 +209,35 @@ func rows() []row {
 			do: shell("sysctl -qw net.ipv4.ip_forward=0"),
 		},
 		{
+			name: "iptables -P FORWARD DROP", gap: stopTime, hold: silentFor,
+			do:   shell(forwardPolicy("DROP")),
+			undo: shell(forwardPolicy("ACCEPT")),
+		},
+		{
+			name: "rule of nft in the tables of iptables", gap: none, backends: []string{config.IPTablesNFT}, hold: silentFor,
+			do:   shell("for f in ip ip6; do nft add chain $f mangle theirs; nft add rule $f mangle theirs meta mark set numgen inc mod 2; done"),
+			undo: shell("for f in ip ip6; do nft flush chain $f mangle theirs; nft delete chain $f mangle theirs; done"),
+		},
+		{
+			name: "prefix route on the uplink", gap: repair,
+			do: shell("ip -4 route add 192.168.50.0/24 dev eth0 proto kernel metric 102; ip -6 route add fd00:10::192.168.50.0/120 dev eth0 proto kernel metric 102"),
+		},
+		{
+			name: "second address of the uplink", gap: repair, hold: silentFor,
+			do:   shell("ip -4 address add 192.168.50.77/24 dev eth0; ip -6 address add fd00:10::192.168.50.77/120 dev eth0 nodad"),
+			undo: shell("ip -4 address del 192.168.50.77/24 dev eth0; ip -6 address del fd00:10::192.168.50.77/120 dev eth0"),
+		},
+		{
+			name: "router advertisement", gap: none, hold: silentFor,
+			do:   func(_ context.Context, c *cluster) error { return c.advertise() },
+			undo: shell("ip -6 route flush proto ra"),
+		},
+		{
+			name: "lies of a node", gap: none, says: true, hold: silentFor,
+			do:   func(_ context.Context, c *cluster) error { return replace(c.liar(), lies) },
+			undo: func(_ context.Context, c *cluster) error { return os.Remove(c.liar()) },
+		},
+		{
 			name: "veth deleted", gap: none, says: true, hold: silentFor + 2*time.Second,
 			do:   onPort("bystander", "ip link del PORT"),
 			undo: func(_ context.Context, c *cluster) error { return c.remake("bystander") },
@@ -270,6 +299,11 @@ func rows() []row {
 			do: shell("nft flush ruleset; conntrack -F; conntrack -F -f ipv6"),
 		},
 	}
+}
+
+// forwardPolicy sets the policy of FORWARD in both variants of iptables, and both families.
+func forwardPolicy(policy string) string {
+	return "for v in iptables-legacy ip6tables-legacy iptables-nft ip6tables-nft; do $v -w -P FORWARD " + policy + "; done"
 }
 
 // shell runs a script on the node.
