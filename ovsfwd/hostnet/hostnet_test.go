@@ -349,6 +349,37 @@ func TestDeletedEntriesComeBack(t *testing.T) {
 	}
 }
 
+// TestOwnAddressIsNoForeignChange: a node with another pod prefix gets another address. The routes and neighbours that the kernel removes with the old
+// one are not counted as the work of another program; what another one removes is.
+func TestOwnAddressIsNoForeignChange(t *testing.T) {
+	gw := inNamespace(t)
+	r, s := NewReconciler(), testState()
+	mac, _ := net.ParseMAC("02:00:00:00:00:01")
+	s.Pods = map[netip.Addr]net.HardwareAddr{netip.MustParseAddr("10.10.0.5"): mac, netip.MustParseAddr("fd00:10::a0a:5"): mac}
+	apply(t, r, s)
+	before, neighbours := countRoutes(t, Protocol), permanent(t, gw)
+	for _, prefixes := range [][]netip.Prefix{
+		{netip.MustParsePrefix("10.10.7.1/24"), netip.MustParsePrefix("fd00:10::a0a:701/120")}, s.GatewayAddresses,
+	} {
+		s.GatewayAddresses = prefixes
+		r.SetState(s)
+		did, err := r.Apply(t.Context())
+		if err != nil || len(did.Repaired) > 0 || did.Writes < 2 {
+			t.Errorf("%v: %d writes, repaired %v, %v", prefixes, did.Writes, did.Repaired, err)
+		}
+		if n, now := countRoutes(t, Protocol), permanent(t, gw); n != before || now != neighbours {
+			t.Errorf("%v: %d routes, want %d; neighbours %s, want %s", prefixes, n, before, now, neighbours)
+		}
+	}
+	if err := netlink.NeighDel(&netlink.Neigh{LinkIndex: gw.Attrs().Index, IP: net.ParseIP("10.10.0.5")}); err != nil {
+		t.Fatal(err)
+	}
+	r.Invalidate()
+	if did, err := r.Apply(t.Context()); err != nil || len(did.Repaired) != 1 {
+		t.Errorf("repaired %v, %v; want the neighbour", did.Repaired, err)
+	}
+}
+
 func TestMissingGatewayPortIsNamed(t *testing.T) {
 	inNamespace(t)
 	r := NewReconciler()

@@ -176,7 +176,11 @@ func (p *pass) addresses() {
 			continue
 		}
 		ok := p.write(fmt.Sprintf("remove address %s from %s", a, p.wanted.Gateway), netlink.AddrDel(p.link, &actual[i]))
-		if ok && p.again() && !p.before.hasAddress(a) {
+		switch {
+		case !ok || !p.again():
+		case p.before.hasAddress(a):
+			p.log.own = true
+		default:
 			p.log.add(kindAddress, a.String(), "foreign")
 		}
 	}

@@ -43,13 +43,19 @@ type repairLog struct {
 	// routes and neighbours; with counts them by kind.
 	link string
 	with map[string]int
-	all  []tables.Repair
+	// own is set after this pass has removed an address of its own. With the last one of a family, the kernel removes the
+	// routes and neighbours of the port.
+	own bool
+	all []tables.Repair
 }
 
 // add notes a repaired foreign change.
 func (l *repairLog) add(kind, name, what string) {
 	if l.link != "" && what == missing {
 		l.with[kind]++
+		return
+	}
+	if l.own && what == missing && (kind == kindRoute || kind == kindNeighbour) {
 		return
 	}
 	l.all = append(l.all, tables.Repair{Object: kind, Name: name, What: what, Noticed: l.noticed})
