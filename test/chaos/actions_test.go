@@ -40,7 +40,7 @@ func (c *cluster) restoreManifest() error { return replace(c.manifest(), c.saved
 func (c *cluster) liar() string { return filepath.Join(c.lab.Manifests(), "node__liar.yaml") }
 
 // lies claim the address and the pod prefixes of node2, and the address of the host outside.
-const lies = `{kind: Node, metadata: {name: liar}, spec: {podCIDR: 10.10.1.0/24, podCIDRs: [10.10.1.0/24, 'fd00:10::a0a:100/120']},
+const lies = `{apiVersion: v1, kind: Node, metadata: {name: liar}, spec: {podCIDR: 10.10.1.0/24, podCIDRs: [10.10.1.0/24, 'fd00:10::a0a:100/120']},
   status: {addresses: [{type: InternalIP, address: 192.168.50.12}, {type: InternalIP, address: 'fd00:10::c0a8:320c'}]}}
 `
 
