@@ -30,6 +30,8 @@ const (
 	CTLabel
 	TunIPv6Src
 	TunIPv6Dst
+	NDReserved
+	NDOptionsType
 	InPort
 	EthDst
 	EthSrc
@@ -82,6 +84,7 @@ type class uint16
 const (
 	basic    class = 0x0000 // NXM's own of OpenFlow 1.0
 	nicira   class = 0x0001
+	ericsson class = 0x1000
 	openFlow class = 0x8000
 )
 
@@ -230,6 +233,10 @@ func (f Field) neighbourSpec() spec {
 		return spec{openFlow, 32, 6, mac, "nd_sll", "nd_sll", "OXM_OF_IPV6_ND_SLL"}
 	case NDTll:
 		return spec{openFlow, 33, 6, mac, "nd_tll", "nd_tll", "OXM_OF_IPV6_ND_TLL"}
+	case NDReserved:
+		return spec{ericsson, 1, 4, decimal, "nd_reserved", "nd_reserved", "ERICOXM_OF_ICMPV6_ND_RESERVED"}
+	case NDOptionsType:
+		return spec{ericsson, 2, 1, decimal, "nd_options_type", "nd_options_type", "ERICOXM_OF_ICMPV6_ND_OPTIONS_TYPE"}
 	}
 	return unknownSpec(f)
 }
@@ -276,6 +283,8 @@ func (f Field) LongName() string {
 		return "NXM_NX_IPV6_SRC"
 	case IPv6Dst:
 		return "NXM_NX_IPV6_DST"
+	case NDTarget:
+		return "NXM_NX_ND_TARGET"
 	}
 	return f.spec().oxm
 }

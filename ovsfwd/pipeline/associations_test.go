@@ -107,7 +107,14 @@ func (a *association) passes(from, to *wire, frame []byte) bool {
 		last = arpFrame(1, a.node.GatewayMAC, a.node.GatewayMAC, "10.10.0.1", fmt.Sprintf("10.11.%d.%d", a.sent/256, a.sent%256))
 	}
 	from.send(last)
-	if to.await(last) == nil {
+	if from != a.gw {
+		if a.gw.await(last) == nil {
+			a.t.Fatal("a right frame did not come to the gateway")
+		}
+		last = arpFrame(1, a.node.GatewayMAC, a.node.GatewayMAC, "10.10.0.1", fmt.Sprintf("10.11.%d.%d", a.sent/256, a.sent%256))
+		a.gw.send(last)
+	}
+	if to != a.gw && to.await(last) == nil {
 		a.t.Fatal("a right frame did not come through")
 	}
 	return to.got(frame) != nil

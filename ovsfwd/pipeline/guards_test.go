@@ -220,7 +220,7 @@ func guards() []guard {
 			name: "by the gateway's MAC address past the ingress of a pod",
 			// A packet that comes back by another way than its connection is a new connection with another port (table 35).
 			is: func(f openflow.Flow) bool {
-				return at(TableL3Forwarding, priorityLocalRouted, priorityLocalSwitched, priorityUnknown)(f) || at(TableConntrackState, priorityCollides, priorityMovedKnown)(f)
+				return at(TableL3Forwarding, priorityLocalLed, priorityLocalSwitched, priorityUnknown)(f) || at(TableConntrackState, priorityCollides, priorityMovedKnown)(f)
 			},
 			policy: []openflow.Flow{closed1()},
 			try: func(l *lab) (probe, *wire) {

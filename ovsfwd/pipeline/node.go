@@ -29,8 +29,8 @@ func (m Mode) String() string {
 	return fmt.Sprintf("mode(%d)", uint8(m))
 }
 
-// Node is this node as its pipeline sees it. Both pipelines use the ports, the MAC and the
-// gateway addresses. Only the steering pipeline uses Offload, only the full pipeline the other fields.
+// Node is this node as its pipeline sees it. Both pipelines use the ports, the MAC, the
+// gateway addresses and the pod prefixes. Only the steering pipeline uses Offload, only the full pipeline the other fields.
 type Node struct {
 	GatewayPort, TunnelPort uint32
 	GatewayMAC              net.HardwareAddr

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -32,7 +33,7 @@ func newClusterOf(t *testing.T, uplink bool, setUp func(*Node), edit func([]open
 	b := ovstest.NewBridge(t)
 	c := &cluster{Bridge: b, node: Node{
 		GatewayPort: ovsdb.GatewayOFPort, TunnelPort: ovsdb.TunnelOFPort,
-		GatewayMAC: b.Config.GatewayMAC, Gateways: testNode().Gateways, Userspace: b.Userspace(),
+		GatewayMAC: b.Config.GatewayMAC, Gateways: testNode().Gateways, PodCIDRs: testNode().PodCIDRs, Userspace: b.Userspace(),
 	}}
 	// The kernel's own packets would only disturb.
 	b.Run("ip", "netns", "exec", b.NS, "sysctl", "-qw", "net.ipv6.conf.all.disable_ipv6=1", "net.ipv6.conf.default.disable_ipv6=1")
@@ -160,10 +161,15 @@ func TestPodCannotSpoof(t *testing.T) {
 			// Frames of one port are worked off in order: when this one has come, the
 			// forged one would have.
 			sent++
-			last := arpFrame(1, own, own, "10.10.0.2", fmt.Sprintf("10.10.0.%d", 100+sent))
+			last := arpFrame(2, own, own, "10.10.0.2", fmt.Sprintf("10.10.0.%d", 100+sent))
 			sender.send(last)
-			if gw.await(last) == nil || victim.await(last) == nil {
+			if gw.await(last) == nil {
 				t.Fatal("a right frame did not come through")
+			}
+			last = arpFrame(1, c.node.GatewayMAC, c.node.GatewayMAC, "10.10.0.1", fmt.Sprintf("10.10.0.%d", 100+sent))
+			gw.send(last)
+			if victim.await(last) == nil {
+				t.Fatal("a frame of the gateway did not come through")
 			}
 			for port, w := range map[string]*wire{"gateway": gw, "other pod": victim} {
 				if w.got(frame) != nil {
@@ -174,25 +180,104 @@ func TestPodCannotSpoof(t *testing.T) {
 	}
 }
 
-func TestRightFramesPass(t *testing.T) {
+// TestPodsHaveNoNeighbourButTheGateway: no ARP and no neighbour discovery of a pod comes to another one. A pod that asks for an address
+// of its prefix, as pods of earlier versions do, gets the gateway's MAC address.
+func TestPodsHaveNoNeighbourButTheGateway(t *testing.T) {
+	for _, mode := range []Mode{Steer, Full} {
+		t.Run(mode.String(), func(t *testing.T) {
+			c := newClusterOf(t, false, func(n *Node) { n.Mode = mode }, func(flows []openflow.Flow) []openflow.Flow { return flows })
+			pod, other, host := c.pods[0], c.pods[1], c.node.GatewayMAC
+			gw, sender, receiver := openWire(t, c.NS, "flx-gw0"), openWire(t, c.NS, "v0p"), openWire(t, c.NS, "v1p")
+			self, ll := "fd00:10:10::2", linkLocal(pod.MAC).String()
+			// arp and nd are the answers that pod gets for an address.
+			arp := func(target string) []byte {
+				reply := arpFrame(2, host, host, target, "10.10.0.2")
+				copy(reply[32:], pod.MAC) // arp_tha
+				return reply
+			}
+			nd := func(target, to string, option ...net.HardwareAddr) []byte {
+				src, dst := netip.MustParseAddr(target), netip.MustParseAddr(to)
+				body := slices.Concat([]byte{136, 0, 0, 0, 0xe0, 0, 0, 0}, src.AsSlice())
+				for _, o := range option {
+					body = append(append(body, 2, 1), o...)
+				}
+				return ethernet(pod.MAC, host, 0x86dd, ip(src, dst, 58, 255, transport(src, dst, 58, body)))
+			}
+			// right has the checksum, from which that of the answer is made.
+			right := func(frame []byte) []byte {
+				src, _ := netip.AddrFromSlice(frame[22:38])
+				dst, _ := netip.AddrFromSlice(frame[38:54])
+				return slices.Concat(frame[:54], transport(src, dst, 58, frame[54:]))
+			}
+			sent, answers := 0, 0
+			for _, q := range []struct {
+				name           string
+				frame, answer  []byte
+				comesToGateway bool
+			}{
+				{name: "ARP for another pod", frame: arpFrame(1, pod.MAC, pod.MAC, "10.10.0.2", "10.10.0.3"), answer: arp("10.10.0.3")},
+				{name: "ARP for an address without a pod", frame: arpFrame(1, pod.MAC, pod.MAC, "10.10.0.2", "10.10.0.77"), answer: arp("10.10.0.77")},
+				{name: "ARP for the gateway", frame: arpFrame(1, pod.MAC, pod.MAC, "10.10.0.2", "10.10.0.1"), answer: arp("10.10.0.1")},
+				{name: "ARP for its own address", frame: arpFrame(1, pod.MAC, pod.MAC, "10.10.0.2", "10.10.0.2")},
+				{name: "ARP for an address beyond the prefix", frame: arpFrame(1, pod.MAC, pod.MAC, "10.10.0.2", "10.77.0.1"), comesToGateway: true},
+				{name: "answer to another pod", frame: arpFrame(2, pod.MAC, pod.MAC, "10.10.0.2", "10.10.0.3"), comesToGateway: true},
+				{name: "solicitation", frame: right(ndFrame(135, pod.MAC, self, "fd00:10:10::3", 1, pod.MAC)), answer: nd("fd00:10:10::3", self, host)},
+				{name: "solicitation, link-local", frame: right(ndFrame(135, pod.MAC, ll, "fd00:10:10::4", 1, pod.MAC)), answer: nd("fd00:10:10::4", ll, host)},
+				{name: "solicitation, no option", frame: right(ndFrame(135, pod.MAC, self, "fd00:10:10::5", 1)), answer: nd("fd00:10:10::5", self)},
+				{name: "solicitation of the gateway", frame: right(ndFrame(135, pod.MAC, self, "fd00:10:10::1", 1, pod.MAC)), answer: nd("fd00:10:10::1", self, host)},
+				{
+					name: "solicitation of the gateway, link-local", frame: right(ndFrame(135, pod.MAC, self, linkLocal(host).String(), 1, pod.MAC)),
+					answer: nd(linkLocal(host).String(), self, host),
+				},
+				{name: "solicitation of a link-local address", frame: right(ndFrame(135, pod.MAC, self, linkLocal(other.MAC).String(), 1, pod.MAC))},
+				{name: "duplicate detection", frame: right(ndFrame(135, pod.MAC, "::", self, 1))},
+				{name: "advertisement to all", frame: right(ndFrame(136, pod.MAC, self, self, 2, pod.MAC))},
+				{name: "advertisement to all, link-local", frame: right(ndFrame(136, pod.MAC, ll, ll, 2, pod.MAC))},
+				{
+					name: "advertisement to the gateway", comesToGateway: true,
+					frame: slices.Concat(host, pod.MAC, []byte{0x86, 0xdd}, ip(netip.MustParseAddr(self), netip.MustParseAddr("fd00:10:10::1"), 58, 255,
+						slices.Concat([]byte{136, 0, 0, 0, 0x60, 0, 0, 0}, netip.MustParseAddr(self).AsSlice()))),
+				},
+				{
+					name: "advertisement to another pod", frame: slices.Concat(other.MAC, pod.MAC, []byte{0x86, 0xdd}, ip(netip.MustParseAddr(self), netip.MustParseAddr("fd00:10:10::3"), 58, 255,
+						slices.Concat([]byte{136, 0, 0, 0, 0x60, 0, 0, 0}, netip.MustParseAddr(self).AsSlice()))),
+				},
+			} {
+				sender.send(q.frame)
+				if q.answer != nil && sender.await(q.answer) == nil {
+					t.Errorf("%s: no answer with the gateway's MAC address", q.name)
+				}
+				// Frames of one port are worked off in order.
+				sent++
+				last := arpFrame(2, pod.MAC, pod.MAC, "10.10.0.2", fmt.Sprintf("10.12.0.%d", sent))
+				sender.send(last)
+				if gw.await(last) == nil {
+					t.Fatalf("%s: the frame after it did not come to the gateway", q.name)
+				}
+				last = arpFrame(1, host, host, "10.10.0.1", fmt.Sprintf("10.12.0.%d", sent))
+				gw.send(last)
+				if receiver.await(last) == nil || sender.await(last) == nil {
+					t.Fatalf("%s: the gateway's frame after it did not come to the pods", q.name)
+				}
+				if (gw.got(q.frame) != nil) != q.comesToGateway {
+					t.Errorf("%s: at the gateway %v, want %v", q.name, !q.comesToGateway, q.comesToGateway)
+				}
+				if receiver.got(q.frame) != nil {
+					t.Errorf("%s: came to the other pod", q.name)
+				}
+				if answers += min(1, len(q.answer)); sender.count() != sent+answers {
+					t.Fatalf("%s: %d frames came to the pod until now, want %d", q.name, sender.count(), sent+answers)
+				}
+			}
+		})
+	}
+}
+
+func TestIPGoesToTheGateway(t *testing.T) {
 	c := newCluster(t, false)
 	pod, other := c.pods[0], c.pods[1]
 	gw, sender, receiver := openWire(t, c.NS, "flx-gw0"), openWire(t, c.NS, "v0p"), openWire(t, c.NS, "v1p")
-	self, ll := "fd00:10:10::2", linkLocal(pod.MAC).String()
-	for name, frame := range map[string][]byte{
-		"ARP":                       arpFrame(1, pod.MAC, pod.MAC, "10.10.0.2", "10.10.0.3"),
-		"solicitation":              ndFrame(135, pod.MAC, self, "fd00:10:10::3", 1, pod.MAC),
-		"solicitation, link-local":  ndFrame(135, pod.MAC, ll, "fd00:10:10::3", 1, pod.MAC),
-		"solicitation, no option":   ndFrame(135, pod.MAC, self, "fd00:10:10::3", 1),
-		"duplicate detection":       ndFrame(135, pod.MAC, "::", self, 1),
-		"advertisement":             ndFrame(136, pod.MAC, self, self, 2, pod.MAC),
-		"advertisement, link-local": ndFrame(136, pod.MAC, ll, ll, 2, pod.MAC),
-	} {
-		sender.send(frame)
-		if receiver.await(frame) == nil || gw.await(frame) == nil {
-			t.Errorf("%s did not come through", name)
-		}
-	}
+	self := "fd00:10:10::2"
 	// IP goes to the gateway with any destination MAC, and nowhere else.
 	for name, frame := range map[string][]byte{
 		"IPv4 to the other pod's MAC": ipFrame(other.MAC, pod.MAC, "10.10.0.2", "10.10.0.3"),
@@ -310,11 +395,11 @@ func TestIntoTheTunnel(t *testing.T) {
 			return nil
 		})
 	}
-	// Neighbour discovery and ARP are flooded, but not into the tunnel.
-	flooded := arpFrame(1, c.pods[0].MAC, c.pods[0].MAC, "10.10.0.2", "10.10.0.77")
-	pod.send(flooded)
-	if gw.await(flooded) == nil {
-		t.Fatal("ARP did not reach the gateway")
+	// ARP of the gateway port is flooded, but not into the tunnel.
+	flooded := arpFrame(1, c.node.GatewayMAC, c.node.GatewayMAC, "10.10.0.1", "10.10.0.77")
+	gw.send(flooded)
+	if pod.await(flooded) == nil {
+		t.Fatal("ARP did not reach the pod")
 	}
 	if underlay.carries(flooded, netip.Addr{}) {
 		t.Error("ARP left by the uplink")

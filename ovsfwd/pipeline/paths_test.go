@@ -95,7 +95,7 @@ func localPaths(l *lab, f names) {
 		if i == 0 {
 			p = l.udpProbe(f.pod0, f.pod1, 1001, 53)
 			l.fromPod(0, l.node.GatewayMAC, p)
-			got := l.comes("pod to pod, by the gateway's MAC address", p, l.pod1, 63)
+			got := l.comes("pod to pod, by the gateway's MAC address", p, l.pod1, 64)
 			if got != nil && (!bytes.Equal(got[:6], b) || !bytes.Equal(got[6:12], l.node.GatewayMAC)) {
 				l.t.Errorf("routed with MAC addresses % x", got[:12])
 			}

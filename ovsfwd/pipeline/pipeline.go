@@ -8,7 +8,7 @@
 //
 //	pod / tunnel -> 0 classifier -> 10 spoofguard -> 30 steer -> 110 output = gateway port
 //	                                     | ARP, ND
-//	                                     +-> 20 ARP responder, else NORMAL
+//	                                     +-> 20 ARP responder; from the gateway port NORMAL
 //	gateway port -> 0 -> 10 -> 30 -> 70 L3 forwarding -> 72 TTL -> 80 L2 forwarding -> 110 output
 //
 // With Node.Offload, table 30 first looks up the connections of packets to pods. Packets of
@@ -61,14 +61,15 @@
 //     Hairpin, which stands for the pod.
 //   - Packets to an unused address of this node's pod prefix are dropped (70), as
 //     are link-local IPv6 destinations (40) and tunnel packets for other nodes.
-//   - A routed packet loses one hop in each router: 72, or the host.
+//   - A routed packet loses one hop in each router: 72, or the host. Between pods of this node the bridge is no router: it
+//     changes the MAC addresses, and no hop is lost.
 //   - The userspace datapath does not track SCTP: table 32 knows its associations.
 //
 // Registers: reg0[0..15] source (0 tunnel, 1 gateway, 2 pod, 4 uplink, 5 host by the uplink), reg0[16] output
 // port known, reg0[17] source to be translated, reg0[19] came by the tunnel with the virtual MAC, reg0[20] denied
 // by a rule, reg0[21] a pod to itself through a Service, reg0[22] must not allow
 // its connection, reg0[23..25] associations of SCTP, reg0[26] there is policy,
-// reg0[27] skips the host, reg0[28..31] connections with another source port (table 35), reg1 output port, reg3 the rule that denies, reg5 and reg6 the rules that allow
+// reg0[27] skips the host, reg0[28..31] connections with another source port (table 35), reg1 output port, reg2 the address that a pod asks for, reg3 the rule that denies, reg5 and reg6 the rules that allow
 // egress and ingress. Connections: mark 0x20 begun by the gateway port, 0x40 translated, 0x80 with another
 // source port; label[0..31] and label[32..63] the rules that allowed ingress and egress, label[64] allowed, label[65] with
 // another source port.
@@ -84,8 +85,8 @@
 //     not to 30 as in the reference: the tunnel guard compares the inner source with the
 //     outer one, which the reference does not do.
 //   - 10: address and MAC are pinned for IPv4, ARP, IPv6 and neighbour discovery.
-//   - 20: peer gateways answer with aa:bb:cc:dd:ee:ff; other ARP and neighbour discovery
-//     is NORMAL.
+//   - 20: peer gateways answer with aa:bb:cc:dd:ee:ff. Pods get the gateway's MAC address for every address of their prefix,
+//     and hear no other pod; ARP and neighbour discovery of the gateway port are NORMAL.
 //   - 30: connections are in zone 65520. On the userspace datapath it gets the kernel's
 //     timeouts where they differ.
 //   - 31: each pod has a meter that limits its new connections. Packets of connections
@@ -161,7 +162,7 @@ func Endpoint(n Node, a *model.Attachment) []openflow.Flow {
 	if a.OFPort == 0 || len(a.MAC) != 6 {
 		return nil
 	}
-	flows := slices.Concat(classifierEndpoint(a), spoofGuardEndpoint(a), l2ForwardingEndpoint(n, a))
+	flows := slices.Concat(classifierEndpoint(a), spoofGuardEndpoint(a), arpResponderEndpoint(a), l2ForwardingEndpoint(n, a))
 	if n.Mode == Steer {
 		return append(flows, offloadEndpoint(n, a)...)
 	}

@@ -39,6 +39,7 @@ func addrs(texts ...string) []netip.Addr {
 func testNode() Node {
 	return Node{
 		GatewayPort: 2, TunnelPort: 1, GatewayMAC: mustMAC("e2:e5:a4:9b:1c:b1"), Gateways: addrs("10.10.0.1", "fd00:10:10::1"),
+		PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.10.0.0/24"), netip.MustParsePrefix("fd00:10:10::/64")},
 	}
 }
 
@@ -73,7 +74,6 @@ func testPeer6() *model.Node {
 func fullNode() Node {
 	n := testNode()
 	n.Mode, n.Userspace = Full, true
-	n.PodCIDRs = []netip.Prefix{netip.MustParsePrefix("10.10.0.0/24"), netip.MustParsePrefix("fd00:10:10::/64")}
 	n.ServiceCIDRs = []netip.Prefix{netip.MustParsePrefix("10.96.0.0/12"), netip.MustParsePrefix("fd00:10:96::/112")}
 	n.HostAddresses = addrs("10.10.0.1", "192.168.77.100", "fd77::100")
 	return n

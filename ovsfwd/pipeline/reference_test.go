@@ -145,6 +145,8 @@ func whyExtra(f *flowtext.Flow) string {
 		return "neighbour discovery, guarded"
 	case is(TableClassifier, priorityStranger), is(TableSpoofGuard, priorityStranger):
 		return "packets of the tunnel that no node's flow takes are counted, not only dropped"
+	case is(TableARPResponder) && f.Priority > priorityLow && f.Priority < priorityNormal:
+		return "a pod has no other neighbour than the gateway"
 	case is(TableSpoofGuard, priorityTunnelEnd):
 		return "no pod sends encapsulated packets to a node"
 	case is(TableSpoofGuard) && has(openflow.ICMPv4Type, openflow.ICMPv6Type):
@@ -180,7 +182,7 @@ func whyExtra(f *flowtext.Flow) string {
 	case is(TableDNAT, priorityHigh), is(TableIngress, priorityHigh), is(TableAdminIngress, priorityAdminOwnNode),
 		is(TableL3Forwarding, priorityNormal):
 		return "a pod's own node is never judged, under all its addresses"
-	case is(TableL3Forwarding, priorityLocalSwitched, priorityLocalRouted, priorityUnknown, priorityOutside):
+	case is(TableL3Forwarding, priorityLocalSwitched, priorityLocalLed, priorityUnknown, priorityOutside):
 		return "the address, and not the MAC address, says where a packet goes"
 	}
 	if v6 {

@@ -1,24 +1,58 @@
 package pipeline
 
-// Table 20, ARP responder: answers for the gateways of peers with the virtual
-// MAC; other ARP, and neighbour discovery, is switched as on any bridge.
+// Table 20, ARP responder: answers for the gateways of peers with the virtual MAC. ARP and neighbour discovery of the gateway
+// port are switched as on any bridge, those of pods are not: no pod's message comes to another pod. PODS are this node's pod
+// prefixes, GWLL is the link-local address of the gateway port. A pod has no other neighbour than the gateway. The answers
+// below are for pods that have the whole prefix on link, because an earlier version attached them.
 //
 //	table=20,priority=200,arp,arp_tpa=PEERGW,arp_op=1 actions=move:NXM_OF_ETH_SRC[]->NXM_OF_ETH_DST[],
 //	    set_field:aa:bb:cc:dd:ee:ff->eth_src,set_field:2->arp_op,move:NXM_NX_ARP_SHA[]->NXM_NX_ARP_THA[],
 //	    set_field:aa:bb:cc:dd:ee:ff->arp_sha,move:NXM_OF_ARP_SPA[]->NXM_OF_ARP_TPA[],set_field:PEERGW->arp_spa,IN_PORT
+//	table=20,priority=196,arp,in_port=POD,arp_tpa=IP,arp_op=1 actions=drop                                its own address
+//	table=20,priority=195,arp,reg0=0x2/0xffff,arp_tpa=PODS,arp_op=1 actions=the same with GWMAC, and move:NXM_OF_ARP_TPA[]->NXM_NX_REG2[],
+//	    move:NXM_OF_ARP_SPA[]->NXM_OF_ARP_TPA[],move:NXM_NX_REG2[]->NXM_OF_ARP_SPA[]
+//	table=20,priority=194,arp,reg0=0x2/0xffff actions=output:GATEWAY
+//	table=20,priority=197,icmp6,reg0=0x2/0xffff,dl_src=GWMAC,icmp_type=136,icmp_code=0 actions=set_field:0xe0000000->nd_reserved,
+//	    set_field:2->nd_options_type,set_field:GWMAC->nd_tll,move:NXM_NX_IPV6_SRC[]->NXM_NX_IPV6_DST[],
+//	    move:NXM_NX_ND_TARGET[]->NXM_NX_IPV6_SRC[],IN_PORT
+//	table=20,priority=196,icmp6,reg0=0x2/0xffff,ipv6_src=::,icmp_type=135 actions=drop                    duplicate address detection
+//	table=20,priority=195,icmp6,reg0=0x2/0xffff,icmp_type=135,icmp_code=0,nd_target=PODS actions=move:NXM_OF_ETH_SRC[]->NXM_OF_ETH_DST[],
+//	    set_field:GWMAC->eth_src,set_field:136->icmpv6_type,resubmit(,20)                                 (and GWLL)
+//	table=20,priority=194,icmp6,reg0=0x2/0xffff,ipv6_dst=GWIP,icmp_type=136 actions=output:GATEWAY        (and GWLL)
+//	table=20,priority=193,icmp6,reg0=0x2/0xffff actions=drop
 //	table=20,priority=190,arp actions=NORMAL
 //	table=20,priority=190,icmp6,ipv6_dst=fe80::/10,icmp_type=135 actions=NORMAL    (and 136; ff02::/16, and own pod prefixes)
 //	table=20,priority=0 actions=drop
+//
+// An answer to a solicitation takes two flows: Open vSwitch sets the fields of an advertisement only in a flow that matches
+// one. No pod has the MAC address GWMAC: table 10. The flags 0xe0000000 are router, solicited and override: the answer replaces
+// the address that the pod knows.
 //
 // NORMAL floods to the tunnel port too. The port is flow based and no outer
 // destination is set here, so nothing leaves by it. Neighbour discovery to destinations beyond the link would pass policy:
 // the host is a router.
 
 import (
+	"net"
 	"net/netip"
 
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/openflow"
+)
+
+// Operations of ARP.
+const (
+	arpRequest uint16 = 1
+	arpReply   uint16 = 2
+)
+
+// Priorities of the messages of pods, above those of the gateway port.
+const (
+	priorityPodsOther    uint16 = 193
+	priorityPodsToHost   uint16 = 194
+	priorityPodsAsk      uint16 = 195
+	priorityPodsOwn      uint16 = 196
+	priorityPodsAnswered uint16 = 197
 )
 
 func arpResponderBase(n Node) []openflow.Flow {
@@ -33,6 +67,54 @@ func arpResponderBase(n Node) []openflow.Flow {
 		flows = append(flows, openflow.Flow{
 			Table: TableARPResponder, Priority: priorityLow, Match: m, Actions: []openflow.Action{openflow.OutputNormal()},
 		})
+	}
+	return append(flows, arpResponderPods(n)...)
+}
+
+// arpResponderPods makes the flows for ARP and neighbour discovery of pods.
+func arpResponderPods(n Node) []openflow.Flow {
+	var flows []openflow.Flow
+	add := func(priority uint16, m openflow.Match, actions ...openflow.Action) {
+		flows = append(flows, openflow.Flow{Table: TableARPResponder, Priority: priority, Match: m.Bits(openflow.Reg0, sourcePod, sourceMask), Actions: actions})
+	}
+	targets := []netip.Prefix{single(linkLocal(n.GatewayMAC))}
+	for _, p := range n.PodCIDRs {
+		if isIPv4(p.Addr()) {
+			add(priorityPodsAsk, openflow.ARP().Prefix(openflow.ARPTpa, p).ARPOperation(arpRequest), answerARP(n.GatewayMAC,
+				openflow.Copy(openflow.ARPTpa, openflow.Reg2), openflow.Copy(openflow.ARPSpa, openflow.ARPTpa), openflow.Copy(openflow.Reg2, openflow.ARPSpa))...)
+		} else {
+			targets = append(targets, p)
+		}
+	}
+	add(priorityPodsToHost, openflow.ARP(), openflow.Output(n.GatewayPort))
+	for _, p := range targets {
+		add(priorityPodsAsk, openflow.NeighbourDiscovery(neighbourSolicitation).Prefix(openflow.NDTarget, p),
+			openflow.Copy(openflow.EthSrc, openflow.EthDst), openflow.SetMAC(openflow.EthSrc, n.GatewayMAC),
+			openflow.Set(openflow.ICMPv6Type, []byte{neighbourAdvert}, nil), openflow.Resubmit(TableARPResponder))
+	}
+	const routerSolicitedOverride, targetOption = 0xe0, 2
+	add(priorityPodsAnswered, openflow.NeighbourDiscovery(neighbourAdvert).MAC(openflow.EthSrc, n.GatewayMAC),
+		openflow.Set(openflow.NDReserved, []byte{routerSolicitedOverride, 0, 0, 0}, nil), openflow.Set(openflow.NDOptionsType, []byte{targetOption}, nil),
+		openflow.SetMAC(openflow.NDTll, n.GatewayMAC), openflow.Copy(openflow.IPv6Src, openflow.IPv6Dst), openflow.Copy(openflow.NDTarget, openflow.IPv6Src),
+		openflow.OutputInPort())
+	add(priorityPodsOwn, openflow.ICMPv6(neighbourSolicitation).Addr(openflow.IPv6Src, netip.IPv6Unspecified()))
+	for _, a := range gatewayTargets(n) {
+		add(priorityPodsToHost, openflow.ICMPv6(neighbourAdvert).Addr(openflow.IPv6Dst, a), openflow.Output(n.GatewayPort))
+	}
+	add(priorityPodsOther, openflow.IPv6().Protocol(model.ICMPv6))
+	return flows
+}
+
+// arpResponderEndpoint makes the flows for announcements of a pod's own addresses: an answer would claim them.
+func arpResponderEndpoint(a *model.Attachment) []openflow.Flow {
+	var flows []openflow.Flow
+	for _, addr := range a.Addresses {
+		if isIPv4(addr) {
+			flows = append(flows, openflow.Flow{
+				Table: TableARPResponder, Priority: priorityPodsOwn,
+				Match: openflow.ARP().InPort(a.OFPort).Addr(openflow.ARPTpa, addr.Unmap()).ARPOperation(arpRequest),
+			})
+		}
 	}
 	return flows
 }
@@ -53,19 +135,22 @@ func arpResponderPeer(p *model.Node) []openflow.Flow {
 	if !gw.IsValid() {
 		return nil
 	}
-	const request, reply = 1, 2
 	return []openflow.Flow{{
 		Table: TableARPResponder, Priority: priorityNormal,
-		Match: openflow.ARP().Addr(openflow.ARPTpa, gw).ARPOperation(request),
-		Actions: []openflow.Action{
-			openflow.Copy(openflow.EthSrc, openflow.EthDst),
-			openflow.SetMAC(openflow.EthSrc, VirtualMAC()),
-			openflow.SetARPOperation(reply),
-			openflow.Copy(openflow.ARPSha, openflow.ARPTha),
-			openflow.SetMAC(openflow.ARPSha, VirtualMAC()),
-			openflow.Copy(openflow.ARPSpa, openflow.ARPTpa),
-			openflow.SetAddr(openflow.ARPSpa, gw),
-			openflow.OutputInPort(),
-		},
+		Match:   openflow.ARP().Addr(openflow.ARPTpa, gw).ARPOperation(arpRequest),
+		Actions: answerARP(VirtualMAC(), openflow.Copy(openflow.ARPSpa, openflow.ARPTpa), openflow.SetAddr(openflow.ARPSpa, gw)),
 	}}
+}
+
+// answerARP makes an answer of a request: the address that was asked for is at this MAC address. The given actions swap the
+// protocol addresses.
+func answerARP(at net.HardwareAddr, swap ...openflow.Action) []openflow.Action {
+	actions := []openflow.Action{
+		openflow.Copy(openflow.EthSrc, openflow.EthDst),
+		openflow.SetMAC(openflow.EthSrc, at),
+		openflow.SetARPOperation(arpReply),
+		openflow.Copy(openflow.ARPSha, openflow.ARPTha),
+		openflow.SetMAC(openflow.ARPSha, at),
+	}
+	return append(append(actions, swap...), openflow.OutputInPort())
 }

@@ -15,7 +15,7 @@ package pipeline
 //	table=70,priority=200,ip,reg0=0x80000/0x80000,nw_dst=IP actions=set_field:GWMAC->eth_src,set_field:MAC->eth_dst,goto_table:72
 //	table=70,priority=200,ip,reg0=0x80000/0x80000,nw_dst=OWN actions=set_field:GWMAC->eth_dst,goto_table:80
 //	table=70,priority=195,ip,reg0=0x2/0xffff,dl_dst=MAC,nw_dst=IP actions=goto_table:80
-//	table=70,priority=194,ip,reg0=0x2/0xffff,nw_dst=IP actions=set_field:GWMAC->eth_src,set_field:MAC->eth_dst,goto_table:72
+//	table=70,priority=194,ip,reg0=0x2/0xffff,nw_dst=IP actions=set_field:GWMAC->eth_src,set_field:MAC->eth_dst,goto_table:80
 //	table=70,priority=150,ip,reg0=0x2/0xffff,nw_dst=PODS actions=drop
 //	table=70,priority=150,ip,reg0=0x80000/0x80000 actions=drop
 //	table=70,priority=100,ip,reg0=0x2/0xffff,dl_dst=00:00:00:00:00:00/01:00:00:00:00:00 actions=set_field:GWMAC->eth_dst,goto_table:80
@@ -33,7 +33,9 @@ package pipeline
 // Then a pod could have a packet judged for one address and delivered to another pod. And a packet for a
 // local pod that the gateway port's MAC address sends through the host would come back established, before
 // the ingress policy of its pod.
-// host would come back established, with the ingress of its pod still to judge.
+//
+// Pods send packets for each other to the gateway's MAC address, which is their only neighbour. No hop is taken from these (194): the
+// pods are neighbours of one bridge, and 195 takes none from the packets of pods of an earlier version, which send to each other's MAC address.
 
 import (
 	"net"
@@ -81,7 +83,7 @@ const (
 	priorityBack          uint16 = 205
 	priorityPeerAddress   uint16 = 199
 	priorityLocalSwitched uint16 = 195
-	priorityLocalRouted   uint16 = 194
+	priorityLocalLed      uint16 = 194
 	priorityUnknown       uint16 = 150
 	priorityOutside       uint16 = 100
 )
@@ -116,17 +118,14 @@ func l3ForwardingFull(n Node) []openflow.Flow {
 
 func l3ForwardingEndpoint(n Node, a *model.Attachment) []openflow.Flow {
 	var flows []openflow.Flow
-	route := []openflow.Action{
-		openflow.SetMAC(openflow.EthSrc, n.GatewayMAC),
-		openflow.SetMAC(openflow.EthDst, a.MAC),
-		openflow.GotoTable(TableTTL),
-	}
+	lead := []openflow.Action{openflow.SetMAC(openflow.EthSrc, n.GatewayMAC), openflow.SetMAC(openflow.EthDst, a.MAC)}
 	for _, addr := range a.Addresses {
 		m := to(single(addr))
 		flows = append(flows,
 			openflow.Flow{
 				Table: TableL3Forwarding, Priority: priorityNormal,
-				Match: m.Bits(openflow.Reg0, macRewrite, macRewrite), Actions: route,
+				Match:   m.Bits(openflow.Reg0, macRewrite, macRewrite),
+				Actions: append(lead[:2:2], openflow.GotoTable(TableTTL)),
 			},
 			openflow.Flow{
 				Table: TableL3Forwarding, Priority: priorityLocalSwitched,
@@ -134,8 +133,9 @@ func l3ForwardingEndpoint(n Node, a *model.Attachment) []openflow.Flow {
 				Actions: jump(TableL2Forwarding),
 			},
 			openflow.Flow{
-				Table: TableL3Forwarding, Priority: priorityLocalRouted,
-				Match: m.Bits(openflow.Reg0, sourcePod, sourceMask), Actions: route,
+				Table: TableL3Forwarding, Priority: priorityLocalLed,
+				Match:   m.Bits(openflow.Reg0, sourcePod, sourceMask),
+				Actions: append(lead[:2:2], openflow.GotoTable(TableL2Forwarding)),
 			},
 		)
 	}

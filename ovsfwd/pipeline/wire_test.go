@@ -101,6 +101,13 @@ func (w *wire) got(frame []byte) []byte {
 	return nil
 }
 
+// count returns the number of frames that came in.
+func (w *wire) count() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.frames)
+}
+
 // await waits for a frame.
 func (w *wire) await(frame []byte) []byte {
 	w.t.Helper()
