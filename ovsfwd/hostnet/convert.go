@@ -5,12 +5,13 @@ import (
 	"net/netip"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/felixlike/felixlike/model"
 )
 
 func routeOf(r *netlink.Route, f model.Family) route {
-	out := route{via: addrOf(r.Gw), src: addrOf(r.Src), table: r.Table, family: f}
+	out := route{via: addrOf(r.Gw), src: addrOf(r.Src), table: r.Table, family: f, unreachable: r.Type == unix.RTN_UNREACHABLE}
 	if r.Dst != nil {
 		out.dst = prefixOf(r.Dst)
 	}

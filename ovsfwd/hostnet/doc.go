@@ -1,5 +1,5 @@
 // Package hostnet programs the host's side of the gateway port: its link,
-// addresses and sysctls, the routes and neighbours that lead to the peers'
+// addresses and sysctls, the routes and neighbours that lead to this node's and the peers'
 // pods, and the policy rule that keeps traffic between pods and peer nodes
 // inside the tunnel, or inside the WireGuard device (ovsfwd/wireguard). With State.Away a second rule
 // leads marked packets of pods back to the gateway port.

@@ -2,6 +2,7 @@ package hostnet
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"net/netip"
 	"os"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
 )
 
 // inNamespace runs the rest of the test on a thread in a namespace of its
@@ -66,6 +68,7 @@ func inNamespace(t *testing.T) netlink.Link {
 
 func testState() State {
 	mac, _ := net.ParseMAC("aa:bb:cc:dd:ee:ff")
+	pod := net.HardwareAddr{2, 0, 0, 0, 0, 5}
 	return State{
 		Gateway:          "flx-gw0",
 		GatewayAddresses: []netip.Prefix{netip.MustParsePrefix("10.10.0.1/24"), netip.MustParsePrefix("fd00:10::a0a:1/120")},
@@ -75,6 +78,7 @@ func testState() State {
 			Gateways:      []netip.Addr{netip.MustParseAddr("10.10.1.1"), netip.MustParseAddr("fd00:10::a0a:101")},
 			NodeAddresses: []netip.Addr{netip.MustParseAddr("192.168.50.12"), netip.MustParseAddr("fd00:10::c0a8:320c")},
 		}},
+		Pods:       map[netip.Addr]net.HardwareAddr{netip.MustParseAddr("10.10.0.5"): pod, netip.MustParseAddr("fd00:10::a0a:5"): pod},
 		VirtualMAC: mac, RouteTable: DefaultRouteTable, RulePriority: DefaultRulePriority,
 	}
 }
@@ -210,8 +214,9 @@ func TestStaleGoesForeignStays(t *testing.T) {
 	alone := testState()
 	alone.Peers = nil
 	apply(t, NewReconciler(), alone)
-	if n := countRoutes(t, Protocol); n != 0 {
-		t.Errorf("%d of our routes left without peers", n)
+	const pods, prefixes = 2, 2
+	if n := countRoutes(t, Protocol); n != pods+prefixes {
+		t.Errorf("%d of our routes left without peers, want those to the pods and of the prefixes", n)
 	}
 	if n := countRoutes(t, 4); n != 1 {
 		t.Errorf("foreign route: %d left, want 1", n)
@@ -235,8 +240,8 @@ func TestNeighboursFollowPods(t *testing.T) {
 	r := NewReconciler()
 	apply(t, r, s)
 	s.Pods = map[netip.Addr]net.HardwareAddr{v4: mac("02:00:00:00:00:02")}
-	if n := apply(t, r, s); n != 2 {
-		t.Errorf("%d writes for an address with another MAC and one without a pod, want 2", n)
+	if n := apply(t, r, s); n != 3 {
+		t.Errorf("%d writes for an address with another MAC and one without a pod (neighbour and route), want 3", n)
 	}
 	neighbours, err := netlink.NeighList(gw.Attrs().Index, netlink.FAMILY_ALL)
 	if err != nil {
@@ -249,6 +254,107 @@ func TestNeighboursFollowPods(t *testing.T) {
 	}
 	if got := permanent(t, gw); got != "10.10.0.5" {
 		t.Errorf("permanent neighbours: %s", got)
+	}
+}
+
+// TestOnlyPodsHaveARoute: the kernel asks nobody on the link, whatever address of the prefix gets a packet, and sends none of them by the default route.
+func TestOnlyPodsHaveARoute(t *testing.T) {
+	gw := inNamespace(t)
+	for _, router := range []string{"192.168.50.1", "fd00:10::c0a8:3201"} {
+		if err := netlink.RouteAdd(&netlink.Route{Gw: net.ParseIP(router)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	apply(t, NewReconciler(), testState())
+	for _, dst := range []string{"10.10.0.5", "fd00:10::a0a:5"} {
+		if r := lookup(t, dst, ""); r.LinkIndex != gw.Attrs().Index || len(r.Gw) != 0 {
+			t.Errorf("to pod %s: interface %d via %v, want the gateway port", dst, r.LinkIndex, r.Gw)
+		}
+	}
+	before := permanent(t, gw)
+	for i := 2; i < 255; i++ {
+		for _, dst := range []string{fmt.Sprintf("10.10.0.%d", i), fmt.Sprintf("fd00:10::a0a:%x", i)} {
+			c, err := net.Dial("udp", net.JoinHostPort(dst, "9"))
+			if pod := strings.HasSuffix(dst, ".5") || strings.HasSuffix(dst, ":5"); (err == nil) != pod {
+				t.Fatalf("to %s: %v", dst, err)
+			}
+			if err == nil {
+				_, _ = c.Write([]byte("felixlike"))
+				_ = c.Close()
+			}
+		}
+	}
+	var entries []string
+	for _, f := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
+		all, err := netlink.NeighList(gw.Attrs().Index, f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, n := range all {
+			if !n.IP.IsMulticast() {
+				entries = append(entries, n.IP.String())
+			}
+		}
+	}
+	if got := strings.Join(entries, " "); got != before {
+		t.Errorf("neighbours after packets to the whole prefix: %s; want the permanent ones: %s", got, before)
+	}
+}
+
+// TestPrefixOfAnEarlierVersion: the port has the addresses of an earlier version, with a route of the prefix. While they change, each packet
+// to a pod leaves by the port.
+func TestPrefixOfAnEarlierVersion(t *testing.T) {
+	gw := inNamespace(t)
+	if err := netlink.LinkSetUp(gw); err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range testState().GatewayAddresses {
+		if err := netlink.AddrAdd(gw, &netlink.Addr{IPNet: netOf(a), Flags: unix.IFA_F_NODAD}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	handle, err := netlink.NewHandle(unix.NETLINK_ROUTE)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer handle.Close()
+	stop, seen := make(chan struct{}), make(chan string, 1)
+	go func() {
+		defer close(seen)
+		for i := 0; ; i++ {
+			for _, dst := range []string{"10.10.0.5", "fd00:10::a0a:5", "10.10.0.1"} {
+				routes, err := handle.RouteGet(net.ParseIP(dst))
+				if err != nil || len(routes) != 1 || routes[0].LinkIndex != gw.Attrs().Index && dst != "10.10.0.1" {
+					seen <- fmt.Sprintf("after %d lookups: %s: %v %v", i, dst, routes, err)
+					return
+				}
+			}
+			select {
+			case <-stop:
+				return
+			default:
+			}
+		}
+	}()
+	r := NewReconciler()
+	apply(t, r, testState())
+	close(stop)
+	if what, failed := <-seen; failed {
+		t.Error(what)
+	}
+	for _, f := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
+		routes, err := netlink.RouteList(gw, f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, route := range routes {
+			if ones, bits := route.Dst.Mask.Size(); route.Protocol == unix.RTPROT_KERNEL && ones < bits && !route.Dst.IP.IsLinkLocalUnicast() {
+				t.Errorf("the route of the prefix is left: %s", route)
+			}
+		}
+	}
+	if n := apply(t, r, testState()); n != 0 {
+		t.Errorf("second apply: %d writes", n)
 	}
 }
 
@@ -266,7 +372,7 @@ func TestForeignNeighboursStay(t *testing.T) {
 		t.Errorf("%d writes beside foreign neighbours, want none", n)
 	}
 	alone := testState()
-	alone.Peers = nil
+	alone.Peers, alone.Pods = nil, nil
 	apply(t, NewReconciler(), alone)
 	if got := permanent(t, gw); got != "198.51.100.77 fd00:99::4d" {
 		t.Errorf("neighbours without peers: %s, want the foreign ones", got)
@@ -358,17 +464,23 @@ func TestOwnAddressIsNoForeignChange(t *testing.T) {
 	s.Pods = map[netip.Addr]net.HardwareAddr{netip.MustParseAddr("10.10.0.5"): mac, netip.MustParseAddr("fd00:10::a0a:5"): mac}
 	apply(t, r, s)
 	before, neighbours := countRoutes(t, Protocol), permanent(t, gw)
-	for _, prefixes := range [][]netip.Prefix{
-		{netip.MustParsePrefix("10.10.7.1/24"), netip.MustParsePrefix("fd00:10::a0a:701/120")}, s.GatewayAddresses,
+	for _, change := range []struct {
+		prefixes []netip.Prefix
+		routes   int
+	}{
+		// The pods, of the former prefix, have no route of their own then.
+		{[]netip.Prefix{netip.MustParsePrefix("10.10.7.1/24"), netip.MustParsePrefix("fd00:10::a0a:701/120")}, before - len(s.Pods)},
+		{s.GatewayAddresses, before},
 	} {
+		prefixes := change.prefixes
 		s.GatewayAddresses = prefixes
 		r.SetState(s)
 		did, err := r.Apply(t.Context())
 		if err != nil || len(did.Repaired) > 0 || did.Writes < 2 {
 			t.Errorf("%v: %d writes, repaired %v, %v", prefixes, did.Writes, did.Repaired, err)
 		}
-		if n, now := countRoutes(t, Protocol), permanent(t, gw); n != before || now != neighbours {
-			t.Errorf("%v: %d routes, want %d; neighbours %s, want %s", prefixes, n, before, now, neighbours)
+		if n, now := countRoutes(t, Protocol), permanent(t, gw); n != change.routes || now != neighbours {
+			t.Errorf("%v: %d routes, want %d; neighbours %s, want %s", prefixes, n, change.routes, now, neighbours)
 		}
 	}
 	if err := netlink.NeighDel(&netlink.Neigh{LinkIndex: gw.Attrs().Index, IP: net.ParseIP("10.10.0.5")}); err != nil {

@@ -96,7 +96,8 @@ func (d *drift) concernedRoute(m socket.Message) string {
 	r := route{dst: to, via: addrOf(a[unix.RTA_GATEWAY]), src: addrOf(a[unix.RTA_PREFSRC]), table: int(number(a[unix.RTA_TABLE])), family: f}
 	out := int(number(a[unix.RTA_OIF]))
 	r.encrypted = d.device != 0 && out == d.device
-	r.direct = !r.encrypted && out != d.link
+	r.unreachable = m.Data[7] == unix.RTN_UNREACHABLE
+	r.direct = !r.encrypted && !r.unreachable && out != d.link
 	_, wanted := d.wanted.byID[r.identity()]
 	ours := m.Data[5] == Protocol
 	asDesired := ours && d.wanted.hasRoute(r)

@@ -30,7 +30,7 @@ func newObjects(s State) *objects {
 
 // hasAddress reports whether the desired state has this address of the gateway port.
 func (o *objects) hasAddress(a netip.Prefix) bool {
-	return slices.Contains(o.GatewayAddresses, a)
+	return slices.Contains(o.portAddresses(), a)
 }
 
 // hasRoute reports whether the desired state has exactly this route.

@@ -101,9 +101,10 @@ func Remove(gateway string, table, priority int) error {
 	switch {
 	case err == nil:
 		p.link = link
-		p.addresses()
+		late := p.addresses()
 		p.neighbours()
 		p.routes()
+		late()
 	case !errors.As(err, &netlink.LinkNotFoundError{}):
 		return fmt.Errorf("gateway port %s: %w", gateway, err)
 	default:
@@ -121,9 +122,15 @@ func (p *pass) all() {
 	}
 	p.sysctls()
 	p.port()
-	p.addresses()
+	late := p.addresses()
 	p.neighbours()
 	p.routes()
+	late()
+	if p.log.own {
+		// With an address of its own, the kernel removes routes and neighbours of the port.
+		p.neighbours()
+		p.routes()
+	}
 	p.rules()
 }
 
@@ -155,48 +162,63 @@ func (p *pass) port() {
 	}
 }
 
-func (p *pass) addresses() {
+// addresses adds missing addresses, and returns the changes that have to wait until the routes are there: with an address of an
+// earlier version, or its route of the prefix, the way to all pods goes.
+func (p *pass) addresses() (late func()) {
 	lacks := map[netip.Prefix]bool{}
-	for _, a := range p.wanted.GatewayAddresses {
+	for _, a := range p.wanted.portAddresses() {
 		lacks[a] = true
 	}
 	actual, err := listing.Whole(func() ([]netlink.Addr, error) { return netlink.AddrList(p.link, netlink.FAMILY_ALL) })
 	if err != nil {
 		p.fail("list addresses of "+p.wanted.Gateway, err)
-		return
+		return func() {}
 	}
+	var stale []netlink.Addr
 	for i := range actual {
 		a := prefixOf(actual[i].IPNet)
 		if lacks[a] {
 			delete(lacks, a)
-			continue
 		}
 		// The port is ours alone, but its link-local address is the kernel's.
-		if a.Addr().IsLinkLocalUnicast() {
-			continue
-		}
-		ok := p.write(fmt.Sprintf("remove address %s from %s", a, p.wanted.Gateway), netlink.AddrDel(p.link, &actual[i]))
-		switch {
-		case !ok || !p.again():
-		case p.before.hasAddress(a):
-			p.log.own = true
-		default:
-			p.log.add(kindAddress, a.String(), "foreign")
+		if !p.wanted.hasAddress(a) && !a.Addr().IsLinkLocalUnicast() || a.Addr().Is6() && p.wanted.hasAddress(a) && actual[i].Flags&unix.IFA_F_NOPREFIXROUTE == 0 {
+			stale = append(stale, actual[i])
 		}
 	}
-	for _, a := range p.wanted.GatewayAddresses {
-		if !lacks[a] {
-			continue
+	for _, a := range p.wanted.portAddresses() {
+		if lacks[a] {
+			p.addAddress(a, missing)
 		}
-		addr := &netlink.Addr{IPNet: netOf(a)}
-		if a.Addr().Is6() {
-			// No duplicate is possible: spoofguard pins the address to this port.
-			addr.Flags = unix.IFA_F_NODAD
+	}
+	return func() {
+		for i := range stale {
+			a := prefixOf(stale[i].IPNet)
+			if p.wanted.hasAddress(a) {
+				p.addAddress(a, "with a route of its prefix")
+				continue
+			}
+			ok := p.write(fmt.Sprintf("remove address %s from %s", a, p.wanted.Gateway), netlink.AddrDel(p.link, &stale[i]))
+			switch {
+			case !ok || !p.again():
+			case p.before.hasAddress(a):
+				p.log.own = true
+			default:
+				p.log.add(kindAddress, a.String(), "foreign")
+			}
 		}
-		ok := p.write(fmt.Sprintf("add address %s to %s", a, p.wanted.Gateway), netlink.AddrAdd(p.link, addr))
-		if ok && p.again() && p.before.hasAddress(a) {
-			p.log.add(kindAddress, a.String(), missing)
-		}
+	}
+}
+
+// addAddress adds an address without a route of its prefix, or takes the route away.
+func (p *pass) addAddress(a netip.Prefix, why string) {
+	addr := &netlink.Addr{IPNet: netOf(a)}
+	if a.Addr().Is6() {
+		// No duplicate is possible: spoofguard pins the address to this port.
+		addr.Flags = unix.IFA_F_NODAD | unix.IFA_F_NOPREFIXROUTE
+	}
+	ok := p.write(fmt.Sprintf("add address %s to %s", a, p.wanted.Gateway), netlink.AddrReplace(p.link, addr))
+	if ok && p.again() && p.before.hasAddress(a) {
+		p.log.add(kindAddress, a.String(), why)
 	}
 }
 

@@ -48,8 +48,9 @@ func TestRoutedPeers(t *testing.T) {
 		}
 	}
 	apply(t, r, left)
-	if n := countRoutes(t, Protocol); n != 0 {
-		t.Errorf("%d routes to a peer that the node network knows", n)
+	const pods, prefixes = 2, 2
+	if n := countRoutes(t, Protocol); n != pods+prefixes {
+		t.Errorf("%d routes with a peer that the node network knows, want those to the pods and of the prefixes", n)
 	}
 	apply(t, r, routed)
 	if err := netlink.LinkDel(gw); err != nil {

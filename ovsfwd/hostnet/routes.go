@@ -23,8 +23,10 @@ func (p *pass) nextHops() (map[netip.Addr]bool, error) {
 			return nil, err
 		}
 		for i := range routes {
-			if routes[i].LinkIndex == p.link.Attrs().Index {
-				hops[addrOf(routes[i].Gw)] = true
+			if r := routeOf(&routes[i], f); routes[i].LinkIndex == p.link.Attrs().Index {
+				if hops[r.via] = true; r.dst.IsSingleIP() && !r.via.IsValid() {
+					hops[r.dst.Addr()] = true // a pod
+				}
 			}
 		}
 	}
@@ -53,12 +55,13 @@ func (p *pass) routes() {
 		for i := range actual {
 			r := routeOf(&actual[i], f)
 			r.encrypted = p.device != 0 && actual[i].LinkIndex == p.device
-			r.direct = !r.encrypted && (p.link == nil || actual[i].LinkIndex != p.link.Attrs().Index)
+			r.direct = !r.encrypted && !r.unreachable && (p.link == nil || actual[i].LinkIndex != p.link.Attrs().Index)
 			if lacks[r] {
 				delete(lacks, r)
 				continue
 			}
-			if now, ok := p.wanted.byID[r.identity()]; ok && lacks[now] {
+			// The unreachable route has a metric, so that it does not replace another one.
+			if now, ok := p.wanted.byID[r.identity()]; ok && lacks[now] && now.unreachable == r.unreachable {
 				// Replaced in one step: without a route, packets to a peer's
 				// pods would follow the default route out of the cluster.
 				ok := p.write(fmt.Sprintf("replace route %s", r), p.replace(r, now))
@@ -101,12 +104,23 @@ func (p *pass) replace(old, now route) error {
 	return errors.Join(netlink.RouteReplace(message), netlink.RouteDel(lead))
 }
 
+// unreachableMetric is worse than that of the route that the kernel adds with an address of the gateway port. An earlier version
+// has such a route, until the routes to the pods are there.
+const unreachableMetric = 1 << 20
+
 func (p *pass) routeMessage(r route) *netlink.Route {
 	n := &netlink.Route{
 		LinkIndex: p.link.Attrs().Index, Dst: netOf(r.dst), Gw: r.via.AsSlice(), Table: r.table,
 		Protocol: Protocol, Flags: int(netlink.FLAG_ONLINK),
 	}
 	switch {
+	case r.unreachable:
+		n.LinkIndex, n.Flags, n.Type, n.Priority = 0, 0, unix.RTN_UNREACHABLE, unreachableMetric
+	case !r.via.IsValid() && !r.encrypted:
+		n.Flags = 0
+		if r.family == model.IPv4 {
+			n.Scope = netlink.SCOPE_LINK
+		}
 	case r.encrypted:
 		n.LinkIndex, n.Flags = p.device, 0
 		if r.family == model.IPv4 {

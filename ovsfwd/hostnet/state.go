@@ -2,6 +2,7 @@ package hostnet
 
 import (
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"slices"
@@ -24,7 +25,8 @@ type State struct {
 	// pods.
 	NodeAddresses []netip.Addr
 	Peers         []Peer
-	// Pods are the MAC addresses behind this node's pod addresses.
+	// Pods are the MAC addresses behind this node's pod addresses. Each address has a route and a permanent neighbour. The rest
+	// of the pod prefix is unreachable: the kernel would ask for each address, and keep an entry for it.
 	Pods map[netip.Addr]net.HardwareAddr
 	// VirtualMAC is the address that every peer gateway has.
 	VirtualMAC net.HardwareAddr
@@ -72,9 +74,9 @@ type route struct {
 	src    netip.Addr
 	table  int
 	family model.Family
-	// direct routes lead to the peer's own address, encrypted ones into the WireGuard device, the others through the
-	// gateway port.
-	direct, encrypted bool
+	// direct routes lead to the peer's own address, encrypted ones into the WireGuard device, unreachable ones nowhere, the
+	// others through the gateway port.
+	direct, encrypted, unreachable bool
 }
 
 // String names a route by the kernel's key.
@@ -131,6 +133,14 @@ func (s *State) routes() (routes []route, gateways []netip.Addr) {
 				add(route{dst: netip.PrefixFrom(a, a.BitLen()), via: gw, table: s.RouteTable, family: f})
 			}
 		}
+	}
+	for _, a := range slices.SortedFunc(maps.Keys(s.Pods), netip.Addr.Compare) {
+		if len(s.Pods[a]) > 0 && s.ownPrefix(a) {
+			add(route{dst: netip.PrefixFrom(a, a.BitLen()), table: mainTable, family: model.FamilyOf(a)})
+		}
+	}
+	for _, p := range s.GatewayAddresses {
+		add(route{dst: p.Masked(), table: mainTable, family: model.FamilyOf(p.Addr()), unreachable: true})
 	}
 	for _, f := range model.Families() {
 		if s.Away && first(s.gatewayAddrs(), f).IsValid() {
@@ -218,6 +228,18 @@ func (s *State) neighbours() map[netip.Addr]string {
 		}
 	}
 	return wanted
+}
+
+// portAddresses returns the gateway port's addresses as the kernel has them. They have no route of their prefix: IPv4 addresses
+// are single, those of IPv6 have a flag, which the kernel can set without taking the address away.
+func (s *State) portAddresses() []netip.Prefix {
+	all := slices.Clone(s.GatewayAddresses)
+	for i, p := range all {
+		if p.Addr().Is4() {
+			all[i] = netip.PrefixFrom(p.Addr(), p.Addr().BitLen())
+		}
+	}
+	return all
 }
 
 // ownPrefix reports whether an address is in one of this node's pod prefixes.

@@ -63,25 +63,22 @@ func called(t *testing.T, what string, calls <-chan struct{}) {
 	}
 }
 
-// withPods is the state of a node with a pod.
-func withPods() State {
-	s := testState()
-	mac, _ := net.ParseMAC("02:00:00:00:00:05")
-	s.Pods = map[netip.Addr]net.HardwareAddr{netip.MustParseAddr("10.10.0.5"): mac, netip.MustParseAddr("fd00:10::a0a:5"): mac}
-	return s
-}
-
 // tampers are foreign changes of the host network, each with what its repairs are to say.
 func tampers() []struct{ name, command, want string } {
 	return []struct{ name, command, want string }{
 		{"link down", "ip link set flx-gw0 down", "link flx-gw0: down; missing with it: "},
 		{"mtu", "ip link set flx-gw0 mtu 1300", "link flx-gw0: mtu 1300 instead of 1450"},
-		{"address removed", "ip address del 10.10.0.1/24 dev flx-gw0", "address 10.10.0.1/24: missing"},
+		{"address removed", "ip address del 10.10.0.1/32 dev flx-gw0", "address 10.10.0.1/32: missing"},
 		{"address of IPv6 removed", "ip address del fd00:10::a0a:1/120 dev flx-gw0", "address fd00:10::a0a:1/120: missing"},
 		{"address added", "ip address add 10.77.0.1/24 dev flx-gw0", "address 10.77.0.1/24: foreign"},
+		{"address with a route of its prefix", "ip address del fd00:10::a0a:1/120 dev flx-gw0; ip address add fd00:10::a0a:1/120 dev flx-gw0", "address fd00:10::a0a:1/120: with a route of its prefix"},
+		{"route to a pod removed", "ip route del 10.10.0.5/32", "route 10.10.0.5/32: missing"},
+		{"route to a pod of IPv6 removed", "ip -6 route del fd00:10::a0a:5/128", "route fd00:10::a0a:5/128: missing"},
+		{"route of the prefix removed", "ip route del unreachable 10.10.0.0/24", "route 10.10.0.0/24: missing"},
+		{"route of the prefix of IPv6 removed", "ip -6 route del unreachable fd00:10::a0a:0/120", "route fd00:10::a0a:0/120: missing"},
 		{"route removed", "ip route del 10.10.1.0/24", "route 10.10.1.0/24: missing"},
 		{"route of IPv6 removed", "ip -6 route del fd00:10::a0a:100/120", "route fd00:10::a0a:100/120: missing"},
-		{"route changed", "ip route change 10.10.1.0/24 via 10.10.0.9 dev flx-gw0 proto 208", "route 10.10.1.0/24: changed"},
+		{"route changed", "ip route change 10.10.1.0/24 via 10.10.0.9 dev flx-gw0 onlink proto 208", "route 10.10.1.0/24: changed"},
 		{"route to a peer removed", "ip route del 192.168.50.12 table 20800", "route 192.168.50.12/32 table 20800: missing"},
 		{"route added", "ip route add 10.66.0.0/24 dev flx-gw0 proto 208", "route 10.66.0.0/24: foreign"},
 		{"routes flushed", "ip route flush proto 208", "route 10.10.1.0/24: missing"},
@@ -104,7 +101,7 @@ func tampers() []struct{ name, command, want string } {
 func TestWatchNoticesForeignChanges(t *testing.T) {
 	inNamespace(t)
 	r := NewReconciler()
-	apply(t, r, withPods())
+	apply(t, r, testState())
 	calls := watch(t, r)
 	for _, c := range tampers() {
 		// One change after the other is no fight.
@@ -126,7 +123,7 @@ func TestWatchNoticesForeignChanges(t *testing.T) {
 		if took.Net() > 2*time.Second {
 			t.Errorf("%s: repaired after %s", c.name, took)
 		}
-		if n := apply(t, NewReconciler(), withPods()); n != 0 {
+		if n := apply(t, NewReconciler(), testState()); n != 0 {
 			t.Errorf("%s: %d differences are left", c.name, n)
 		}
 	}
@@ -164,11 +161,11 @@ func repairsText(did Result) string {
 func TestWatchIgnoresOwnWritesAndOthers(t *testing.T) {
 	inNamespace(t)
 	r := NewReconciler()
-	apply(t, r, withPods())
+	apply(t, r, testState())
 	calls := watch(t, r)
 	noFight(r)
 	for i := range 10 {
-		s := withPods()
+		s := testState()
 		s.Pods[netip.AddrFrom4([4]byte{10, 10, 0, byte(100 + i%3)})] = net.HardwareAddr{2, 0, 0, 0, 1, byte(i)}
 		if i%2 == 0 {
 			s.Peers = nil
@@ -220,7 +217,7 @@ func noFight(r *Reconciler) {
 func TestReturnOfTheNodesAddressIsNoticed(t *testing.T) {
 	inNamespace(t)
 	r := NewReconciler()
-	apply(t, r, withPods())
+	apply(t, r, testState())
 	calls := watch(t, r)
 	ip(t, "address", "del", "192.168.50.11/24", "dev", "uplink0")
 	called(t, "the end of the node's address", calls)
@@ -241,8 +238,8 @@ func TestReturnOfTheNodesAddressIsNoticed(t *testing.T) {
 	if took := watch.Lap(t); took.Net() > time.Second {
 		t.Errorf("noticed after %s", took)
 	}
-	apply(t, r, withPods())
-	if n := apply(t, NewReconciler(), withPods()); n != 0 {
+	apply(t, r, testState())
+	if n := apply(t, NewReconciler(), testState()); n != 0 {
 		t.Errorf("%d differences are left", n)
 	}
 }
@@ -251,7 +248,7 @@ func TestReturnOfTheNodesAddressIsNoticed(t *testing.T) {
 func TestWatchSurvivesLostNotifications(t *testing.T) {
 	inNamespace(t)
 	r := NewReconciler()
-	apply(t, r, withPods())
+	apply(t, r, testState())
 	calls := watch(t, r)
 	// The lock keeps Watch from reading.
 	r.drift.mu.Lock()
@@ -279,7 +276,7 @@ func TestWatchSurvivesLostNotifications(t *testing.T) {
 func TestFightIsRateLimitedAndNamed(t *testing.T) {
 	inNamespace(t)
 	r := NewReconciler()
-	apply(t, r, withPods())
+	apply(t, r, testState())
 	calls := watch(t, r)
 	start := time.Now()
 	repaired := 0
@@ -322,7 +319,7 @@ func TestFightIsRateLimitedAndNamed(t *testing.T) {
 func TestWhatCannotBeRepairedIsNamed(t *testing.T) {
 	inNamespace(t)
 	r := NewReconciler()
-	apply(t, r, withPods())
+	apply(t, r, testState())
 	calls := watch(t, r)
 	ip(t, "route", "replace", "10.10.1.0/24", "dev", "uplink0")
 	called(t, "the route was replaced", calls)

@@ -200,7 +200,7 @@ func (c *cluster) loseNotifications() error {
 	if err := signalAgent(syscall.SIGSTOP)(c.t.Context(), c); err != nil {
 		return err
 	}
-	err := c.shell("ip -batch " + file + "; ip route del $(ip route show proto 208 table main | head -n 1 | cut -d ' ' -f 1); ip -batch " + file)
+	err := c.shell("ip -batch " + file + "; ip route del $(ip route show proto 208 table main | grep via | head -n 1 | cut -d ' ' -f 1); ip -batch " + file)
 	return errors.Join(err, signalAgent(syscall.SIGCONT)(c.t.Context(), c))
 }
 

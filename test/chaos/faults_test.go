@@ -198,7 +198,7 @@ func rows() []row {
 		},
 		{
 			name: "route to the peer deleted", gap: repair, repairs: every,
-			do: shell("ip route del $(ip route show proto 208 table main | head -n 1 | cut -d ' ' -f 1)"),
+			do: shell("ip route del $(ip route show proto 208 table main | grep via | head -n 1 | cut -d ' ' -f 1)"),
 		},
 		{
 			name: "policy rule deleted", backends: append(iptables(), config.NFTables), gap: repair, repairs: every,

@@ -108,7 +108,7 @@ func TestHostDrift(t *testing.T) {
 // there, and is not ready until it goes.
 func unrepairable(t *testing.T, l *lab.Lab) {
 	n := l.Node("node1")
-	to := strings.TrimSpace(shell(t, n, "ip route show proto 208 table main | head -n 1 | cut -d ' ' -f 1"))
+	to := strings.TrimSpace(shell(t, n, "ip route show proto 208 table main | grep via | head -n 1 | cut -d ' ' -f 1"))
 	shell(t, n, "ip route replace "+to+" dev lo")
 	problem := func() string {
 		status, err := n.Status(t.Context())

@@ -99,14 +99,14 @@ func tunnelsFromElsewhere(t *testing.T, n *lab.Node) {
 		out, _, _ := felixctl(t, "status", "--socket", n.ControlSocket())
 		return strings.Join(strings.Fields(out), " ")
 	}
-	shell(t, n, "ip -6 route add fd00:10::192.168.50.12/128 via fd00:10::a0a:9 dev flx-gw0")
+	shell(t, n, "ip -6 route add fd00:10::192.168.50.12/128 via fd00:10::a0a:9 dev flx-gw0 onlink")
 	eventually(t, "status names the peer", func() bool {
 		return strings.Contains(status(), "tunnel packets to node2, fd00:10::c0a8:320c, by flx-gw0")
 	})
 	if strings.Contains(ready(), "tunnel packets") {
 		t.Error("one peer makes the node not ready")
 	}
-	shell(t, n, "ip -6 route del fd00:10::192.168.50.12/128 via fd00:10::a0a:9 dev flx-gw0")
+	shell(t, n, "ip -6 route del fd00:10::192.168.50.12/128 via fd00:10::a0a:9 dev flx-gw0 onlink")
 	eventually(t, "status is clean", func() bool { return !strings.Contains(status(), "tunnel packets") })
 }
 

@@ -251,15 +251,25 @@ func routesOf(t *testing.T, l *lab.Lab, mode string) {
 	far := []string{"10.10.2.0/24 via 10.10.2.1 dev flx-gw0 src 192.168.50.11 onlink", "fd00:10::a0a:200/120 via fd00:10::a0a:201 dev flx-gw0 src fd00:10::c0a8:320b metric 1024 onlink"}
 	tunnelled := []string{"10.10.1.0/24 via 10.10.1.1 dev flx-gw0 src 192.168.50.11 onlink", "fd00:10::a0a:100/120 via fd00:10::a0a:101 dev flx-gw0 src fd00:10::c0a8:320b metric 1024 onlink"}
 	want := map[string][]string{config.NoEncap: near, config.Hybrid: append(near, far...), config.Encap: append(tunnelled, far...)}[mode]
-	var got []string
-	for line := range strings.Lines(shell(t, l.Node("node1"), "ip route show proto 208; ip -6 route show proto 208")) {
-		got = append(got, strings.Join(strings.Fields(strings.ReplaceAll(line, " pref medium", "")), " "))
-	}
-	slices.Sort(got)
+	got := routesToPeers(t, l, "ip route show proto 208; ip -6 route show proto 208")
 	slices.Sort(want)
 	if !slices.Equal(got, want) {
 		t.Errorf("routes in mode %s:\n%s\nwant\n%s", mode, strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
+}
+
+// routesToPeers returns the routes that a script shows on node1, sorted, without those of the node's own pod prefix.
+func routesToPeers(t *testing.T, l *lab.Lab, script string) []string {
+	t.Helper()
+	var all []string
+	for line := range strings.Lines(shell(t, l.Node("node1"), script)) {
+		line = strings.Join(strings.Fields(strings.ReplaceAll(line, " pref medium", "")), " ")
+		if ownPod := strings.Contains(line, "dev flx-gw0") && !strings.Contains(line, "via"); !ownPod && !strings.HasPrefix(line, "unreachable") {
+			all = append(all, line)
+		}
+	}
+	slices.Sort(all)
+	return all
 }
 
 // forgers has hosts of the underlay send to pod b as pods: a third host in the subnet, the router for the pods of a node

@@ -182,11 +182,7 @@ func (l *encryptedLab) routes(t *testing.T) {
 		"192.168.50.12 dev flx-wg0 scope link", "192.168.60.13 dev flx-wg0 scope link",
 		"fd00:10::c0a8:320c dev flx-wg0 metric 1024", "fd00:10::c0a8:3c0d dev flx-wg0 metric 1024",
 	}
-	var got []string
-	for line := range strings.Lines(shell(t, l.Node("node1"), "for t in main 20800; do for f in 4 6; do ip -$f route show proto 208 table $t; done; done")) {
-		got = append(got, strings.Join(strings.Fields(strings.ReplaceAll(line, " pref medium", "")), " "))
-	}
-	slices.Sort(got)
+	got := routesToPeers(t, l.Lab, "for t in main 20800; do for f in 4 6; do ip -$f route show proto 208 table $t; done; done")
 	slices.Sort(want)
 	if !slices.Equal(got, want) {
 		t.Errorf("routes:\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
