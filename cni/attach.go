@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"time"
 
@@ -94,7 +95,11 @@ func (a *Attacher) finish(ctx context.Context, spec Spec, podNS *os.File) (*mode
 	if err != nil {
 		return nil, err
 	}
-	if err := namespace.In(int(podNS.Fd()), func() error { return configurePod(spec, userspace) }); err != nil {
+	gateway, err := a.gatewayMAC(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := namespace.In(int(podNS.Fd()), func() error { return configurePod(spec, gateway, userspace) }); err != nil {
 		return nil, err
 	}
 	ofport, err := a.db.AttachPort(ctx, *spec.attachment(0))
@@ -102,6 +107,20 @@ func (a *Attacher) finish(ctx context.Context, spec Spec, podNS *os.File) (*mode
 		return nil, err
 	}
 	return spec.attachment(ofport), nil
+}
+
+// gatewayMAC returns the MAC address of the bridge's gateway port. The database keeps it, and the agent makes it of the node's name: it
+// stays the same for as long as the node has pods.
+func (a *Attacher) gatewayMAC(ctx context.Context) (net.HardwareAddr, error) {
+	ports, err := a.db.PortMACs(ctx)
+	if err != nil {
+		return nil, err
+	}
+	mac, err := net.ParseMAC(ports[model.GatewayPort])
+	if err != nil {
+		return nil, fmt.Errorf("MAC address of the gateway port %s: %w", model.GatewayPort, err)
+	}
+	return mac, nil
 }
 
 // Detach opens a connection and calls Attacher.Detach.

@@ -21,7 +21,10 @@ import (
 	"github.com/felixlike/felixlike/test/lab/probe"
 )
 
-// node is a namespace with an Open vSwitch and an empty bridge that learns.
+// gatewayMAC is the MAC address of the gateway port.
+const gatewayMAC = "02:00:00:00:09:01"
+
+// node is a namespace with an Open vSwitch and a bridge that learns. It routes between the pods by the gateway port.
 type node struct {
 	*testing.T
 	ns  *namespace.Namespace
@@ -43,7 +46,16 @@ func newNode(t *testing.T) *node {
 	n.ovs, err = ovsdaemon.Start(ctx, ovsdaemon.Options{Dir: dir, NetNS: n.ns.Path()})
 	n.must(err)
 	t.Cleanup(func() { n.must(n.ovs.Stop()) })
-	n.vsctl("add-br", "br-int", "--", "set", "bridge", "br-int", "datapath_type=netdev")
+	n.vsctl("add-br", "br-int", "--", "set", "bridge", "br-int", "datapath_type=netdev", "--",
+		"add-port", "br-int", model.GatewayPort, "--", "set", "interface", model.GatewayPort, "type=internal", `mac="`+gatewayMAC+`"`)
+	n.must(n.ns.Do(func() error {
+		out, err := exec.Command("sh", "-ec", `sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1 net.ipv4.conf.all.send_redirects=0
+			ip address add 10.9.0.1/24 dev flx-gw0; ip address add fd09::1/64 dev flx-gw0 nodad; ip link set flx-gw0 up`).CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("gateway port: %w: %s", err, out)
+		}
+		return nil
+	}))
 	return n
 }
 
@@ -81,11 +93,9 @@ func (n *node) vsctl(args ...string) string {
 func (n *node) spec(pod, owner string, ns *namespace.Namespace, host int) cni.Spec {
 	return cni.Spec{
 		Pod: model.PodID{Namespace: "x", Name: pod}, Owner: owner, NetNS: ns.Path(), Interface: "eth0", MTU: 1450,
-		Addresses: []netip.Prefix{
-			netip.MustParsePrefix(fmt.Sprintf("10.9.0.%d/24", host)), netip.MustParsePrefix(fmt.Sprintf("fd09::%d/64", host)),
-		},
-		Gateways: []netip.Addr{netip.MustParseAddr("10.9.0.1"), netip.MustParseAddr("fd09::1")},
-		Bridge:   "br-int", OVSDB: n.ovs.DBSocket(),
+		Addresses: []netip.Addr{netip.MustParseAddr(fmt.Sprintf("10.9.0.%d", host)), netip.MustParseAddr(fmt.Sprintf("fd09::%d", host))},
+		Gateways:  []netip.Addr{netip.MustParseAddr("10.9.0.1"), netip.MustParseAddr("fd09::1")},
+		Bridge:    "br-int", OVSDB: n.ovs.DBSocket(),
 	}
 }
 
@@ -100,6 +110,12 @@ func (n *node) attach(s cni.Spec) (a *model.Attachment, err error) {
 func (n *node) detach(s cni.Spec) {
 	n.Helper()
 	n.must(n.ns.Do(func() error { return cni.Detach(n.ctx, s) }))
+}
+
+// ports returns the ports of pods.
+func (n *node) ports() []string {
+	n.Helper()
+	return slices.DeleteFunc(strings.Fields(n.vsctl("list-ports", "br-int")), func(p string) bool { return p == model.GatewayPort })
 }
 
 // links returns the names of the node's interfaces.
@@ -184,8 +200,8 @@ func TestAttachedPodsTalk(t *testing.T) {
 	for range 2 {
 		n.detach(sa)
 	}
-	if got := n.vsctl("list-ports", "br-int"); got != cni.HostInterface(sb.Pod) {
-		t.Errorf("ports after detach: %q", got)
+	if got := n.ports(); !slices.Equal(got, []string{cni.HostInterface(sb.Pod)}) {
+		t.Errorf("ports after detach: %v", got)
 	}
 	if strings.Contains(n.links(), first.Interface) {
 		t.Errorf("interface %s is still there", first.Interface)
@@ -320,8 +336,8 @@ func TestInterfaceCollision(t *testing.T) {
 	same("without the other pod")
 	n.detach(late)
 	n.detach(peer)
-	if got := n.vsctl("list-ports", "br-int") + strings.Join(podLinks(n.links()), " "); got != "" {
-		t.Errorf("left: %s", got)
+	if got := append(n.ports(), podLinks(n.links())...); len(got) > 0 {
+		t.Errorf("left: %v", got)
 	}
 }
 
@@ -364,7 +380,7 @@ func TestNoIPv6(t *testing.T) {
 	for host, ns := range map[int]*namespace.Namespace{11: a, 12: b} {
 		s := n.spec(fmt.Sprintf("p%d", host), "one", ns, host)
 		s.MTU = 1200
-		if _, err := n.attach(s); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("address fd09::%d/64: the kernel has no IPv6", host)) {
+		if _, err := n.attach(s); err == nil || !strings.Contains(err.Error(), fmt.Sprintf("address fd09::%d: the kernel has no IPv6", host)) {
 			t.Errorf("with an IPv6 address: %v", err)
 		}
 		s.Addresses, s.Gateways = s.Addresses[:1], s.Gateways[:1]

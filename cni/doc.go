@@ -15,7 +15,7 @@
 //	runtime -> felixlike-cni -> <runDir>/cni.sock (0600, HTTP and JSON, cni/protocol) -> the agent
 //	  1. this node is known and has a bridge                     else code 11, after 10 s
 //	  2. host-local reserves an address of each podCIDR          (the gateway port has the first)
-//	  3. veth, addresses, default routes, port on the bridge, with pod, sandbox and
+//	  3. veth, single addresses, the gateway as the only neighbour, default routes, port on the bridge, with pod, sandbox and
 //	     interface in external_ids
 //	  4. the driver sees this port, the datastore knows the pod, its policy is in force
 //	                                                             else all is undone, code 11
@@ -53,7 +53,7 @@
 //     configuration without the list is refused. STATUS fails with code 50 unless ADD
 //     would succeed. The configuration names the versions 1.0.0 and 1.1.0: a runtime
 //     that knows 1.1.0 may ask for both verbs, an older one goes on with 1.0.0. CHECK
-//     looks at both ends, addresses, routes, the port, and whether policy is in force.
+//     looks at both ends, addresses, routes, neighbours, the port, and whether policy is in force.
 //
 // The agent runs host-local from cniPluginDir for the network "felixlike"
 // (/var/lib/cni/networks/felixlike). If cniPluginDir is empty, it serves no plugin; the

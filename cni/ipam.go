@@ -88,7 +88,7 @@ func (i *ipam) config(prefixes []netip.Prefix) ([]byte, error) {
 
 // add reserves an address of each prefix of the node. It first releases earlier
 // reservations of the sandbox: nothing uses them.
-func (i *ipam) add(ctx context.Context, node *model.Node, sandbox, iface, netns string) ([]netip.Prefix, error) {
+func (i *ipam) add(ctx context.Context, node *model.Node, sandbox, iface, netns string) ([]netip.Addr, error) {
 	i.one.Lock()
 	defer i.one.Unlock()
 	held, err := i.reservations()
@@ -109,14 +109,14 @@ func (i *ipam) add(ctx context.Context, node *model.Node, sandbox, iface, netns 
 		err = fmt.Errorf("reserve addresses in %s: %s: %w", prefixList(node.PodCIDRs), ipamPlugin, err)
 		return nil, errors.Join(err, i.undo(ctx, sandbox, iface))
 	}
-	prefixes, err := prefixesOf(reply)
-	if err == nil && len(prefixes) != len(node.PodCIDRs) {
-		err = fmt.Errorf("%d addresses for %s", len(prefixes), prefixList(node.PodCIDRs))
+	addresses, err := addressesIn(reply)
+	if err == nil && len(addresses) != len(node.PodCIDRs) {
+		err = fmt.Errorf("%d addresses for %s", len(addresses), prefixList(node.PodCIDRs))
 	}
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("reserve addresses: %s: %w", ipamPlugin, err), i.undo(ctx, sandbox, iface))
 	}
-	return prefixes, nil
+	return addresses, nil
 }
 
 // undo releases the addresses of a failed reservation. host-local does this itself unless
@@ -190,22 +190,21 @@ func (i *ipam) dropEmpty(all []reservation) error {
 	return errors.Join(errs...)
 }
 
-// prefixesOf returns the addresses of a result, IPv4 first.
-func prefixesOf(reply types.Result) ([]netip.Prefix, error) {
+// addressesIn returns the addresses of a result, IPv4 first.
+func addressesIn(reply types.Result) ([]netip.Addr, error) {
 	result, err := types100.NewResultFromResult(reply)
 	if err != nil {
 		return nil, err
 	}
-	var all []netip.Prefix
+	var all []netip.Addr
 	for _, ip := range result.IPs {
 		addr, ok := netip.AddrFromSlice(ip.Address.IP)
-		ones, _ := ip.Address.Mask.Size()
-		if !ok || ones == 0 {
+		if !ok {
 			return nil, fmt.Errorf("%v is not an address", ip.Address)
 		}
-		all = append(all, netip.PrefixFrom(addr.Unmap(), ones))
+		all = append(all, addr.Unmap())
 	}
-	slices.SortFunc(all, func(a, b netip.Prefix) int { return a.Addr().Compare(b.Addr()) })
+	slices.SortFunc(all, netip.Addr.Compare)
 	return all, nil
 }
 

@@ -1,6 +1,8 @@
 package cni_test
 
 import (
+	"net"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -278,12 +280,17 @@ func TestRefused(t *testing.T) {
 func TestCheck(t *testing.T) {
 	r := newRuntime(t)
 	for name, breakage := range map[string]struct{ in, line, want string }{
-		"link":    {"pod", "link del eth0", "host interface"},
-		"down":    {"pod", "link set eth0 down", "down"},
-		"address": {"pod", "addr del {4} dev eth0", "has no address"},
-		"route":   {"pod", "-6 route del default", "no default route"},
-		"host":    {"node", "link set {host} down", "down"},
-		"port":    {"ovs", "", "no open port"},
+		"link":      {"pod", "link del eth0", "host interface"},
+		"down":      {"pod", "link set eth0 down", "down"},
+		"address":   {"pod", "addr del {4} dev eth0", "has no address"},
+		"route":     {"pod", "-6 route del default", "no default route"},
+		"gateway":   {"pod", "-6 route del fd09::1", "no route to the gateway fd09::1"},
+		"neighbour": {"pod", "neigh del 10.9.0.1 dev eth0", "no permanent neighbour 10.9.0.1"},
+		"asks":      {"pod", "neigh change fd09::1 lladdr " + gatewayMAC + " dev eth0 nud stale", "no permanent neighbour fd09::1"},
+		"elsewhere": {"pod", "neigh change 10.9.0.1 lladdr 02:00:00:00:00:99 dev eth0 nud permanent", "no permanent neighbour 10.9.0.1"},
+		"mac":       {"pod", "link set eth0 address 02:00:00:00:00:99", "MAC address"},
+		"host":      {"node", "link set {host} down", "down"},
+		"port":      {"ovs", "", "no open port"},
 	} {
 		s := r.sandbox("check-"+name, name)
 		previous := map[string]any{"prevResult": r.ok("ADD", "1.1.0", s, nil).Result}
@@ -306,6 +313,40 @@ func TestCheck(t *testing.T) {
 	got := r.ok("ADD", "1.1.0", s, nil)
 	got.IPs[0].Address.IP.To4()[3]++
 	r.fails("CHECK", s, map[string]any{"prevResult": got.Result}, 999, "has no address")
+
+	// A pod of an earlier version has the prefix on link. It is as it was added, and stays so when it is added again.
+	s = r.sandbox("earlier", "earlier")
+	added := r.ok("ADD", "1.1.0", s, nil)
+	previous := map[string]any{"prevResult": added.Result}
+	var addresses []netip.Prefix
+	for i, bits := range []int{24, 64} {
+		a, _ := netip.AddrFromSlice(added.IPs[i].Address.IP)
+		addresses = append(addresses, netip.PrefixFrom(a.Unmap(), bits))
+	}
+	r.must(cnitest.ToEarlierForm(s.NS, "eth0", addresses, []netip.Addr{netip.MustParseAddr("10.9.0.1"), netip.MustParseAddr("fd09::1")}))
+	r.ok("CHECK", "1.1.0", s, previous)
+	r.ok("ADD", "1.1.0", s, nil)
+	r.ok("CHECK", "1.1.0", s, previous)
+	r.must(s.NS.Do(func() error {
+		eth0, err := net.InterfaceByName("eth0")
+		if err != nil {
+			return err
+		}
+		have, err := eth0.Addrs()
+		for _, a := range addresses {
+			if !slices.ContainsFunc(have, func(h net.Addr) bool { return h.String() == a.String() }) {
+				t.Errorf("addresses of a pod of an earlier version after another ADD: %v, want %s", have, a)
+			}
+		}
+		return err
+	}))
+	other := r.sandbox("later", "later")
+	r.ok("ADD", "1.1.0", other, nil)
+	if got := r.reach4(s.NS, int(addresses[0].Addr().As4()[3]), other.NS, int(addresses[0].Addr().As4()[3])+1); got != "111" {
+		t.Errorf("from a pod of an earlier version to one of this version: %s", got)
+	}
+	r.must(s.NS.Do(func() error { return exec.Command("ip", "-4", "route", "del", "default").Run() }))
+	r.fails("CHECK", s, previous, 999, "no default route")
 }
 
 // TestPortIsPutBack: another program removes a pod's port while the server runs, and while it

@@ -139,7 +139,7 @@ func (r *runtime) address(s cnitest.Sandbox) string {
 	if at < 0 {
 		r.Fatalf("sandbox %s has no address", s.ID)
 	}
-	return addresses[at] + "/24"
+	return addresses[at] + "/32"
 }
 
 // reserved lists the addresses that are reserved.
@@ -159,7 +159,7 @@ func (r *runtime) left() string {
 			links = append(links, l)
 		}
 	}
-	return fmt.Sprintf("interfaces %v, ports %v, addresses %v", links, strings.Fields(r.vsctl("list-ports", "br-int")), r.reserved())
+	return fmt.Sprintf("interfaces %v, ports %v, addresses %v", links, r.ports(), r.reserved())
 }
 
 const nothing = "interfaces [], ports [], addresses []"

@@ -22,7 +22,7 @@ func TestAddCheckDel(t *testing.T) {
 	a, b := r.sandbox("sandbox-a", "a"), r.sandbox("sandbox-b", "b")
 	a.UID = "1234"
 	got := r.ok("ADD", "1.1.0", a, nil)
-	if want := []string{"10.9.0.2/24 via 10.9.0.1", "fd09::2/64 via fd09::1"}; !slices.Equal(got.Prefixes(), want) {
+	if want := []string{"10.9.0.2/32 via 10.9.0.1", "fd09::2/128 via fd09::1"}; !slices.Equal(got.Prefixes(), want) {
 		t.Errorf("addresses %v, want %v", got.Prefixes(), want)
 	}
 	host := cni.HostInterface(model.PodID{Namespace: "x", Name: "a"})

@@ -90,9 +90,7 @@ func (s *Server) address(ctx context.Context, spec *Spec, node *model.Node) (fre
 		return false, err
 	}
 	if have != nil && have.PodInterface == spec.Interface && len(have.Addresses) > 0 {
-		for _, a := range have.Addresses {
-			spec.Addresses = append(spec.Addresses, netip.PrefixFrom(a, node.PodCIDR(model.FamilyOf(a)).Bits()))
-		}
+		spec.Addresses = slices.Clone(have.Addresses)
 		return false, s.gateways(spec, node)
 	}
 	if have != nil && have.PodInterface != spec.Interface {
@@ -112,9 +110,9 @@ func (s *Server) address(ctx context.Context, spec *Spec, node *model.Node) (fre
 func (s *Server) gateways(spec *Spec, node *model.Node) error {
 	spec.Gateways = nil
 	for _, a := range spec.Addresses {
-		family := model.FamilyOf(a.Addr())
-		if !node.PodCIDR(family).Contains(a.Addr()) {
-			return fmt.Errorf("address %s of pod %s is not in node %s's podCIDR %s", a.Addr(), spec.Pod, node.Name, node.PodCIDR(family))
+		family := model.FamilyOf(a)
+		if !node.PodCIDR(family).Contains(a) {
+			return fmt.Errorf("address %s of pod %s is not in node %s's podCIDR %s", a, spec.Pod, node.Name, node.PodCIDR(family))
 		}
 		spec.Gateways = append(spec.Gateways, node.Gateway(family))
 	}
@@ -159,10 +157,10 @@ func answer(spec Spec, attachment *model.Attachment) (*protocol.AddReply, error)
 		Pod:  protocol.Interface{Name: spec.Interface, MAC: attachment.MAC.String(), MTU: spec.MTU},
 	}
 	addresses := slices.Clone(spec.Addresses)
-	slices.SortFunc(addresses, func(a, b netip.Prefix) int { return a.Addr().Compare(b.Addr()) })
+	slices.SortFunc(addresses, netip.Addr.Compare)
 	for _, a := range addresses {
 		at := slices.Index(spec.Addresses, a)
-		reply.Addresses = append(reply.Addresses, protocol.Address{Prefix: a, Gateway: spec.Gateways[at]})
+		reply.Addresses = append(reply.Addresses, protocol.Address{Prefix: netip.PrefixFrom(a, a.BitLen()), Gateway: spec.Gateways[at]})
 	}
 	return reply, nil
 }

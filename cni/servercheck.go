@@ -42,14 +42,18 @@ func (s *Server) Check(ctx context.Context, r *protocol.CheckRequest) (protocol.
 			return protocol.Empty{}, fmt.Errorf("pod %s is %w: it has no address %s", spec.Pod, errNotAsAdded, text)
 		}
 	}
-	if err := checkLinks(spec, a); err != nil {
+	gateway, err := s.attacher.gatewayMAC(ctx)
+	if err == nil {
+		err = checkLinks(spec, a, gateway)
+	}
+	if err != nil {
 		return protocol.Empty{}, fmt.Errorf("pod %s is %w: %w", spec.Pod, errNotAsAdded, err)
 	}
 	return protocol.Empty{}, s.programmed(ctx, a, r.Sandbox.PodUID)
 }
 
-// checkLinks looks at both sides of the pair.
-func checkLinks(spec Spec, a *model.Attachment) error {
+// checkLinks looks at both sides of the pair. The gateway port has the MAC address.
+func checkLinks(spec Spec, a *model.Attachment, gateway net.HardwareAddr) error {
 	host, err := netlink.LinkByName(a.Interface)
 	if err != nil {
 		return fmt.Errorf("host interface %s: %w", a.Interface, err)
@@ -62,11 +66,11 @@ func checkLinks(spec Spec, a *model.Attachment) error {
 		return fmt.Errorf("network namespace: %w", err)
 	}
 	defer podNS.Close()
-	return namespace.In(int(podNS.Fd()), func() error { return checkPod(spec, a) })
+	return namespace.In(int(podNS.Fd()), func() error { return checkPod(spec, a, gateway) })
 }
 
 // checkPod is run in the pod's namespace.
-func checkPod(spec Spec, a *model.Attachment) error {
+func checkPod(spec Spec, a *model.Attachment, gateway net.HardwareAddr) error {
 	link, err := netlink.LinkByName(spec.Interface)
 	if err != nil {
 		return fmt.Errorf("interface %s: %w", spec.Interface, err)
@@ -74,23 +78,51 @@ func checkPod(spec Spec, a *model.Attachment) error {
 	if link.Attrs().Flags&net.FlagUp == 0 || !bytes.Equal(link.Attrs().HardwareAddr, a.MAC) {
 		return fmt.Errorf("interface %s is down, or has not the MAC address %s", spec.Interface, a.MAC)
 	}
-	have, err := listing.Whole(func() ([]netlink.Addr, error) { return netlink.AddrList(link, netlink.FAMILY_ALL) })
+	have, err := addressesOf(link)
 	if err != nil {
-		return fmt.Errorf("addresses of %s: %w", spec.Interface, err)
+		return err
 	}
 	for _, want := range a.Addresses {
-		if !slices.ContainsFunc(have, func(h netlink.Addr) bool { return h.IP.Equal(want.AsSlice()) }) {
+		at := slices.IndexFunc(have, func(h netip.Prefix) bool { return h.Addr() == want })
+		if at < 0 {
 			return fmt.Errorf("interface %s has no address %s", spec.Interface, want)
 		}
-		routes, err := listing.Whole(func() ([]netlink.Route, error) {
-			return netlink.RouteListFiltered(family(want), &netlink.Route{LinkIndex: link.Attrs().Index}, netlink.RT_FILTER_OIF)
-		})
-		if err != nil {
-			return fmt.Errorf("routes of %s: %w", spec.Interface, err)
+		if err := checkRoutes(link, have[at], gateway); err != nil {
+			return err
 		}
-		if !slices.ContainsFunc(routes, isDefault) {
-			return fmt.Errorf("interface %s has no default route of the family of %s", spec.Interface, want)
-		}
+	}
+	return nil
+}
+
+// checkRoutes looks at the routes and the neighbour of an address. An earlier version gave the address with the node's prefix: then the
+// gateway is on link, and the kernel finds its MAC address.
+func checkRoutes(link netlink.Link, address netip.Prefix, mac net.HardwareAddr) error {
+	name, ofAddress := link.Attrs().Name, family(address.Addr())
+	routes, err := listing.Whole(func() ([]netlink.Route, error) {
+		return netlink.RouteListFiltered(ofAddress, &netlink.Route{LinkIndex: link.Attrs().Index}, netlink.RT_FILTER_OIF)
+	})
+	if err != nil {
+		return fmt.Errorf("routes of %s: %w", name, err)
+	}
+	at := slices.IndexFunc(routes, isDefault)
+	if at < 0 {
+		return fmt.Errorf("interface %s has no default route of the family of %s", name, address.Addr())
+	}
+	gateway := routes[at].Gw
+	if !slices.ContainsFunc(routes, func(r netlink.Route) bool { return r.Gw == nil && r.Dst != nil && r.Dst.Contains(gateway) }) {
+		return fmt.Errorf("interface %s has no route to the gateway %s", name, gateway)
+	}
+	if !address.IsSingleIP() {
+		return nil
+	}
+	known, err := listing.Whole(func() ([]netlink.Neigh, error) { return netlink.NeighList(link.Attrs().Index, ofAddress) })
+	if err != nil {
+		return fmt.Errorf("neighbours of %s: %w", name, err)
+	}
+	if !slices.ContainsFunc(known, func(n netlink.Neigh) bool {
+		return n.State == netlink.NUD_PERMANENT && n.IP.Equal(gateway) && bytes.Equal(n.HardwareAddr, mac)
+	}) {
+		return fmt.Errorf("interface %s has no permanent neighbour %s with the MAC address %s", name, gateway, mac)
 	}
 	return nil
 }

@@ -24,9 +24,9 @@ type Spec struct {
 	// avoids those of other pods.
 	HostInterface string
 	MAC           net.HardwareAddr
-	// Addresses are the pod's addresses with the length of its node's
-	// podCIDR; Gateways the next hops of its default routes, one a family.
-	Addresses []netip.Prefix
+	// Addresses are the pod's addresses, Gateways the next hops of its default routes, one a family. A pod has no other
+	// neighbour than these.
+	Addresses []netip.Addr
 	Gateways  []netip.Addr
 	// MTU of both sides; the kernel's default if zero.
 	MTU int
@@ -73,9 +73,6 @@ func (s Spec) attachment(ofport uint32) *model.Attachment {
 		Pod: s.Pod, Sandbox: s.Owner, PodInterface: s.Interface, NetNS: s.NetNS,
 		Interface: s.HostInterface, OFPort: ofport, MAC: s.MAC,
 	}
-	for _, p := range s.Addresses {
-		a.Addresses = append(a.Addresses, p.Addr())
-	}
-	slices.SortFunc(a.Addresses, netip.Addr.Compare)
+	a.Addresses = slices.SortedFunc(slices.Values(s.Addresses), netip.Addr.Compare)
 	return a
 }

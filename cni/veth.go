@@ -93,9 +93,9 @@ func configureHost(s Spec) error {
 	return nil
 }
 
-// configurePod is run in the pod's namespace. The bridge's datapath is in userspace
+// configurePod is run in the pod's namespace. The gateway port has the MAC address. The bridge's datapath is in userspace
 // or in the kernel.
-func configurePod(s Spec, userspace bool) error {
+func configurePod(s Spec, gatewayMAC net.HardwareAddr, userspace bool) error {
 	lo, err := netlink.LinkByName("lo")
 	if err != nil {
 		return fmt.Errorf("loopback: %w", err)
@@ -117,21 +117,63 @@ func configurePod(s Spec, userspace bool) error {
 	if err != nil {
 		return fmt.Errorf("configure %s: %w", s.Interface, err)
 	}
-	for _, prefix := range s.Addresses {
-		addr := &netlink.Addr{IPNet: ipNet(prefix), Flags: unix.IFA_F_NODAD}
-		if err := netlink.AddrReplace(link, addr); err != nil {
-			return fmt.Errorf("add address %s to %s: %w", prefix, s.Interface, err)
+	have, err := addressesOf(link)
+	if err != nil {
+		return err
+	}
+	for _, a := range s.Addresses {
+		if slices.ContainsFunc(have, func(h netip.Prefix) bool { return h.Addr() == a }) {
+			continue // attached by an earlier version, with the node's prefix on link
+		}
+		if err := netlink.AddrReplace(link, &netlink.Addr{IPNet: ipNet(a), Flags: unix.IFA_F_NODAD}); err != nil {
+			return fmt.Errorf("add address %s to %s: %w", a, s.Interface, err)
 		}
 	}
 	for _, gateway := range s.Gateways {
 		if !gateway.IsValid() {
 			continue
 		}
-		if err := netlink.RouteReplace(&netlink.Route{LinkIndex: link.Attrs().Index, Gw: gateway.AsSlice()}); err != nil {
-			return fmt.Errorf("default route via %s: %w", gateway, err)
+		if err := leadTo(link, gateway, gatewayMAC); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// leadTo makes the gateway the next hop of the pod, and its only neighbour. The entry is permanent: the pod asks nobody, and needs no
+// room in the kernel's neighbour table, which all network namespaces share and which a pod could fill.
+func leadTo(link netlink.Link, gateway netip.Addr, mac net.HardwareAddr) error {
+	index := link.Attrs().Index
+	err := netlink.NeighSet(&netlink.Neigh{
+		LinkIndex: index, Family: family(gateway), State: netlink.NUD_PERMANENT, IP: gateway.AsSlice(), HardwareAddr: mac,
+	})
+	if err != nil {
+		return fmt.Errorf("neighbour %s on %s: %w", gateway, link.Attrs().Name, err)
+	}
+	err = netlink.RouteReplace(&netlink.Route{LinkIndex: index, Dst: ipNet(gateway), Scope: netlink.SCOPE_LINK})
+	if err != nil {
+		return fmt.Errorf("route to %s: %w", gateway, err)
+	}
+	if err := netlink.RouteReplace(&netlink.Route{LinkIndex: index, Gw: gateway.AsSlice()}); err != nil {
+		return fmt.Errorf("default route via %s: %w", gateway, err)
+	}
+	return nil
+}
+
+// addressesOf returns the addresses of an interface with their prefix lengths, in the namespace of the calling thread.
+func addressesOf(link netlink.Link) ([]netip.Prefix, error) {
+	have, err := listing.Whole(func() ([]netlink.Addr, error) { return netlink.AddrList(link, netlink.FAMILY_ALL) })
+	if err != nil {
+		return nil, fmt.Errorf("addresses of %s: %w", link.Attrs().Name, err)
+	}
+	var all []netip.Prefix
+	for _, h := range have {
+		if a, ok := netip.AddrFromSlice(h.IP); ok {
+			ones, _ := h.Mask.Size()
+			all = append(all, netip.PrefixFrom(a.Unmap(), ones))
+		}
+	}
+	return all, nil
 }
 
 // writeIPv6 writes an IPv6 setting of an interface. A pod without an IPv6 address
@@ -141,7 +183,7 @@ func writeIPv6(s Spec, iface, key, value string) error {
 	if !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	at := slices.IndexFunc(s.Addresses, func(p netip.Prefix) bool { return model.FamilyOf(p.Addr()) == model.IPv6 })
+	at := slices.IndexFunc(s.Addresses, func(a netip.Addr) bool { return model.FamilyOf(a) == model.IPv6 })
 	if at < 0 {
 		return nil
 	}
@@ -245,8 +287,9 @@ func openNamespace(path string) (*os.File, error) {
 	return ns, nil
 }
 
-func ipNet(p netip.Prefix) *net.IPNet {
-	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
+// ipNet returns the prefix of the one address.
+func ipNet(a netip.Addr) *net.IPNet {
+	return &net.IPNet{IP: a.AsSlice(), Mask: net.CIDRMask(a.BitLen(), a.BitLen())}
 }
 
 // DisableTxChecksum turns off transmit checksum offload of an interface in the

@@ -162,7 +162,7 @@ func (a *audit) distrust() {
 func (a *audit) differs(ctx context.Context, q *question) (string, error) {
 	out := q.from.OFPort
 	if !q.inSwitch {
-		led, err := a.cfg.Trace(ctx, q.packet(q.from.OFPort, q.from.MAC, q.to.MAC))
+		led, err := a.cfg.Trace(ctx, q.packet(q.from.OFPort, q.from.MAC, a.cfg.Gateway.MAC))
 		if err != nil {
 			return "", err
 		}
@@ -171,11 +171,12 @@ func (a *audit) differs(ctx context.Context, q *question) (string, error) {
 		}
 		out = a.cfg.Gateway.Port
 	}
-	mac := q.from.MAC
+	// Pods send to the gateway's MAC address, and the host to the pod's.
+	from, to := q.from.MAC, a.cfg.Gateway.MAC
 	if !q.inSwitch {
-		mac = a.cfg.Gateway.MAC
+		from, to = a.cfg.Gateway.MAC, q.to.MAC
 	}
-	came, err := a.cfg.Trace(ctx, q.packet(out, mac, q.to.MAC))
+	came, err := a.cfg.Trace(ctx, q.packet(out, from, to))
 	switch delivered := came.Leaves(q.to.OFPort); {
 	case err != nil || delivered == q.allowed:
 		return "", err

@@ -96,7 +96,7 @@ type Interface struct {
 
 // Address is an address of the pod, with the next hop of its default route.
 type Address struct {
-	// Prefix has the length of the node's pod prefix, as 10.244.1.7/24.
+	// Prefix is the one address, as 10.244.1.7/32.
 	Prefix  netip.Prefix `json:"prefix"`
 	Gateway netip.Addr   `json:"gateway"`
 }

@@ -57,7 +57,7 @@ func (p *Pod) attachment() cni.Spec {
 	}
 	for _, a := range p.spec.Addresses {
 		family := model.FamilyOf(a)
-		spec.Addresses = append(spec.Addresses, netip.PrefixFrom(a, p.node.spec.PodCIDR(family).Bits()))
+		spec.Addresses = append(spec.Addresses, a)
 		spec.Gateways = append(spec.Gateways, p.node.spec.Gateway(family))
 	}
 	return spec

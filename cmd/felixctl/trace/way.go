@@ -71,7 +71,7 @@ func (w *way) begin() error {
 		case at != nil && s.TrafficMode == model.PolicyOnly:
 			return w.hostFrom(s, at.Entrance(), model.MAC(at.MAC))
 		case at != nil:
-			return w.bridge(s, at.OFPort, at.MAC, w.macTowards(s, p), netip.Addr{})
+			return w.bridge(s, at.OFPort, at.MAC, s.GatewayMAC, netip.Addr{})
 		case s.own(p.Source):
 			return w.host(s, "")
 		case s.owns(p.Source):
@@ -93,15 +93,6 @@ func (w *way) begin() error {
 		}
 	}
 	return ErrElsewhere
-}
-
-// macTowards is the MAC address that a pod sends to: a pod's of the same node, which
-// is on its link, or the gateway's.
-func (w *way) macTowards(s *Site, p Packet) net.HardwareAddr {
-	if at := s.attachment(p.Destination); at != nil {
-		return at.MAC
-	}
-	return s.GatewayMAC
 }
 
 func (w *way) hop() error {

@@ -26,6 +26,7 @@ func (w *world) sendLive(ctx context.Context, p trace.Packet) (*live.Observed, e
 	p.SourcePort = uint16(61000 + rand.IntN(4000))
 	r := live.Request{Packet: p, Wait: liveWait, Names: w.Names}
 	var source, destination *cluster.Node
+	var toPod net.HardwareAddr
 	for _, n := range w.Nodes {
 		for _, a := range n.Site.Attachments {
 			if slices.Contains(a.Addresses, p.Source) {
@@ -33,8 +34,7 @@ func (w *world) sendLive(ctx context.Context, p trace.Packet) (*live.Observed, e
 			}
 			if slices.Contains(a.Addresses, p.Destination) {
 				destination = n
-				r.Destination, r.Arrives = n.Node, a.Interface
-				r.To = a.MAC
+				r.Destination, r.Arrives, toPod = n.Node, a.Interface, a.MAC
 			}
 		}
 	}
@@ -46,11 +46,9 @@ func (w *world) sendLive(ctx context.Context, p trace.Packet) (*live.Observed, e
 	case slices.Contains(r.From.Addresses, p.Destination):
 		return nil, errors.New("packets of a pod to itself never leave it")
 	}
-	r.Source, r.Bridge = source.Node, source.Model.Settings.Bridge
+	r.Source, r.Bridge, r.To = source.Node, source.Model.Settings.Bridge, source.Site.GatewayMAC
 	r.Watched = []live.Node{source.Node}
 	if r.Destination.Name != source.Name {
-		toPod := r.To
-		r.To = source.Site.GatewayMAC
 		if destination != nil {
 			r.Watched = append(r.Watched, r.Destination)
 			r.Second = secondBridge(source, destination, toPod, p.Family())
