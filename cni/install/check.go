@@ -8,7 +8,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 
 	"github.com/felixlike/felixlike/cni/confdir"
@@ -71,7 +70,6 @@ func (o Options) check(ctx context.Context, report func(Finding)) error {
 		{"backend " + o.Backend, o.backend, blocks},
 		{"datapath " + o.Datapath, o.datapath, blocks},
 		{"kernel settings", o.settings, blocks},
-		{"neighbour table", o.neighbours, blocks},
 		{"connection tracking", o.connections, !blocks},
 		{"connection time-outs", o.timeouts, !blocks},
 		{"Service proxy", o.serviceProxy, !blocks},
@@ -157,28 +155,6 @@ func (o Options) settings(context.Context) (Level, string) {
 		return Noted, "rp_filter of all interfaces is 1 (strict); the agent sets it to 2 (loose) where pods' packets come in"
 	}
 	return Good, "can be set"
-}
-
-// fewNeighbours is a limit that ordinary pods of one node can reach: twenty pods with two
-// hundred peers each.
-const fewNeighbours = 4096
-
-// neighbours checks the limits of the kernel's neighbour tables, which all network
-// namespaces share (ip-sysctl: neigh/default/gc_thresh3). The pod prefix of the node is
-// on-link in pods, so each pod needs an entry for each peer on the node.
-func (o Options) neighbours(context.Context) (Level, string) {
-	for _, family := range []string{"ipv4", "ipv6"} {
-		name := "net/" + family + "/neigh/default/gc_thresh3"
-		text, err := sysctl.Read(name)
-		if err != nil {
-			continue // the kernel shows it in the first network namespace only
-		}
-		if limit, err := strconv.Atoi(text); err == nil && limit < fewNeighbours {
-			return Noted, fmt.Sprintf("%s is %d, and all pods of the node share it: pods that talk to many others of the node, or scan its addresses, "+
-				"can fill it, and then first packets are lost; set it and gc_thresh2 to %d or more", strings.ReplaceAll(name, "/", "."), limit, fewNeighbours)
-		}
-	}
-	return Good, "large enough, or not visible from here"
 }
 
 // nearlyFull is the share of a table of connections, in percent, from which on it is named. The alert

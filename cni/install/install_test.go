@@ -7,13 +7,10 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/felixlike/felixlike/internal/sysctl"
 )
 
 // node has a node's directories and an image's files.
@@ -193,7 +190,6 @@ func TestOthersBeside(t *testing.T) {
 	}
 }
 
-// TestNeighbours looks at this machine's own limits, which are the kernel's.
 func TestConnections(t *testing.T) {
 	for _, test := range []struct {
 		entries uint64
@@ -213,21 +209,6 @@ func TestConnections(t *testing.T) {
 	}
 	if level, _ := (Options{Connections: func(context.Context) []ConnectionTable { return nil }}).connections(t.Context()); level != Noted {
 		t.Errorf("no table: %s", level)
-	}
-}
-
-func TestNeighbours(t *testing.T) {
-	level, detail := Options{}.neighbours(t.Context())
-	few := ""
-	for _, family := range []string{"ipv6", "ipv4"} {
-		name := "net/" + family + "/neigh/default/gc_thresh3"
-		text, err := sysctl.Read(name)
-		if limit, bad := strconv.Atoi(text); err == nil && bad == nil && limit < 4096 {
-			few = strings.ReplaceAll(name, "/", ".") + " is " + text
-		}
-	}
-	if (level == Noted) != (few != "") || !strings.HasPrefix(detail, few) {
-		t.Errorf("%s: %s; want it noted that %q", level, detail, few)
 	}
 }
 

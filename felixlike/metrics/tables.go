@@ -16,13 +16,13 @@ func (m *Metrics) WatchTables(read func() []Table) { m.registry.MustRegister(tab
 
 func tableEntriesDesc() *prometheus.Desc {
 	return prometheus.NewDesc("felixlike_table_entries",
-		"Entries of a table of the node: conntrack (connections that the kernel tracks in the agent's network namespace), switch-conntrack (those of the userspace datapath), neighbour-ipv4 and neighbour-ipv6 (of all network namespaces, without the permanent ones of the agent's, which have no limit; absent if the agent is not in the first one).",
+		"Entries of a table of the node: conntrack (connections that the kernel tracks in the agent's network namespace) and switch-conntrack (those of the userspace datapath).",
 		[]string{"table"}, nil)
 }
 
 func tableLimitDesc() *prometheus.Desc {
 	return prometheus.NewDesc("felixlike_table_entries_limit",
-		"Most entries that the table takes: nf_conntrack_max, the limit of the userspace datapath, gc_thresh3. Above it new connections, or first packets to an address, are lost.",
+		"Most entries that the table takes: nf_conntrack_max, the limit of the userspace datapath. Above it new connections are lost.",
 		[]string{"table"}, nil)
 }
 

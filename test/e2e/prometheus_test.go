@@ -110,11 +110,6 @@ func (p *prometheus) series(ctx context.Context, query string) (int, error) {
 	return len(data.Result), err
 }
 
-// emptyInLab are parts of queries that have no series in a lab, with the reason.
-var emptyInLab = map[string]string{
-	`table=~"neighbour-.*"`: "the kernel shows its neighbour tables in the first network namespace only, and a node of a lab is another one",
-}
-
 // comparison is that of an alert with its limit.
 var comparison = regexp.MustCompile(` (==|>) ([0-9.]+)$`)
 
@@ -157,12 +152,6 @@ func TestMonitoring(t *testing.T) {
 	hasSeries := func(what, query string) {
 		t.Helper()
 		n, err := p.series(t.Context(), query)
-		for part, reason := range emptyInLab {
-			if strings.Contains(query, part) && err == nil && n == 0 {
-				t.Logf("%s is empty: %s", what, reason)
-				return
-			}
-		}
 		if err != nil || n == 0 {
 			t.Errorf("%s: %d series, %v: %s", what, n, err, query)
 		}
