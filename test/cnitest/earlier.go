@@ -21,7 +21,9 @@ func ToEarlierForm(pod *namespace.Namespace, iface string, addresses []netip.Pre
 		for i, a := range addresses {
 			single, gateway := netip.PrefixFrom(a.Addr(), a.Addr().BitLen()).String(), gateways[i].String()
 			for _, args := range [][]string{
-				{"neighbour", "del", gateway, "dev", iface}, {"address", "del", single, "dev", iface}, {"address", "add", a.String(), "dev", iface},
+				{"neighbour", "del", gateway, "dev", iface},
+				{"address", "del", single, "dev", iface},
+				{"address", "add", a.String(), "dev", iface},
 				{"route", "replace", "default", "via", gateway, "dev", iface},
 			} {
 				if err := run(args...); err != nil {
