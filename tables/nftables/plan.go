@@ -34,7 +34,7 @@ type planner struct {
 }
 
 func (m *planner) newPlan() *plan {
-	return &plan{rules: make(map[string][]kernel.Rule, len(m.dirtyChains)), digests: m.digests, renewal: renewal{names{}, map[string][]int{}}}
+	return &plan{rules: make(map[string][]kernel.Rule, len(m.dirtyChains)), digests: m.digests, renewal: renewal{map[string]string{}, map[string][]int{}}}
 }
 
 // plan compares the dirty objects with the kernel's. With renew, it changes no interval of a set in use.

@@ -24,9 +24,9 @@ import (
 //  2. the rules look it up, a new set takes the place of the old one, and all other changes are made;
 //  3. the rules look up the new set, and the stand-in goes.
 
-// renewal are the sets that a plan renews, and the indices of the rules in each chain that look them up.
+// renewal are the sets that a plan renews with the names of their stand-ins, and the indices of the rules in each chain that look them up.
 type renewal struct {
-	sets  names
+	sets  map[string]string
 	bound map[string][]int
 }
 
@@ -37,8 +37,15 @@ func (r *renewal) renews(set string) bool {
 	return ok
 }
 
-// standIn returns the name of the set that stands in for one.
-func standIn(set string) string { return set + ".next" }
+// standIn returns a free name for the set that stands in for one. A renewal that was interrupted leaves a stand-in with other members, which the
+// same plan deletes.
+func (m *planner) standIn(set string) string {
+	name := set + ".next"
+	for m.sets[name] != nil {
+		name += ".next"
+	}
+	return name
+}
 
 // interval reports whether the kernel has the members of the shape as intervals.
 func interval(sh kernel.Shape) bool { return sh.Kind == model.Networks || sh.Kind == model.Senders }
@@ -64,10 +71,10 @@ func (m *planner) renew(p *plan) {
 		if s == nil || !s.desired || s.observed == nil || m.quarantine.leaves(kernel.SetUnit, name) || !s.splits() {
 			continue
 		}
-		p.renewal.sets.add(name)
+		p.renewal.sets[name] = m.standIn(name)
 		m.markReferrersOf(kernel.Unit{Kind: kernel.SetUnit, Name: name})
 		next := s.op(kernel.AddSet)
-		next.Name = standIn(name)
+		next.Name = p.renewal.sets[name]
 		p.first = append(p.first, group{next})
 		for some := range slices.Chunk(s.members.sorted(), s.perMessage()) {
 			next.Kind, next.Changes = kernel.AddMembers, some
@@ -111,7 +118,7 @@ func (p *plan) rebind(chain string, goal []tables.Rule, hashes []string, old []k
 		matches := slices.Clone(r.Matches)
 		for k, m := range matches {
 			if m, ok := m.(tables.MatchSet); ok && p.renewal.renews(m.Set) {
-				m.Set = standIn(m.Set)
+				m.Set = p.renewal.sets[m.Set]
 				matches[k] = m
 				rewritten.add(hashes[i])
 			}
@@ -186,8 +193,8 @@ func (t *Table) completeRenewal(p *plan, result *tables.Result) error {
 		p.rules[name] = rules
 	}
 	ops = append(ops, adds...)
-	for _, name := range p.renewal.sets.sorted() {
-		ops = append(ops, kernel.Op{Kind: kernel.DeleteSet, Name: standIn(name), Shape: t.sets[name].shape})
+	for _, name := range slices.Sorted(maps.Keys(p.renewal.sets)) {
+		ops = append(ops, kernel.Op{Kind: kernel.DeleteSet, Name: p.renewal.sets[name], Shape: t.sets[name].shape})
 	}
 	return t.send(ops, result)
 }

@@ -190,8 +190,15 @@ func TestRenewalAfterRefusal(t *testing.T) {
 }
 
 // TestInterruptedRenewal: after some transactions of a renewal, the next Apply of this agent or of a new one ends with the desired
-// state, and without the stand-in.
+// state, also if that has changed meanwhile, and without the stand-in.
 func TestInterruptedRenewal(t *testing.T) {
+	for _, want := range []string{"10.1.2.0/25", "10.1.2.0/26", "10.1.0.0/16"} {
+		interruptRenewal(t, want)
+	}
+}
+
+func interruptRenewal(t *testing.T, want string) {
+	t.Helper()
 	for done := 1; done <= 2; done++ {
 		for _, restarts := range []bool{false, true} {
 			ns := newNamespace(t)
@@ -212,13 +219,16 @@ func TestInterruptedRenewal(t *testing.T) {
 			wanted := table
 			if restarts {
 				wanted = ns.open(t)
-				loadNetworks(wanted, "10.1.2.0/25")
+				loadNetworks(wanted, want)
+			} else if want != "10.1.2.0/25" {
+				table.RemoveMembers("networks", membersOf("10.1.2.0/25"))
+				table.AddMembers("networks", membersOf(want))
 			}
 			wanted.Invalidate()
 			apply(t, wanted)
-			wantMembers(t, wanted, []string{"10.1.2.0/25"})
+			wantMembers(t, wanted, []string{want})
 			if listing := ns.list(t); strings.Contains(listing, "networks.next") {
-				t.Errorf("after %d transactions, restart %v:\n%s", done, restarts, listing)
+				t.Errorf("%s after %d transactions, restart %v:\n%s", want, done, restarts, listing)
 			}
 			wantSilent(t, wanted)
 		}
