@@ -36,7 +36,11 @@ func refusedObjects(err error) []*kernel.ObjectError {
 func (q *quarantine) faults(refusal error) []*fault {
 	var out []*fault
 	for _, e := range refusedObjects(refusal) {
-		out = append(out, &fault{ObjectError: *e, removal: e.Unit.Kind != 0 && !q.isDesired(e.Unit)})
+		e := *e
+		if base, ok := standsFor(e.Unit.Name); ok && e.Unit.Kind == kernel.SetUnit && !q.isDesired(e.Unit) && !q.inKernel(e.Unit) {
+			e.Unit.Name = base
+		}
+		out = append(out, &fault{ObjectError: e, removal: e.Unit.Kind != 0 && !q.isDesired(e.Unit)})
 	}
 	return out
 }

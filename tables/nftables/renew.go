@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/tables"
@@ -37,12 +38,23 @@ func (r *renewal) renews(set string) bool {
 	return ok
 }
 
+const standInSuffix = ".next"
+
+// standsFor returns the set that a stand-in with this name stands in for.
+func standsFor(name string) (string, bool) {
+	base := name
+	for strings.HasSuffix(base, standInSuffix) {
+		base = strings.TrimSuffix(base, standInSuffix)
+	}
+	return base, base != name
+}
+
 // standIn returns a free name for the set that stands in for one. A renewal that was interrupted leaves a stand-in with other members, which the
 // same plan deletes.
 func (m *planner) standIn(set string) string {
-	name := set + ".next"
+	name := set + standInSuffix
 	for m.sets[name] != nil {
-		name += ".next"
+		name += standInSuffix
 	}
 	return name
 }

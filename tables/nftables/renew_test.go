@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -187,6 +188,36 @@ func TestRenewalAfterRefusal(t *testing.T) {
 	loadNetworks(table)
 	change("10.1.2.0/25", "10.1.2.0/24")
 	wantMembers(t, table, []string{"10.1.2.0/24"})
+}
+
+// TestRefusedStandIn: what the kernel refuses in a stand-in is refused in the set. The next try succeeds.
+func TestRefusedStandIn(t *testing.T) {
+	ns := newNamespace(t)
+	refuses := true
+	table := New(Options{NetNS: ns.fd, Fault: func(e ObjectError) error {
+		if refuses && e.Name == "networks.next" {
+			return unix.EINVAL
+		}
+		return nil
+	}})
+	t.Cleanup(func() { _ = table.Close() })
+	loadNetworks(table, "10.1.2.0/24")
+	table.UpdateChain(tables.Chain{Name: "forward", Hook: forwardHook, Rules: []tables.Rule{rule(tables.Jump{Chain: "inner"}, "inner")}})
+	apply(t, table)
+	table.RemoveMembers("networks", membersOf("10.1.2.0/24"))
+	table.AddMembers("networks", membersOf("10.1.2.0/25"))
+	result, err := table.Apply(t.Context())
+	if err != nil || len(result.Refused) != 1 || result.Refused[0].Name != "networks" {
+		t.Fatalf("refused %v, %v", result.Refused, err)
+	}
+	refuses = false
+	table.quarantine.now = func() time.Time { return time.Now().Add(time.Hour) }
+	if result, err = table.Apply(t.Context()); err != nil || len(result.Refused) > 0 {
+		t.Fatalf("refused %v, %v", result.Refused, err)
+	}
+	loadNetworks(table)
+	apply(t, table)
+	wantMembers(t, table, []string{"10.1.2.0/25"})
 }
 
 // TestInterruptedRenewal: after some transactions of a renewal, the next Apply of this agent or of a new one ends with the desired
