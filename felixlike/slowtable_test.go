@@ -29,6 +29,8 @@ type slowTable struct {
 	// gate holds applies back until it is closed, if it is not nil. entered counts the applies that began.
 	gate    chan struct{}
 	entered int
+	// asked is what the newest apply was to program, with the count of rules by policy.
+	asked map[string]int
 	// applies are those that ended, each with the count of rules by policy.
 	applies []map[string]int
 }
@@ -48,6 +50,7 @@ func (s *slowTable) apply(ctx context.Context) (backend.Applied, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.entered++
+	s.asked = maps.Clone(s.wanted)
 	if gate := s.gate; gate != nil {
 		s.mu.Unlock()
 		<-gate

@@ -47,16 +47,30 @@ func newTieredTurns(c *cluster, s *stages) *tieredTurns {
 func (ts *tieredTurns) set(object model.ObjectRef, cost time.Duration, submit func()) {
 	before := ts.items[object]
 	delete(ts.items, object)
-	if r := ts.stages.decides(); cost < largeCost || r == nil || !r.applied {
+	r := ts.stages.decides()
+	if cost < largeCost || r == nil || !r.applied {
 		submit()
 		return
 	}
 	ts.queued++
 	t := &tieredTurn{cost: cost, queued: ts.queued, revision: ts.cluster.observed, submit: submit}
-	if before != nil && before.submit != nil {
-		t.queued, t.revision = before.queued, before.revision
-	}
 	ts.items[object] = t
+	if before == nil {
+		return
+	}
+	t.revision = before.revision // that is not programmed yet
+	switch {
+	case before.submit != nil:
+		t.queued = before.queued
+	case r.failures > 0: // perhaps because of the version that the engine has
+		t.take()
+	}
+}
+
+// take gives the policy to the engine.
+func (t *tieredTurn) take() {
+	t.submit()
+	t.submit = nil
 }
 
 // remove takes the deletion of a policy.
@@ -81,8 +95,7 @@ func (ts *tieredTurns) begin(spent time.Duration) bool {
 		if sum += t.cost; i > 0 && sum > sliceCost {
 			break
 		}
-		t.submit()
-		t.submit = nil
+		t.take()
 	}
 	return true
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -136,6 +137,32 @@ func TestLargeTieredPoliciesTakeTurns(t *testing.T) {
 			t.Errorf("%d of %d policies had rules", n, count)
 		}
 	}
+}
+
+// TestCorrectedTieredPolicyDoesNotWait: if applies fail since a large policy came, its next version is tried at once, and the one after that. Others wait.
+func TestCorrectedTieredPolicyDoesNotWait(t *testing.T) {
+	f, table := startSlow(t, &logBuffer{})
+	f.source.send(true, datastore.NamespaceSet{Namespace: &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "x"}}})
+	asked := func(rules int) func() bool {
+		return func() bool {
+			table.mu.Lock()
+			defer table.mu.Unlock()
+			return slices.Contains(slices.Collect(maps.Values(table.asked)), rules)
+		}
+	}
+	table.setSlow("*")
+	f.source.send(true, tiered(t, "large", 0, 400))
+	eventually(t, "the apply fails", func() bool { return asked(400)() && f.Status().LastApply.Error != "" })
+	f.source.send(true, tiered(t, "other", 2, 300))
+	for _, rules := range []int{399, 398} {
+		f.source.send(true, tiered(t, "large", 0, rules))
+		eventually(t, fmt.Sprintf("the version with %d rules is tried", rules), asked(rules))
+	}
+	if asked(300)() {
+		t.Error("another large policy came between")
+	}
+	table.setSlow()
+	eventually(t, "both are in force", func() bool { return asked(300)() && f.Status().LastApply.Error == "" && len(f.Status().Problems) == 0 })
 }
 
 // TestDeletedTieredPolicyHasNoTurn: a policy that is deleted, or made small, while it waits never comes.
