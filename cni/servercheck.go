@@ -43,10 +43,10 @@ func (s *Server) Check(ctx context.Context, r *protocol.CheckRequest) (protocol.
 		}
 	}
 	gateway, err := s.attacher.gatewayMAC(ctx)
-	if err == nil {
-		err = checkLinks(spec, a, gateway)
-	}
 	if err != nil {
+		return protocol.Empty{}, err
+	}
+	if err := checkLinks(spec, a, gateway); err != nil {
 		return protocol.Empty{}, fmt.Errorf("pod %s is %w: %w", spec.Pod, errNotAsAdded, err)
 	}
 	return protocol.Empty{}, s.programmed(ctx, a, r.Sandbox.PodUID)

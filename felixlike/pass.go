@@ -235,8 +235,8 @@ func (s *scheduler) failedPass(p *pass, err error) {
 }
 
 // failed notes a failed apply, which is retried with growing waits. The programmed state
-// stays in force. A wait grows only after it was waited out: changes and notices start applies earlier, and a switch
-// that restarts sends many notices.
+// stays in force. The wait doubles only if the failed apply began after the wait before: changes and notices
+// start applies earlier, and a switch that restarts sends many notices.
 func (s *scheduler) failed(started time.Time, err error) {
 	s.lastApply = control.Apply{At: started, Duration: time.Since(started), Error: err.Error()}
 	s.dirty = true

@@ -3,6 +3,7 @@ package felixlike
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -60,15 +61,19 @@ func (s *strangers) add(total uint64, now time.Time) {
 		s.rises = append(s.rises, rise{now, total - s.total})
 	}
 	s.total, s.known = total, true
+	s.forget(now)
+}
+
+// forget drops the rises that status shows no longer.
+func (s *strangers) forget(now time.Time) {
+	s.rises = slices.DeleteFunc(s.rises, func(r rise) bool { return now.Sub(r.at) > strangersShown })
 }
 
 // problems returns what status says.
 func (s *strangers) problems(now time.Time) []model.Problem {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for len(s.rises) > 0 && now.Sub(s.rises[0].at) > strangersShown {
-		s.rises = s.rises[1:]
-	}
+	s.forget(now)
 	packets := uint64(0)
 	for _, r := range s.rises {
 		packets += r.packets
@@ -76,6 +81,6 @@ func (s *strangers) problems(now time.Time) []model.Problem {
 	if packets == 0 {
 		return nil
 	}
-	return []model.Problem{{Object: ref("Node", "", s.node), Reason: fmt.Sprintf("the tunnel guard has dropped %d packets of the tunnel in the last minute: they came from an address that is no node's, or "+
-		"with a source that the sending node does not have. A node whose tunnel packets leave from another address than its InternalIP is cut off so", packets)}}
+	return []model.Problem{{Object: ref("Node", "", s.node), Reason: fmt.Sprintf("packets of the tunnel that were dropped in the last minute: %d. Their outer source is no node's address, or "+
+		"that node does not have their inner source. Check that each node sends tunnel packets from its InternalIP", packets)}}
 }

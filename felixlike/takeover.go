@@ -39,6 +39,7 @@ func (hs *handovers) begin(name string, outcome chan error) {
 		return
 	}
 	if to.Name() == hs.stages.backend.Name() {
+		hs.stages.unchanged = nil
 		outcome <- to.Close()
 		return
 	}

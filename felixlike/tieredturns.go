@@ -154,7 +154,7 @@ func (ts *tieredTurns) reached(revision uint64) bool {
 // waiting names the policies that wait for their turn.
 func (ts *tieredTurns) waiting() (all []model.Problem) {
 	for _, object := range ts.queue() {
-		all = append(all, model.Problem{Object: object, Field: "spec", Reason: "the policy is large, and others are programmed before it: until then its former version stays in force, and new pods wait"})
+		all = append(all, model.Problem{Object: object, Field: "spec", Reason: "the policy is large, and others are programmed before it. Until then its former version stays in force, and new pods that it can select wait"})
 	}
 	return all
 }

@@ -122,10 +122,13 @@ func (p *pass) all() {
 	}
 	p.sysctls()
 	p.port()
+	failed := len(p.errs)
 	late := p.addresses()
 	p.neighbours()
 	p.routes()
-	late()
+	if len(p.errs) == failed {
+		late()
+	}
 	if p.log.own {
 		// With an address of its own, the kernel removes routes and neighbours of the port.
 		p.neighbours()
@@ -162,8 +165,8 @@ func (p *pass) port() {
 	}
 }
 
-// addresses adds missing addresses, and returns the changes that have to wait until the routes are there: with an address of an
-// earlier version, or its route of the prefix, the way to all pods goes.
+// addresses adds missing addresses. It returns the removals, which must run after routes: the route of an old address is the only one to
+// all pods until then.
 func (p *pass) addresses() (late func()) {
 	lacks := map[netip.Prefix]bool{}
 	for _, a := range p.wanted.portAddresses() {

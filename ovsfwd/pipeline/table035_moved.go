@@ -1,7 +1,7 @@
 package pipeline
 
-// Table 35, moved ports: a pod may use one source port for a connection through a Service and for one to its endpoint directly. Linux gives
-// it to both, since their destinations differ. Behind the proxy they do not: the second one gets another port.
+// Table 35, moved ports: a pod may use one source port for a connection through a Service and for one directly to its endpoint. After the
+// proxy has translated the first one, both have the same addresses and ports. The second one gets another port.
 //
 //	table=31,priority=238,ct_state=+rpl+trk,ct_label=MOVED/MOVED,ip,reg0=0/0x80000000 actions=
 //	    set_field:0x80000000/0x80000000->reg0,resubmit(,31)                              (and ipv6, as all here)

@@ -34,8 +34,8 @@ package pipeline
 // local pod that the gateway port's MAC address sends through the host would come back established, before
 // the ingress policy of its pod.
 //
-// Pods send packets for each other to the gateway's MAC address, which is their only neighbour. No hop is taken from these (194): the
-// pods are neighbours of one bridge, and 195 takes none from the packets of pods of an earlier version, which send to each other's MAC address.
+// Pods send packets for each other to the gateway's MAC address. Flow 194 sets the MAC addresses and does not decrement the hop limit.
+// Pods that an earlier version attached may send to the other pod's MAC address (195).
 
 import (
 	"net"

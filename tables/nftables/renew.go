@@ -11,12 +11,12 @@ import (
 	"github.com/felixlike/felixlike/tables/nftables/kernel"
 )
 
-// Look-ups in interval sets are not atomic in every kernel, and a rule that drops what a set has must not miss it:
+// A look-up in an interval set can miss an address that the set has before and after a transaction, and a rule that drops must not miss it:
 //
-//   - up to 6.12, no address of an interval is found while a transaction that splits or merges it is written, because a look-up descends to the
-//     nearest boundary, also to one that is not active;
-//   - from 6.18 on, and with concatenations in all, a new set is empty from the moment in which the rules of its transaction are in
-//     force until the kernel has handled all of that transaction.
+//   - up to 6.12, while the transaction splits or merges the interval of the address: a look-up descends to the nearest boundary, also to one
+//     that is not active;
+//   - from 6.18 on, and in every kernel with concatenations, in a set that is new in the transaction of its rules, until the kernel has handled
+//     all of it.
 //
 // So a new set is filled in a transaction before that of its rules (plan.first), and no interval of a set in use changes. A renewal
 // takes three transactions instead:

@@ -280,7 +280,9 @@ func tunnelGuard(t *testing.T, l *lab.Lab) {
 		kind, packet := udpPacket(mapTo(model.IPv4, "203.0.113.5"), a.Address(model.IPv4), markerPort, "lie")
 		sendTunnel(t, l, "node:node3", a.Node(), geneve(ethernet(virtual, virtual, kind, packet)))
 		s, err := a.Node().Status(t.Context())
-		return err == nil && slices.ContainsFunc(s.Problems, func(p model.Problem) bool { return strings.Contains(p.Reason, "the tunnel guard has dropped") })
+		return err == nil && slices.ContainsFunc(s.Problems, func(p model.Problem) bool {
+			return strings.Contains(p.Reason, "packets of the tunnel that were dropped in the last minute")
+		})
 	})
 }
 
