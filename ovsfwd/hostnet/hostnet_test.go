@@ -7,12 +7,15 @@ import (
 	"net/netip"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	"github.com/felixlike/felixlike/model"
 )
 
 // inNamespace runs the rest of the test on a thread in a namespace of its
@@ -355,6 +358,33 @@ func TestPrefixOfAnEarlierVersion(t *testing.T) {
 	}
 	if n := apply(t, r, testState()); n != 0 {
 		t.Errorf("second apply: %d writes", n)
+	}
+}
+
+// TestFailedRouteKeepsTheOldPrefix: while a route cannot be written, an address of an earlier version stays. Its route may be the only one to pods.
+func TestFailedRouteKeepsTheOldPrefix(t *testing.T) {
+	gw := inNamespace(t)
+	old := testState().GatewayAddresses[0]
+	if err := netlink.AddrAdd(gw, &netlink.Addr{IPNet: netOf(old)}); err != nil {
+		t.Fatal(err)
+	}
+	has := func() bool {
+		all, err := netlink.AddrList(gw, netlink.FAMILY_V4)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return slices.ContainsFunc(all, func(a netlink.Addr) bool { return prefixOf(a.IPNet) == old })
+	}
+	unreachable := testState()
+	unreachable.Peers[0].Routed = model.Families()
+	unreachable.Peers[0].NodeAddresses = []netip.Addr{netip.MustParseAddr("203.0.113.77"), netip.MustParseAddr("fd00:99::77")}
+	r := NewReconciler()
+	r.SetState(unreachable)
+	if _, err := r.Apply(t.Context()); err == nil || !has() {
+		t.Errorf("after an apply that failed with %v: the address is there: %v", err, has())
+	}
+	if apply(t, r, testState()); has() {
+		t.Error("the address is left")
 	}
 }
 
