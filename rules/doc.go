@@ -231,8 +231,8 @@
 //	senders         (MAC addresses) drops what is allowed
 //	n..., c...      (groups of policies) never change: their names are hashes of their members
 //
-// The first four must not miss, nor a group's set that is new when a rule looks it up: tables/nftables (renew.go) does not split or merge
-// their intervals, and fills new ones first. The two maps may. The kernel's ipset has a hash of each prefix length, and its driver adds
+// Look-ups in the first four, and in a new set of a group, must not miss: tables/nftables (renew.go) does not split or merge
+// their intervals, and fills new sets first. Look-ups in networks and senders may: a miss only drops what is allowed. The kernel's ipset has a hash of each prefix length, and its driver adds
 // members before it deletes others, so it never misses.
 //
 // Every rule has the comment "flx:<hash> <policy> <rule>". The hash covers that rule
