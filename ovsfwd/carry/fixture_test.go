@@ -219,6 +219,9 @@ func (c *cluster) addPod(name string, addresses []netip.Addr) {
 		}
 		a.MAC = link.Attrs().HardwareAddr
 	})
+	for _, address := range addresses {
+		c.ip(c.NS, fmt.Sprintf("neighbour replace %s lladdr %s dev flx-gw0 nud permanent", address, a.MAC)) // as the agent does
+	}
 	var err error
 	if a.OFPort, err = c.DB.AttachPort(c.Context(), *a); err != nil {
 		c.t.Fatal(err)
