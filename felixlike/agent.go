@@ -472,7 +472,7 @@ func (a *agent) bridgeOptions(flows *openflow.FlowTable, host *hostnet.Reconcile
 
 // bridgeConfig is the part of the bridge's configuration that needs no Node object.
 func (a *agent) bridgeConfig() ovsdb.Config {
-	snat, zones := a.backendConfig.Switch.Node.SNAT != nil, []uint16{pipeline.Zone}
+	snat, zones := a.backendConfig.Switch.Node.SNAT != nil, []uint16{pipeline.Zone, pipeline.MovedZone}
 	if snat {
 		zones = append(zones, pipeline.SNATZone)
 	}

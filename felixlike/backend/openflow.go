@@ -285,8 +285,10 @@ func (p *switchPolicy) removeFlows(ctx context.Context) error {
 	if err := p.removeMeters(ctx); err != nil {
 		return err
 	}
-	if err := p.daemon.FlushZone(ctx, pipeline.Zone); err != nil {
-		return fmt.Errorf("delete the connections of the pipeline: %w", err)
+	for _, zone := range []uint16{pipeline.Zone, pipeline.MovedZone} {
+		if err := p.daemon.FlushZone(ctx, zone); err != nil {
+			return fmt.Errorf("delete the connections of the pipeline: %w", err)
+		}
 	}
 	return nil
 }

@@ -17,9 +17,13 @@ type kernelZone struct{ kernel *conntrack.Kernel }
 func (z *kernelZone) tracksSCTP() bool { return true }
 
 func (z *kernelZone) dump(context.Context) ([]conntrack.Connection, error) {
+	return z.in(pipeline.Zone)
+}
+
+func (z *kernelZone) in(zones ...uint16) ([]conntrack.Connection, error) {
 	var all []conntrack.Connection
 	err := z.kernel.Dump(func(k conntrack.Connection) {
-		if k.Zone == pipeline.Zone {
+		if slices.Contains(zones, k.Zone) {
 			all = append(all, k)
 		}
 	})
@@ -66,12 +70,12 @@ func (z *kernelZone) drop(_ context.Context, obsolete []conntrack.Connection) (i
 	return z.kernel.Delete(obsolete)
 }
 
-func (z *kernelZone) forget(ctx context.Context, addrs []netip.Addr) (int, error) {
+func (z *kernelZone) forget(_ context.Context, addrs []netip.Addr) (int, error) {
 	obsolete := map[netip.Addr]bool{}
 	for _, a := range addrs {
 		obsolete[a.Unmap()] = true
 	}
-	all, err := z.dump(ctx)
+	all, err := z.in(pipeline.Zone, pipeline.MovedZone)
 	if err != nil {
 		return 0, err
 	}

@@ -291,9 +291,14 @@ func TestKernelDatapath(t *testing.T) {
 		}
 	}
 
+	moved := kinds[0]
+	moved.Zone = pipeline.MovedZone
+	if _, err := k.Write([]conntrack.Put{{Connection: moved, New: true}}); err != nil {
+		t.Fatal(err)
+	}
 	forgotten, err := c.ForgetConnections(t.Context(), addrs("10.10.0.2"))
-	if err != nil || forgotten != 3 {
-		t.Errorf("forgot %d, %v; want 3", forgotten, err)
+	if err != nil || forgotten != 4 {
+		t.Errorf("forgot %d, %v; want 3, and one with another port", forgotten, err)
 	}
 	if known, err := z.dump(t.Context()); err != nil || len(known) != 1 {
 		t.Errorf("left in the zone: %+v %v", known, err)

@@ -175,6 +175,9 @@ func (z *userspaceZone) disallow(ctx context.Context, all []conntrack.Connection
 func (z *userspaceZone) forget(ctx context.Context, addrs []netip.Addr) (int, error) {
 	forgotten, left, err := z.client.FlushConntrack(ctx, pipeline.Zone, addrs...)
 	if err == nil {
+		_, _, err = z.client.FlushConntrack(ctx, pipeline.MovedZone, addrs...) // TCP and UDP only
+	}
+	if err == nil {
 		err = z.forgetAssociations(ctx, addrs)
 	}
 	if len(left) == 0 {
