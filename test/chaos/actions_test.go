@@ -39,10 +39,15 @@ func (c *cluster) restoreManifest() error { return replace(c.manifest(), c.saved
 // liar is the file with the lies of a node.
 func (c *cluster) liar() string { return filepath.Join(c.lab.Manifests(), "node__liar.yaml") }
 
-// lies claim the address and the pod prefixes of node2, and the address of the host outside.
-const lies = `{apiVersion: v1, kind: Node, metadata: {name: liar}, spec: {podCIDR: 10.10.1.0/24, podCIDRs: [10.10.1.0/24, 'fd00:10::a0a:100/120']},
-  status: {addresses: [{type: InternalIP, address: 192.168.50.12}, {type: InternalIP, address: 'fd00:10::c0a8:320c'}]}}
+// lie writes a Node that claims the pod prefixes of node2, and these addresses.
+func lie(addresses ...string) func(context.Context, *cluster) error {
+	const node = `{apiVersion: v1, kind: Node, metadata: {name: liar, creationTimestamp: '2026-01-01T00:00:00Z'}, spec: {podCIDR: 10.10.1.0/24, podCIDRs: [10.10.1.0/24, 'fd00:10::a0a:100/120']},
+  status: {addresses: [{type: InternalIP, address: %q}, {type: InternalIP, address: %q}]}}
 `
+	return func(_ context.Context, c *cluster) error {
+		return replace(c.liar(), fmt.Sprintf(node, addresses[0], addresses[1]))
+	}
+}
 
 // advertise has node2 say that it is a router (RFC 4861, 4.2: hop limit 64, no flags, lifetime 1,800 s, no other times).
 func (c *cluster) advertise() error {

@@ -233,8 +233,14 @@ func rows() []row {
 			undo: shell("ip -6 route flush proto ra"),
 		},
 		{
-			name: "lies of a node", gap: none, says: true, hold: silentFor,
-			do:   func(_ context.Context, c *cluster) error { return replace(c.liar(), lies) },
+			name: "node that claims the prefixes of another", gap: none, says: true, hold: silentFor,
+			do:   lie("192.168.50.99", "fd00:10::c0a8:3263"),
+			undo: func(_ context.Context, c *cluster) error { return os.Remove(c.liar()) },
+		},
+		{
+			// Two claims identify neither node: the other one is cut off until the lie ends.
+			name: "node that claims the address of another", gap: silentFor + stopTime, says: true, hold: silentFor,
+			do:   lie("192.168.50.12", "fd00:10::c0a8:320c"),
 			undo: func(_ context.Context, c *cluster) error { return os.Remove(c.liar()) },
 		},
 		{
