@@ -30,8 +30,6 @@ const (
 	CTLabel
 	TunIPv6Src
 	TunIPv6Dst
-	NDReserved
-	NDOptionsType
 	InPort
 	EthDst
 	EthSrc
@@ -84,7 +82,6 @@ type class uint16
 const (
 	basic    class = 0x0000 // NXM's own of OpenFlow 1.0
 	nicira   class = 0x0001
-	ericsson class = 0x1000
 	openFlow class = 0x8000
 )
 
@@ -233,10 +230,6 @@ func (f Field) neighbourSpec() spec {
 		return spec{openFlow, 32, 6, mac, "nd_sll", "nd_sll", "OXM_OF_IPV6_ND_SLL"}
 	case NDTll:
 		return spec{openFlow, 33, 6, mac, "nd_tll", "nd_tll", "OXM_OF_IPV6_ND_TLL"}
-	case NDReserved:
-		return spec{ericsson, 1, 4, decimal, "nd_reserved", "nd_reserved", "ERICOXM_OF_ICMPV6_ND_RESERVED"}
-	case NDOptionsType:
-		return spec{ericsson, 2, 1, decimal, "nd_options_type", "nd_options_type", "ERICOXM_OF_ICMPV6_ND_OPTIONS_TYPE"}
 	}
 	return unknownSpec(f)
 }

@@ -197,9 +197,9 @@ func TestPodsHaveNoNeighbourButTheGateway(t *testing.T) {
 			}
 			nd := func(target, to string, option ...net.HardwareAddr) []byte {
 				src, dst := netip.MustParseAddr(target), netip.MustParseAddr(to)
-				body := slices.Concat([]byte{136, 0, 0, 0, 0xe0, 0, 0, 0}, src.AsSlice())
+				body := slices.Concat([]byte{135, 0, 0, 0, 0, 0, 0, 0}, dst.AsSlice())
 				for _, o := range option {
-					body = append(append(body, 2, 1), o...)
+					body = append(append(body, 1, 1), o...)
 				}
 				return ethernet(pod.MAC, host, 0x86dd, ip(src, dst, 58, 255, transport(src, dst, 58, body)))
 			}

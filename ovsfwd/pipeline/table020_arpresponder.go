@@ -12,21 +12,19 @@ package pipeline
 //	table=20,priority=195,arp,reg0=0x2/0xffff,arp_tpa=PODS,arp_op=1 actions=the same with GWMAC, and move:NXM_OF_ARP_TPA[]->NXM_NX_REG2[],
 //	    move:NXM_OF_ARP_SPA[]->NXM_OF_ARP_TPA[],move:NXM_NX_REG2[]->NXM_OF_ARP_SPA[]
 //	table=20,priority=194,arp,reg0=0x2/0xffff actions=output:GATEWAY
-//	table=20,priority=197,icmp6,reg0=0x2/0xffff,dl_src=GWMAC,icmp_type=136,icmp_code=0 actions=set_field:0xe0000000->nd_reserved,
-//	    set_field:2->nd_options_type,set_field:GWMAC->nd_tll,move:NXM_NX_IPV6_SRC[]->NXM_NX_IPV6_DST[],
-//	    move:NXM_NX_ND_TARGET[]->NXM_NX_IPV6_SRC[],IN_PORT
 //	table=20,priority=196,icmp6,reg0=0x2/0xffff,ipv6_src=::,icmp_type=135 actions=drop                    duplicate address detection
 //	table=20,priority=195,icmp6,reg0=0x2/0xffff,icmp_type=135,icmp_code=0,nd_target=PODS actions=move:NXM_OF_ETH_SRC[]->NXM_OF_ETH_DST[],
-//	    set_field:GWMAC->eth_src,set_field:136->icmpv6_type,resubmit(,20)                                 (and GWLL)
+//	    set_field:GWMAC->eth_src,set_field:GWMAC->nd_sll,move:NXM_NX_IPV6_SRC[]->NXM_NX_IPV6_DST[],
+//	    move:NXM_NX_ND_TARGET[]->NXM_NX_IPV6_SRC[],move:NXM_NX_IPV6_DST[]->NXM_NX_ND_TARGET[],IN_PORT    (and GWLL)
 //	table=20,priority=194,icmp6,reg0=0x2/0xffff,ipv6_dst=GWIP,icmp_type=136 actions=output:GATEWAY        (and GWLL)
 //	table=20,priority=193,icmp6,reg0=0x2/0xffff actions=drop
 //	table=20,priority=190,arp actions=NORMAL
 //	table=20,priority=190,icmp6,ipv6_dst=fe80::/10,icmp_type=135 actions=NORMAL    (and 136; ff02::/16, and own pod prefixes)
 //	table=20,priority=0 actions=drop
 //
-// An answer to a solicitation takes two flows: Open vSwitch sets the fields of an advertisement only in a flow that matches
-// one. No pod has the MAC address GWMAC: table 10. The flags 0xe0000000 are router, solicited and override: the answer replaces
-// the address that the pod knows.
+// A solicitation is answered by one in the opposite direction: whoever receives it learns the sender's MAC address (RFC 4861,
+// section 7.2.3). An advertisement cannot be made of a solicitation on the kernel's datapath, which does not set the type of an option. No
+// pod has the MAC address GWMAC: table 10.
 //
 // NORMAL floods to the tunnel port too. The port is flow based and no outer
 // destination is set here, so nothing leaves by it. Neighbour discovery to destinations beyond the link would pass policy:
@@ -48,11 +46,10 @@ const (
 
 // Priorities of the messages of pods, above those of the gateway port.
 const (
-	priorityPodsOther    uint16 = 193
-	priorityPodsToHost   uint16 = 194
-	priorityPodsAsk      uint16 = 195
-	priorityPodsOwn      uint16 = 196
-	priorityPodsAnswered uint16 = 197
+	priorityPodsOther  uint16 = 193
+	priorityPodsToHost uint16 = 194
+	priorityPodsAsk    uint16 = 195
+	priorityPodsOwn    uint16 = 196
 )
 
 func arpResponderBase(n Node) []openflow.Flow {
@@ -89,14 +86,10 @@ func arpResponderPods(n Node) []openflow.Flow {
 	add(priorityPodsToHost, openflow.ARP(), openflow.Output(n.GatewayPort))
 	for _, p := range targets {
 		add(priorityPodsAsk, openflow.NeighbourDiscovery(neighbourSolicitation).Prefix(openflow.NDTarget, p),
-			openflow.Copy(openflow.EthSrc, openflow.EthDst), openflow.SetMAC(openflow.EthSrc, n.GatewayMAC),
-			openflow.Set(openflow.ICMPv6Type, []byte{neighbourAdvert}, nil), openflow.Resubmit(TableARPResponder))
+			openflow.Copy(openflow.EthSrc, openflow.EthDst), openflow.SetMAC(openflow.EthSrc, n.GatewayMAC), openflow.SetMAC(openflow.NDSll, n.GatewayMAC),
+			openflow.Copy(openflow.IPv6Src, openflow.IPv6Dst), openflow.Copy(openflow.NDTarget, openflow.IPv6Src), openflow.Copy(openflow.IPv6Dst, openflow.NDTarget),
+			openflow.OutputInPort())
 	}
-	const routerSolicitedOverride, targetOption = 0xe0, 2
-	add(priorityPodsAnswered, openflow.NeighbourDiscovery(neighbourAdvert).MAC(openflow.EthSrc, n.GatewayMAC),
-		openflow.Set(openflow.NDReserved, []byte{routerSolicitedOverride, 0, 0, 0}, nil), openflow.Set(openflow.NDOptionsType, []byte{targetOption}, nil),
-		openflow.SetMAC(openflow.NDTll, n.GatewayMAC), openflow.Copy(openflow.IPv6Src, openflow.IPv6Dst), openflow.Copy(openflow.NDTarget, openflow.IPv6Src),
-		openflow.OutputInPort())
 	add(priorityPodsOwn, openflow.ICMPv6(neighbourSolicitation).Addr(openflow.IPv6Src, netip.IPv6Unspecified()))
 	for _, a := range gatewayTargets(n) {
 		add(priorityPodsToHost, openflow.ICMPv6(neighbourAdvert).Addr(openflow.IPv6Dst, a), openflow.Output(n.GatewayPort))
