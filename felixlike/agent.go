@@ -22,8 +22,10 @@ import (
 	"github.com/felixlike/felixlike/felixlike/datastore"
 	"github.com/felixlike/felixlike/felixlike/datastore/kubernetes"
 	"github.com/felixlike/felixlike/felixlike/datastore/manifests"
+	"github.com/felixlike/felixlike/felixlike/driver"
 	"github.com/felixlike/felixlike/felixlike/health"
 	"github.com/felixlike/felixlike/felixlike/metrics"
+	"github.com/felixlike/felixlike/felixlike/node"
 	"github.com/felixlike/felixlike/felixlike/version"
 	"github.com/felixlike/felixlike/managers"
 	"github.com/felixlike/felixlike/model"
@@ -54,34 +56,34 @@ func RunAgent(ctx context.Context, cfg *config.Effective, log *slog.Logger) erro
 		return runPolicyOnly(ctx, cfg, log)
 	}
 	socket := filepath.Join(cfg.OVSRunDir, "db.sock")
-	attachments, err := openDatabase(ctx, ovsdb.Config{Socket: socket, Bridge: cfg.Bridge}, log)
+	attachments, err := node.OpenDatabase(ctx, ovsdb.Config{Socket: socket, Bridge: cfg.Bridge}, log)
 	if err != nil {
 		return err
 	}
 	defer attachments.Close()
-	network, err := newNodeNetwork(ctx, cfg, attachments, log)
+	network, err := node.NewNetwork(ctx, cfg, attachments, log)
 	if err != nil {
 		return err
 	}
-	wanted, err := backend.ConfigOf(cfg, network.datapath())
+	wanted, err := backend.ConfigOf(cfg, network.Datapath())
 	if err != nil {
 		return err
 	}
 	bypassed := backend.NewBypassed(wanted.NetNS)
 	defer bypassed.Close()
-	offloading := newOffload(cfg.Offload, network.datapath(), bypassed.Find, log.With("component", "offload"))
-	offloading.begin(ctx)
-	wanted.Switch.Node.Offload = offloading.active()
+	offloading := node.NewOffload(cfg.Offload, network.Datapath(), bypassed.Find, log.With("component", "offload"))
+	offloading.Begin(ctx)
+	wanted.Switch.Node.Offload = offloading.Active()
 	source, err := newSource(cfg, log)
 	if err != nil {
 		return err
 	}
-	encryption, err := newEncryption(cfg)
+	encryption, err := node.NewEncryption(cfg)
 	if err != nil {
 		return err
 	}
 	if encryption != nil {
-		network.encrypts(encryption.key, wanted.TunnelPort)
+		network.Encrypts(encryption.PublicKey(), wanted.TunnelPort)
 	}
 	chosen, err := newBackend(ctx, wanted, cfg.Datastore, log)
 	if err != nil {
@@ -92,10 +94,10 @@ func RunAgent(ctx context.Context, cfg *config.Effective, log *slog.Logger) erro
 	}
 	server := health.New(cfg.HealthAddress, log.With("component", "health"))
 	a := &agent{cfg: cfg, backendConfig: wanted, backend: chosen, source: source, socket: socket, attachments: attachments, network: network, encryption: encryption, server: server, offloading: offloading, log: log}
-	a.configs, a.daemon = a.watchConfigs(), vswitchd.NewWatcher(cfg.OVSRunDir)
-	a.lost = newLostPorts(attachments.Attachments, log.With("component", "ovsdb"))
+	a.configs, a.daemon = node.WatchConfigs(cfg, false, log), vswitchd.NewWatcher(cfg.OVSRunDir)
+	a.lost = node.NewLostPorts(attachments.Attachments, log.With("component", "ovsdb"))
 	d, bridge := a.driver(ctx)
-	defer bridge.close()
+	defer bridge.Close()
 	if err := a.run(ctx, d); err != nil && !errors.Is(err, context.Canceled) {
 		return err
 	}
@@ -104,14 +106,14 @@ func RunAgent(ctx context.Context, cfg *config.Effective, log *slog.Logger) erro
 }
 
 // run runs the driver and all that serves it, until ctx ends or one of them fails.
-func (a *agent) run(ctx context.Context, d *Driver) error {
+func (a *agent) run(ctx context.Context, d *driver.Driver) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return d.Run(ctx) })
-	if t, ok := a.source.(recorder); ok {
+	if t, ok := a.source.(driver.Recorder); ok {
 		g.Go(func() error { return t.RecordEvents(ctx, d.Notices) })
 	}
-	if to, ok := a.source.(publisher); ok && a.encryption != nil {
-		g.Go(func() error { return a.encryption.publish(ctx, to, a.log.With("component", "wireguard")) })
+	if to, ok := a.source.(node.Publisher); ok && a.encryption != nil {
+		g.Go(func() error { return a.encryption.Publish(ctx, to, a.log.With("component", "wireguard")) })
 	}
 	g.Go(func() error { return a.writeEgressStatus(ctx, d) })
 	g.Go(func() error { return writePolicyStatus(ctx, a.source, a.cfg.NodeName, a.log) })
@@ -141,7 +143,7 @@ func (a *agent) run(ctx context.Context, d *Driver) error {
 }
 
 // serveCNI serves this node's CNI plugin until ctx ends.
-func (a *agent) serveCNI(ctx context.Context, d *Driver) error {
+func (a *agent) serveCNI(ctx context.Context, d *driver.Driver) error {
 	options := cni.ServerOptions{Socket: a.cniSocket(), Agent: d, Waited: d.Added, Log: a.log.With("component", "cni")}
 	if a.chained != nil {
 		return cni.NewChainedServer(options, a.chained).Run(ctx)
@@ -187,14 +189,14 @@ type agent struct {
 	source        datastore.Source
 	socket        string
 	attachments   *ovsdb.Client
-	network       *nodeNetwork
+	network       *node.Network
 	// chained are the pods whose interfaces another CNI plugin has made; nil in other modes than networkPolicyOnly, which has no
 	// switch, attachments, network and daemon.
 	chained *cni.Chained
 	// addresses are those of Egresses on this node; nil in networkPolicyOnly.
 	addresses *hostnet.Addresses
 	// encryption is nil without the setting.
-	encryption *encryption
+	encryption *node.Encryption
 	server     *health.Server
 	// configs watches the runtime's network configurations; it may be nil.
 	configs *confdir.Watcher
@@ -203,18 +205,18 @@ type agent struct {
 	// tunnels asks ovs-vswitchd where it sends tunnel packets; nil unless it routes them itself.
 	tunnels *vswitchd.TunnelRoutes
 	// strangers is nil without a bridge.
-	strangers *strangers
+	strangers *node.Strangers
 	// lost watches for pods that lose their interface.
-	lost *lostPorts
+	lost *node.LostPorts
 	// migration leads packets through the enforcement point.
-	migration *migration
+	migration *node.Migration
 	// offloading decides whether packets of established connections skip the host.
-	offloading *offload
+	offloading *node.Offload
 	log        *slog.Logger
 }
 
 // driver chooses and wires datastore, managers and stages.
-func (a *agent) driver(ctx context.Context) (*Driver, *bridge) {
+func (a *agent) driver(ctx context.Context) (*driver.Driver, *node.Bridge) {
 	cfg, log, ports := a.cfg, a.log, a.backendConfig.Switch.Node
 	flows := openflow.NewFlowTable(pipeline.Owner, pipeline.Version)
 	forwarding := managers.NewForwardingManager(cfg.NodeName, ports, flows)
@@ -223,13 +225,12 @@ func (a *agent) driver(ctx context.Context) (*Driver, *bridge) {
 		Node: cfg.NodeName, TrafficMode: a.backendConfig.TrafficMode, RunDir: cfg.OVSRunDir, Socket: a.backendConfig.Switch.ManagementSocket(), DatapathType: a.backendConfig.Switch.DatapathType(),
 	})
 	conntrack := hostnet.NewConntrack(carrier)
-	migration := &migration{at: a.backendConfig.Switch, carrier: carrier, forwarding: forwarding, tunnel: tunnel, log: log.With("component", "driver")}
-	migration.wait = migration.revalidated
+	migration := node.NewMigration(a.backendConfig.Switch, carrier, forwarding, tunnel, log.With("component", "driver"))
 	a.migration = migration
 	migration.Steer(a.backend.Place())
-	back := &ovsRestart{migration: migration, judges: migration.judges, log: log.With("component", "driver")}
+	back := node.NewOVSRestart(migration, log.With("component", "driver"))
 	host := hostnet.NewReconciler()
-	br := newBridge(a.bridgeOptions(flows, host, back))
+	br := node.NewBridge(a.bridgeOptions(flows, host, back))
 	hops := hostnet.NewHops(model.GatewayPort)
 	if ports.SNAT != nil {
 		// An agent that starts again must not remove the flows that need the next hop. Failures are reported by watchHops.
@@ -244,21 +245,21 @@ func (a *agent) driver(ctx context.Context) (*Driver, *bridge) {
 	forwards, blocking := backend.Forwards(a.backendConfig, cfg.ForwardAccept)
 	a.addresses = &hostnet.Addresses{}
 	egress, egressAddresses := backend.Egress(a.backendConfig, a.addresses)
-	dropped := newDroppedPackets()
+	dropped := node.NewDroppedPackets()
 	readDropped := func(ctx context.Context) (map[string]uint64, error) {
-		return dropped.read(ctx, a.backendConfig.Switch.ManagementSocket())
+		return dropped.Read(ctx, a.backendConfig.Switch.ManagementSocket())
 	}
-	a.strangers = &strangers{node: cfg.NodeName, read: readDropped}
+	a.strangers = node.NewStrangers(cfg.NodeName, readDropped)
 	daemon := vswitchd.New(cfg.OVSRunDir, a.backendConfig.Switch.DatapathType())
-	timing := DefaultTiming()
+	timing := driver.DefaultTiming()
 	timing.Resync = time.Duration(cfg.ResyncInterval)
 	routes := a.routes(host)
 	translations := managers.NewTranslationManager(cfg.NodeName, cfg.Masquerade, ports.SNAT != nil, ports.ServiceCIDRs)
-	all := a.encryption.with(br, carrier, routes, managers.NewConntrackManager(conntrack), forwarding, tunnel, translations)
+	all := a.encryption.With(br, carrier, routes, managers.NewConntrackManager(conntrack), forwarding, tunnel, translations)
 	if a.watchTunnels(); a.tunnels != nil {
 		all = append(all, a.tunnels)
 	}
-	d := New(Config{
+	d := driver.New(driver.Config{
 		Node: cfg.NodeName, Backend: a.backend, Datastore: cfg.Datastore, Migration: migration, Forwards: forwarding.Forwards,
 		NewBackend: func(name string) (backend.Backend, error) {
 			return newBackend(ctx, a.backendConfig.ForOther(name), cfg.Datastore, log)
@@ -271,32 +272,32 @@ func (a *agent) driver(ctx context.Context) (*Driver, *bridge) {
 			*carry.Carrier
 		}{translations, carrier},
 		Connections: func(ctx context.Context, place backend.Place) ([]control.Connection, error) {
-			return connections(ctx, carrier, place, ports.ServiceCIDRs)
+			return node.Connections(ctx, carrier, place, ports.ServiceCIDRs)
 		},
 		Attachments: a.watchAttachments, HostAddresses: a.watchHostAddresses, Hops: a.watchHops(hops), Election: newElection(a.source, cfg.NodeName, a.addresses, log),
 		HealthAddress: a.server.Status, Settings: a.settings,
-		Offload: a.offload, Offloading: a.offloading.run,
-		Underlay: a.network.status, RefusedAddresses: a.addresses.Refused, NodeProblems: func() []model.Problem {
-			return slices.Concat(br.restore.problem(cfg.NodeName), routes.Problems(), forwarding.Problems(), a.encryption.problems(), distrusted(), open(), dropping(), a.tunnelProblems(), a.strangers.problems(time.Now()))
+		Offload: func() control.Offload { return a.offloading.Status(migration) }, Offloading: a.offloading.Run,
+		Underlay: a.network.Status, RefusedAddresses: a.addresses.Refused, NodeProblems: func() []model.Problem {
+			return slices.Concat(br.Problems(), routes.Problems(), forwarding.Problems(), a.encryption.Problems(), distrusted(), open(), dropping(), a.tunnelProblems(), a.strangers.Problems(time.Now()))
 		},
-		Outages: outages{cfg.NodeName, host, a.daemon, a.configs, a.tunnels, blocking}.now, LostInterfaces: a.lost.attachments,
+		Outages: (&node.Outages{Node: cfg.NodeName, Host: host, Daemon: a.daemon, Configs: a.configs, Tunnels: a.tunnels, Forward: blocking}).Now, LostInterfaces: a.lost.Attachments,
 		Trace: func(ctx context.Context, p vswitchd.TracedPacket) (vswitchd.Traced, error) {
 			return daemon.Trace(ctx, cfg.Bridge, p)
 		},
-		Gateway:  Gateway{Port: ports.GatewayPort, MAC: ports.GatewayMAC},
+		Gateway:  driver.Gateway{Port: ports.GatewayPort, MAC: ports.GatewayMAC},
 		Dropped:  readDropped,
-		Tables:   func(ctx context.Context) []metrics.Table { return limitedTables(ctx, daemon) },
+		Tables:   func(ctx context.Context) []metrics.Table { return node.LimitedTables(ctx, daemon) },
 		Managers: all,
 		Stages:   a.stages(a.startupHandover(migration), back, conntrack, br, host, senders, tunnelPort, firewalls, forwards, egress, egressAddresses, backend.RemovePodSources(a.backendConfig)),
-		Lost:     br.lost, Answers: a.daemon.Answers(), Log: log, PolicyLog: os.Stdout, Timing: timing,
+		Lost:     br.Broken(), Answers: a.daemon.Answers(), Log: log, PolicyLog: os.Stdout, Timing: timing,
 	})
-	migration.carried = d.existing.carried
+	migration.OnCarried(d.Carried)
 	return d, br
 }
 
 // watchAttachments reports the pods' ports on the bridge.
 func (a *agent) watchAttachments(ctx context.Context, update func(model.Update), synced func()) error {
-	return newPortless().watch(ctx, func(update func(model.Update)) error {
+	return node.NewPortless().Watch(ctx, func(update func(model.Update)) error {
 		return a.attachments.WatchAttachments(ctx, update, synced, func(err error) {
 			a.log.Warn("attachment ignored", "component", "ovsdb", "error", err)
 		})
@@ -306,7 +307,7 @@ func (a *agent) watchAttachments(ctx context.Context, update func(model.Update),
 // watchTunnels has the switch asked for its routes to peers, where it has a routing table of its own.
 func (a *agent) watchTunnels() {
 	mode := a.backendConfig.TrafficMode
-	if a.network.datapath() == ovsdb.DatapathNetdev && (mode == model.Encap || mode == model.Hybrid) {
+	if a.network.Datapath() == ovsdb.DatapathNetdev && (mode == model.Encap || mode == model.Hybrid) {
 		a.tunnels = vswitchd.NewTunnelRoutes(a.cfg.OVSRunDir, ovsdb.PhysicalBridge, a.cfg.NodeName)
 	}
 }
@@ -317,7 +318,7 @@ func (a *agent) tunnelProblems() (all []model.Problem) {
 		return nil // none, or a reason why the node is not ready
 	}
 	for _, why := range a.tunnels.Problems() {
-		all = append(all, model.Problem{Object: ref("Node", "", a.cfg.NodeName), Reason: why})
+		all = append(all, model.Problem{Object: model.NodeRef(a.cfg.NodeName), Reason: why})
 	}
 	return all
 }
@@ -326,8 +327,8 @@ func (a *agent) tunnelProblems() (all []model.Problem) {
 // nodes are routed.
 func (a *agent) watchHostAddresses(ctx context.Context, update func(model.HostAddressesUpdate)) error {
 	var uplink func() string
-	if a.network.datapath() == ovsdb.DatapathNetdev {
-		uplink = func() string { return a.network.status().Uplink }
+	if a.network.Datapath() == ovsdb.DatapathNetdev {
+		uplink = func() string { return a.network.Status().Uplink }
 	}
 	return hostnet.WatchAddresses(ctx, uplink, func(all []netip.Addr, subnets []netip.Prefix) {
 		if m := a.backendConfig.TrafficMode; m == model.Encap || m == model.WireGuard {
@@ -362,28 +363,11 @@ func (a *agent) routes(host *hostnet.Reconciler) *managers.RouteManager {
 }
 
 // established returns the carrier if connections that policy denies are to end.
-func (a *agent) established(carrier *carry.Carrier) Established {
+func (a *agent) established(carrier *carry.Carrier) driver.Established {
 	if a.cfg.ExistingConnections != config.Revalidate {
 		return nil
 	}
 	return carrier
-}
-
-// offload returns the state of the setting offload, by the programmed forwarding flows.
-func (a *agent) offload() control.Offload {
-	o := control.Offload{Setting: a.cfg.Offload}
-	switch leads := a.migration.leads.Load(); {
-	case o.Setting == config.OffloadOff:
-	case leads != nil && *leads == backend.InSwitch:
-		o.Why = "backend openflow judges packets in the bridge"
-	case !a.offloading.active():
-		o.Why = a.offloading.reason()
-	case leads == nil:
-		o.Why = "the forwarding flows are not programmed"
-	default:
-		o.Active = true
-	}
-	return o
 }
 
 // settings are the settings that affect the programmed state.
@@ -391,43 +375,43 @@ func (a *agent) settings() control.Settings {
 	at := a.backendConfig.Switch
 	return control.Settings{
 		OVSRunDir: at.RunDir, Bridge: at.Bridge, Userspace: at.Node.Userspace,
-		Masquerade: a.backendConfig.Masquerade, SNAT: at.Node.SNAT != nil, TrafficMode: a.backendConfig.TrafficMode, TunnelPort: a.backendConfig.TunnelPort, ServiceCIDRs: at.Node.ServiceCIDRs, Offload: a.offloading.active(),
+		Masquerade: a.backendConfig.Masquerade, SNAT: at.Node.SNAT != nil, TrafficMode: a.backendConfig.TrafficMode, TunnelPort: a.backendConfig.TunnelPort, ServiceCIDRs: at.Node.ServiceCIDRs, Offload: a.offloading.Active(),
 		NFTablesLayout: a.backendConfig.Layout,
 	}
 }
 
 // stages returns all stages in their order.
-func (a *agent) stages(startup *startupHandover, back *ovsRestart, conntrack *hostnet.Conntrack, br *bridge, host *hostnet.Reconciler, senders, tunnelPort, firewalls, forwards, egress, egressAddresses, podSources backend.Stage) []backend.Stage {
+func (a *agent) stages(startup *driver.StartupHandover, back *node.OVSRestart, conntrack *hostnet.Conntrack, br *node.Bridge, host *hostnet.Reconciler, senders, tunnelPort, firewalls, forwards, egress, egressAddresses, podSources backend.Stage) []backend.Stage {
 	all := []backend.Stage{
-		startup.before(),
+		startup.Before(),
 		// No stage needs an object that a later stage makes: this stage makes the bridge.
-		{Name: "ovsdb", Timeout: switchTimeout, Apply: writes(br.apply), Invalidate: br.invalidate},
+		{Name: "ovsdb", Timeout: switchTimeout, Apply: backend.Writes(br.Apply), Invalidate: br.Invalidate},
 		// Before a pod gets its flows, the old connections of its address are deleted.
-		{Name: "conntrack", Required: true, Timeout: 30 * time.Second, Apply: writes(conntrack.Apply)},
+		{Name: "conntrack", Required: true, Timeout: 30 * time.Second, Apply: backend.Writes(conntrack.Apply)},
 		// Before the routes: answers to packets that leave by them are dropped until the senders are known.
 		senders,
 		// Before the flows by which a new peer is believed.
 		tunnelPort, firewalls, forwards,
-		a.encryption.extend(hostStage(host)),
+		a.encryption.Extend(hostStage(host)),
 		// Before a pod has its flows: its first packet must leave with the address of its Egress.
 		egress, egressAddresses,
-		startup.between(),
-		back.before(),
-		{Name: backend.ForwardingStage, Timeout: switchTimeout, Invalidate: br.rereadFlows, Watch: br.watchFlows, Apply: func(ctx context.Context) (backend.Applied, error) {
-			applied, err := a.migration.apply(ctx, br.applyFlows)
+		startup.Between(),
+		back.Before(),
+		{Name: backend.ForwardingStage, Timeout: switchTimeout, Invalidate: br.RereadFlows, Watch: br.WatchFlows, Apply: func(ctx context.Context) (backend.Applied, error) {
+			applied, err := a.migration.Apply(ctx, br.ApplyFlows)
 			if err == nil {
-				startup.leads()
-				back.leads()
+				startup.Leads()
+				back.Leads()
 			}
 			return applied, err
 		}},
-		br.restore.stage(),
+		br.RestoreStage(),
 		podSources,
-		startup.after(),
-		back.after(),
+		startup.After(),
+		back.After(),
 	}
 	// Policy in netfilter does not need the switch, and does not wait for it.
-	at := slices.IndexFunc(all, func(s backend.Stage) bool { return s.Name == cmp.Or(a.backend.Stage().After, startupStage) })
+	at := slices.IndexFunc(all, func(s backend.Stage) bool { return s.Name == cmp.Or(a.backend.Stage().After, driver.StartupStage) })
 	return slices.Insert(all, at+1, a.backend.Stage())
 }
 
@@ -443,12 +427,12 @@ func hostStage(host *hostnet.Reconciler) backend.Stage {
 }
 
 // startupHandover returns the startup handover from the backend that was in force before.
-func (a *agent) startupHandover(migration Migration) *startupHandover {
+func (a *agent) startupHandover(migration driver.Migration) *driver.StartupHandover {
 	inForce := a.backendConfig.ForOther(a.backend.Name())
-	return &startupHandover{
-		place: a.backend.Place(), migration: migration, log: a.log.With("component", "driver", "backend", a.backend.Name()),
-		left:   func(ctx context.Context) (bool, error) { return backend.LeftElsewhere(ctx, inForce, a.backend.Place()) },
-		remove: func(ctx context.Context) error { return a.removeOthers(ctx, a.backend.Name()) },
+	return &driver.StartupHandover{
+		Place: a.backend.Place(), Migration: migration, Log: a.log.With("component", "driver", "backend", a.backend.Name()),
+		Left:   func(ctx context.Context) (bool, error) { return backend.LeftElsewhere(ctx, inForce, a.backend.Place()) },
+		Remove: func(ctx context.Context) error { return a.removeOthers(ctx, a.backend.Name()) },
 	}
 }
 
@@ -459,13 +443,13 @@ func (a *agent) removeOthers(ctx context.Context, keep string) error {
 }
 
 // bridgeOptions configures the stage of the bridge.
-func (a *agent) bridgeOptions(flows *openflow.FlowTable, host *hostnet.Reconciler, back *ovsRestart) bridgeOptions {
-	options := bridgeOptions{
-		db: a.bridgeConfig(), runDir: a.cfg.OVSRunDir, flows: flows, network: a.network, snat: a.backendConfig.Switch.Node.SNAT,
-		gatewayMTU: a.encryption.mtu(host.SetMTU), connected: back.found, log: a.log,
+func (a *agent) bridgeOptions(flows *openflow.FlowTable, host *hostnet.Reconciler, back *node.OVSRestart) node.BridgeOptions {
+	options := node.BridgeOptions{
+		DB: a.bridgeConfig(), RunDir: a.cfg.OVSRunDir, Flows: flows, Network: a.network, SNAT: a.backendConfig.Switch.Node.SNAT,
+		GatewayMTU: a.encryption.MTU(host.SetMTU), Connected: back.Found, Log: a.log,
 	}
 	if r, ok := a.source.(interface{ Reconnect() }); ok {
-		options.readdressed = r.Reconnect
+		options.Readdressed = r.Reconnect
 	}
 	return options
 }
@@ -477,7 +461,7 @@ func (a *agent) bridgeConfig() ovsdb.Config {
 		zones = append(zones, pipeline.SNATZone)
 	}
 	return ovsdb.Config{
-		Socket: a.socket, Bridge: a.cfg.Bridge, DatapathType: a.network.datapath(), TunnelType: a.cfg.Tunnel,
+		Socket: a.socket, Bridge: a.cfg.Bridge, DatapathType: a.network.Datapath(), TunnelType: a.cfg.Tunnel,
 		Gateway: model.GatewayPort, Tunnel: model.TunnelPort, GatewayMAC: ovsdb.GatewayMAC(a.cfg.NodeName),
 		NodeName: a.cfg.NodeName, SNAT: snat, Zones: zones,
 	}

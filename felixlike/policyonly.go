@@ -17,7 +17,9 @@ import (
 	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/felixlike/driver"
 	"github.com/felixlike/felixlike/felixlike/health"
+	"github.com/felixlike/felixlike/felixlike/node"
 	"github.com/felixlike/felixlike/managers"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/hostnet"
@@ -48,8 +50,8 @@ func runPolicyOnly(ctx context.Context, cfg *config.Effective, log *slog.Logger)
 	if err := a.chained.Adopt(""); err != nil {
 		return err
 	}
-	a.configs = a.watchConfigs()
-	a.lost = newLostPorts(a.chained.Attachments, log.With("component", "cni"))
+	a.configs = node.WatchConfigs(cfg, true, log)
+	a.lost = node.NewLostPorts(a.chained.Attachments, log.With("component", "cni"))
 	driver := a.policyOnlyDriver(ctx)
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return a.chained.Tend(ctx, "") })
@@ -62,12 +64,12 @@ func runPolicyOnly(ctx context.Context, cfg *config.Effective, log *slog.Logger)
 }
 
 // policyOnlyDriver wires datastore, managers and stages of an agent that programs policy alone.
-func (a *agent) policyOnlyDriver(ctx context.Context) *Driver {
+func (a *agent) policyOnlyDriver(ctx context.Context) *driver.Driver {
 	cfg, log := a.cfg, a.log
 	conntrack, egresses := hostnet.NewConntrack(), &ignoredEgresses{}
-	timing := DefaultTiming()
+	timing := driver.DefaultTiming()
 	timing.Resync = time.Duration(cfg.ResyncInterval)
-	return New(Config{
+	return driver.New(driver.Config{
 		Node: cfg.NodeName, PolicyOnly: true, Backend: a.backend, Datastore: cfg.Datastore, Migration: stays{},
 		NewBackend: func(name string) (backend.Backend, error) {
 			return newBackend(ctx, a.backendConfig.ForOther(name), cfg.Datastore, log)
@@ -83,15 +85,15 @@ func (a *agent) policyOnlyDriver(ctx context.Context) *Driver {
 			return control.Settings{TrafficMode: model.PolicyOnly, NFTablesLayout: a.backendConfig.Layout}
 		},
 		Underlay:       func() control.Underlay { return control.Underlay{TrafficMode: model.PolicyOnly} },
-		Outages:        outages{node: cfg.NodeName, configs: a.configs}.now,
-		LostInterfaces: a.lost.attachments, NodeProblems: func() []model.Problem { return slices.Concat(a.chained.Problems(), egresses.problems()) },
+		Outages:        (&node.Outages{Node: cfg.NodeName, Configs: a.configs}).Now,
+		LostInterfaces: a.lost.Attachments, NodeProblems: func() []model.Problem { return slices.Concat(a.chained.Problems(), egresses.problems()) },
 		Managers: []managers.Manager{managers.NewConntrackManager(conntrack), egresses},
 		Stages: []backend.Stage{
 			// Before a pod gets its policy, the old connections of its address are deleted.
-			{Name: "conntrack", Required: true, Timeout: 30 * time.Second, Apply: writes(conntrack.Apply)},
+			{Name: "conntrack", Required: true, Timeout: 30 * time.Second, Apply: backend.Writes(conntrack.Apply)},
 			backend.PodSources(a.backendConfig, a.chained.Bridged),
 			a.backend.Stage(),
-			{Name: leftoversStage, Aside: true, Once: true, Timeout: 2 * migrationTimeout, Apply: writes(func(ctx context.Context) (int, error) {
+			{Name: driver.LeftoversStage, Aside: true, Once: true, Timeout: 2 * driver.MigrationTimeout, Apply: backend.Writes(func(ctx context.Context) (int, error) {
 				return 0, a.removeOthers(ctx, a.backend.Name())
 			})},
 		},

@@ -9,6 +9,9 @@ type ObjectRef struct {
 	Name      string `json:"name"`
 }
 
+// NodeRef names a node.
+func NodeRef(name string) ObjectRef { return ObjectRef{Kind: "Node", Name: name} }
+
 // String returns "Kind namespace/name", as a terminal can show it: manifests may have any name.
 func (r ObjectRef) String() string {
 	if r.Namespace == "" {

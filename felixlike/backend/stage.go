@@ -17,6 +17,8 @@ const (
 	// ForwardingStage programs the flows that lead packets to the enforcement point and
 	// then to pods.
 	ForwardingStage = "openflow"
+	// FlowRestoreStage ends the wait of a restarted switch.
+	FlowRestoreStage = "flow-restore"
 )
 
 // Stage is one part of the dataplane that the driver programs. Stages are applied in order.
@@ -92,6 +94,14 @@ type Applied struct {
 	// changes.
 	Refused  []tables.Refusal
 	Repaired []tables.Repair
+}
+
+// Writes converts an Apply that only counts its writes to the Apply of a stage.
+func Writes(apply func(context.Context) (int, error)) func(context.Context) (Applied, error) {
+	return func(ctx context.Context) (Applied, error) {
+		n, err := apply(ctx)
+		return Applied{Writes: n}, err
+	}
 }
 
 // Run applies the stage. A panic is a failure of the stage.

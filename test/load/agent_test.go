@@ -13,6 +13,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/felixlike/felixlike/felixlike/driver"
+
 	"github.com/felixlike/felixlike/felixlike"
 	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/felixlike/datastore"
@@ -134,9 +136,9 @@ func child(text string) error {
 	defer stop()
 	f := &feed{w: workload.New(t.Profile), deliver: make(chan func(datastore.Batch), 1), update: make(chan func(model.Update), 1)}
 	w := &watch{}
-	d := felixlike.New(felixlike.Config{
+	d := driver.New(driver.Config{
 		Node: workload.Node, Backend: b, Datastore: "load", Source: f, Attachments: f.attach, Stages: []backend.Stage{w.around(b.Stage())},
-		Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})), Timing: felixlike.DefaultTiming(),
+		Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})), Timing: driver.DefaultTiming(),
 	})
 	ran := make(chan error, 1)
 	go func() { ran <- d.Run(ctx) }()
@@ -149,7 +151,7 @@ func child(text string) error {
 }
 
 // run loads the workload and sends the changes.
-func (w *watch) run(ctx context.Context, t task, f *feed, d *felixlike.Driver) error {
+func (w *watch) run(ctx context.Context, t task, f *feed, d *driver.Driver) error {
 	update, deliver := <-f.update, <-f.deliver
 	send := func(events []datastore.Event) uint64 {
 		f.revision++
@@ -199,7 +201,7 @@ func (w *watch) run(ctx context.Context, t task, f *feed, d *felixlike.Driver) e
 }
 
 // sample notes the process's use of memory, descriptors and goroutines, and whether the agent is ready.
-func (w *watch) sample(ctx context.Context, d *felixlike.Driver, at time.Duration) {
+func (w *watch) sample(ctx context.Context, d *driver.Driver, at time.Duration) {
 	if r := d.Ready(ctx); len(r.Missing) > 0 {
 		w.mu.Lock()
 		w.Troubles = append(w.Troubles, "not ready: "+strings.Join(r.Missing, "; "))

@@ -11,12 +11,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/felixlike/felixlike/felixlike/driver"
+
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
 
 	"github.com/felixlike/felixlike/cni"
-	"github.com/felixlike/felixlike/felixlike"
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/felixlike/datastore"
@@ -27,7 +28,7 @@ var hostileObjects = flag.Int("hostile", 0, "have TestNeighbourOfHostileTenant c
 
 // agent is a driver over a real dataplane, fed by the test.
 type agent struct {
-	*felixlike.Driver
+	*driver.Driver
 	batches   chan datastore.Batch
 	delivered chan struct{}
 	revision  uint64
@@ -96,9 +97,9 @@ func newAgent(t *testing.T, d *dataplane) *agent {
 		}
 		attached = append(attached, one)
 	}
-	cfg := felixlike.Config{
+	cfg := driver.Config{
 		Node: "node1", Datastore: "test", Backend: d.backend, Source: a, Stages: d.stages(),
-		Log: slog.New(slog.DiscardHandler), Timing: felixlike.DefaultTiming(),
+		Log: slog.New(slog.DiscardHandler), Timing: driver.DefaultTiming(),
 		Attachments: func(ctx context.Context, update func(model.Update), synced func()) error {
 			for _, one := range attached {
 				update(model.AttachmentUpdate{Attachment: one})
@@ -116,7 +117,7 @@ func newAgent(t *testing.T, d *dataplane) *agent {
 			return ctx.Err()
 		}
 	}
-	a.Driver = felixlike.New(cfg)
+	a.Driver = driver.New(cfg)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)
 	go func() { done <- a.Driver.Run(ctx) }()

@@ -19,6 +19,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/felixlike/felixlike/felixlike/driver"
+
 	"golang.org/x/sys/unix"
 	"k8s.io/client-go/rest"
 
@@ -100,14 +102,14 @@ func agent(socket string) error {
 		}
 		return a, err
 	}
-	d := felixlike.New(felixlike.Config{
+	d := driver.New(driver.Config{
 		Node: "node-0", Datastore: config.Kubernetes, Source: source, Backend: nft, Stages: []backend.Stage{stage},
 		Attachments: func(ctx context.Context, _ func(model.Update), synced func()) error {
 			synced()
 			<-ctx.Done()
 			return nil
 		},
-		Log: log, Timing: felixlike.DefaultTiming(),
+		Log: log, Timing: driver.DefaultTiming(),
 	})
 	ran := make(chan error, 1)
 	go func() { ran <- d.Run(ctx) }()

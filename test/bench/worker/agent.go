@@ -9,7 +9,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/felixlike/felixlike/felixlike"
+	"github.com/felixlike/felixlike/felixlike/driver"
+
 	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/tables"
 	"github.com/felixlike/felixlike/test/bench/workload"
@@ -43,7 +44,7 @@ type agent struct {
 // measurement begins with their delivery.
 func start(ctx context.Context, b backend.Backend, w workload.Workload, ovs Switch) *agent {
 	ctx, stop := context.WithCancel(ctx)
-	timing := felixlike.DefaultTiming()
+	timing := driver.DefaultTiming()
 	// A periodic check in the middle of something else would be measured as part
 	// of it. The worker asks for its checks.
 	timing.Resync = noCheck
@@ -51,7 +52,7 @@ func start(ctx context.Context, b backend.Backend, w workload.Workload, ovs Swit
 		source: newSource(w), observer: newObserver(ovs), lost: make(chan error), stop: stop, done: make(chan error, 1),
 		throttle: timing.Throttle,
 	}
-	d := felixlike.New(felixlike.Config{
+	d := driver.New(driver.Config{
 		Node: workload.Node, Backend: b, Datastore: "benchmark",
 		Source: a.source, Attachments: a.source.attach,
 		Stages: []backend.Stage{a.observer.around(b.Stage())},

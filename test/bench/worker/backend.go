@@ -6,7 +6,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/felixlike/felixlike/felixlike"
+	"github.com/felixlike/felixlike/felixlike/driver"
+
 	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/ovsfwd/ovsdb"
@@ -122,7 +123,7 @@ func xtables(v iptables.Variant) Backend {
 		Tools: []Tool{{
 			Save: []string{"ipset", "save"}, Load: []string{"ipset", "restore"}, Version: []string{"ipset", "--version"},
 		}},
-		CheckEvery: felixlike.DefaultTiming().Resync, Sparing: 10,
+		CheckEvery: driver.DefaultTiming().Resync, Sparing: 10,
 	}
 	for _, program := range []string{"iptables", "ip6tables"} {
 		program += "-" + v.String()

@@ -1,0 +1,108 @@
+package driver
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/felixlike/felixlike/felixlike/backend"
+	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/felixlike/health"
+	"github.com/felixlike/felixlike/model"
+)
+
+// Status implements control.Agent.
+func (d *Driver) Status() control.Status {
+	var s control.Status
+	if err := d.queue.ask(context.Background(), func() { s = d.reporter.status() }); err != nil {
+		return control.Status{Version: control.Version, Node: d.cfg.Node, Backend: d.cfg.Backend.Name()}
+	}
+	return s
+}
+
+// Sync implements control.Agent.
+func (d *Driver) Sync(ctx context.Context, pods []model.PodID) (uint64, error) {
+	revision, err := d.cfg.Source.Sync(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("look into the datastore: %w", err)
+	}
+	return d.wait(ctx, func() (bool, error) {
+		if !d.scheduler.reached(revision) {
+			return false, nil
+		}
+		return d.reporter.podsReady(pods)
+	})
+}
+
+// WaitProgrammed implements control.Agent.
+func (d *Driver) WaitProgrammed(ctx context.Context, revision uint64) (uint64, error) {
+	return d.wait(ctx, func() (bool, error) { return d.scheduler.reached(revision), nil })
+}
+
+// wait waits until ready reports true, and returns the programmed revision. ready runs in the
+// loop.
+func (d *Driver) wait(ctx context.Context, ready func() (bool, error)) (uint64, error) {
+	if err := d.queue.wait(ctx, ready); err != nil {
+		return 0, err
+	}
+	var revision uint64
+	err := d.queue.ask(ctx, func() { revision = d.scheduler.programmed })
+	return revision, err
+}
+
+// Drops implements control.Agent.
+func (d *Driver) Drops(ctx context.Context, alive time.Duration, got func(*control.Drop) error) error {
+	return d.drops.follow(ctx, alive, got)
+}
+
+// PolicyLog implements control.Agent.
+func (d *Driver) PolicyLog(ctx context.Context, alive time.Duration, got func(*control.Logged) error) error {
+	return d.policyLog.follow(ctx, alive, got)
+}
+
+// Hits implements control.Agent.
+func (d *Driver) Hits(ctx context.Context) (control.Hits, error) { return d.sampler.hits(ctx) }
+
+// Alive returns why the agent is stuck, or nil. It does not wait for the loop.
+func (d *Driver) Alive() error { return d.stages.alive() }
+
+// Ready reports whether everything known is programmed.
+func (d *Driver) Ready(ctx context.Context) health.Readiness {
+	var r health.Readiness
+	if err := d.queue.ask(ctx, func() { r = d.reporter.readiness() }); err != nil {
+		r.Missing = []string{loopError(err).Error()}
+	}
+	return r
+}
+
+// loopError is the error of a question to the driver's loop.
+func loopError(err error) error { return fmt.Errorf("the loop does not answer: %w", err) }
+
+// Metrics answers scrapes.
+func (d *Driver) Metrics() http.Handler { return d.scheduler.metrics.Handler() }
+
+// Objects implements control.Agent.
+func (d *Driver) Objects(ctx context.Context) (control.Objects, error) {
+	var out control.Objects
+	err := d.queue.ask(ctx, func() {
+		out = d.cluster.served()
+		out.Node, out.Revision = d.cfg.Node, d.cluster.observed
+	})
+	return out, err
+}
+
+// Connections implements control.Agent.
+func (d *Driver) Connections(ctx context.Context) ([]control.Connection, error) {
+	if d.cfg.Connections == nil {
+		return nil, nil
+	}
+	var place backend.Place
+	if err := d.queue.ask(ctx, func() { place = d.stages.backend.Place() }); err != nil {
+		return nil, err
+	}
+	return d.cfg.Connections(ctx, place)
+}
+
+// Carried notes that connections were copied between two enforcement points.
+func (d *Driver) Carried() { d.existing.carried() }

@@ -1,0 +1,145 @@
+package driver
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"net/netip"
+	"time"
+
+	"github.com/felixlike/felixlike/felixlike/backend"
+	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/felixlike/datastore"
+	"github.com/felixlike/felixlike/felixlike/metrics"
+	"github.com/felixlike/felixlike/managers"
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/ovsfwd/vswitchd"
+)
+
+// AttachmentSource delivers the attached pods: first a snapshot of updates, then one call
+// of synced, then changes, until ctx ends.
+type AttachmentSource func(ctx context.Context, update func(model.Update), synced func()) error
+
+// AddressSource delivers this node's own addresses: at once, and after each change, until
+// ctx ends.
+type AddressSource func(ctx context.Context, update func(model.HostAddressesUpdate)) error
+
+// Election elects the nodes with the addresses of Egresses.
+type Election interface {
+	// Wanted takes all Egresses, once the datastore has listed them, and after each change, with the generation of the last Leases.
+	Wanted(all []model.EgressAddress, generation uint64)
+	// Run delivers the Leases of addresses, and after each change, until ctx ends. It delivers nothing before Wanted has had an Egress
+	// with an elected node.
+	Run(ctx context.Context, report func(model.EgressLeases)) error
+}
+
+// Config has the parts of a Driver.
+type Config struct {
+	// Node is this node's name. Status shows it and Datastore.
+	Node, Datastore string
+	// PolicyOnly says that another CNI plugin carries the pods' packets.
+	PolicyOnly bool
+	// Backend judges packets; its stage is among the Stages. NewBackend makes the new backend
+	// of a handover. Migration moves packets and connections if the two backends have
+	// different enforcement points.
+	Backend    backend.Backend
+	NewBackend func(name string) (backend.Backend, error)
+	Migration  Migration
+	// RemoveOthers removes the objects of all backends but the named one. It may be nil.
+	RemoveOthers func(ctx context.Context, keep string) error
+	// Forwards reports whether the forwarding flows that were set last include those of an
+	// attachment. It may be nil.
+	Forwards func(*model.Attachment) bool
+	// Connections lists the connections of pods that an enforcement point has allowed. It may
+	// be nil.
+	Connections func(ctx context.Context, place backend.Place) ([]control.Connection, error)
+	// Revalidate ends the established connections that a change of policy denies. It is nil if they are kept.
+	// ServiceCIDRs are the prefixes of Service addresses in the settings.
+	Revalidate   Established
+	ServiceCIDRs []netip.Prefix
+	// Translations end flows that go on with another source than they must have. It may be nil.
+	Translations Translations
+	Source       datastore.Source
+	Attachments  AttachmentSource
+	// HostAddresses may be nil: then the driver does not wait for addresses.
+	HostAddresses AddressSource
+	// Hops delivers the neighbours that lead to routed peers. It may be nil.
+	Hops func(ctx context.Context, update func(model.HopsUpdate)) error
+	// Election elects the nodes with the addresses of Egresses. Without it, none is elected.
+	Election Election
+	// Offloading delivers whether the bridge is to switch packets of established connections, each time that it changes. It may
+	// be nil.
+	Offloading func(ctx context.Context, update func(model.OffloadUpdate)) error
+	// Managers serve all stages without managers of their own.
+	Managers []managers.Manager
+	// Stages are programmed in this order.
+	Stages []backend.Stage
+	// Settings are the settings that affect the programmed state. It may be nil.
+	Settings func() control.Settings
+	// Dropped reads how many packets of pods the switch has dropped for reasons other than
+	// policy, by reason. It may be nil.
+	Dropped func(ctx context.Context) (map[string]uint64, error)
+	// Tables reads the node's tables with a limit. It may be nil.
+	Tables func(ctx context.Context) []metrics.Table
+	// HealthAddress returns the address of probes and metrics, for status. It may be nil.
+	HealthAddress func() string
+	// Underlay returns this node's network, for status. It may be nil.
+	Underlay func() control.Underlay
+	// Offload returns the state of the setting offload, for status. It may be nil.
+	Offload func() control.Offload
+	// RefusedAddresses returns why this node has not taken addresses of Egresses. It may be nil.
+	RefusedAddresses func() map[netip.Addr]error
+	// NodeProblems returns problems of this node, for status. It may be nil.
+	NodeProblems func() []model.Problem
+	// Outages returns the reasons why this node is not ready although everything is
+	// programmed. A reason with a kind becomes an Event. It may be nil.
+	Outages func() []datastore.Notice
+	// LostInterfaces returns the recorded attachments whose interface is gone. It may be nil.
+	LostInterfaces func() []model.Attachment
+	// Trace asks the switch which way a packet would take; Gateway is the bridge's port to the host. If Trace is nil,
+	// nothing is audited.
+	Trace   func(ctx context.Context, p vswitchd.TracedPacket) (vswitchd.Traced, error)
+	Gateway Gateway
+	// Lost delivers the reason when the dataplane may have lost programmed state (a
+	// connection broke). The driver then reads everything again.
+	Lost <-chan error
+	// Answers delivers a value when a receiver that did not answer does so again. A failed apply
+	// is then retried at once. It may be nil.
+	Answers <-chan struct{}
+	Log     *slog.Logger
+	// PolicyLog gets the lines of rules with Log. It may be nil.
+	PolicyLog io.Writer
+	Timing
+}
+
+// Timing holds the driver's intervals.
+type Timing struct {
+	// Throttle is the least time between the starts of two applies. A change
+	// after a quiet time is applied at once; a storm is applied in batches.
+	Throttle time.Duration
+	// Resync is the time between two full reads of the dataplane.
+	Resync time.Duration
+	// RetryMin and RetryMax bound the wait after an apply that failed.
+	RetryMin, RetryMax time.Duration
+	// ReadyGrace is how long a change may wait before the agent is not ready. Changes
+	// are frequent, and each needs some time.
+	ReadyGrace time.Duration
+	// AuditEvery is the time between two questions of the audit.
+	AuditEvery time.Duration
+}
+
+// DefaultTiming returns the intervals that an agent runs with.
+func DefaultTiming() Timing {
+	return Timing{
+		// Half of the delay that a person notices, ten times the duration of a small apply.
+		Throttle: 10 * time.Millisecond,
+		// As Felix. Only lost notifications rely on it.
+		Resync:   90 * time.Second,
+		RetryMin: 100 * time.Millisecond,
+		RetryMax: 10 * time.Second,
+		// Longer than any apply that does not hang.
+		ReadyGrace: 5 * time.Second,
+		// A question costs about a millisecond, most of it in ovs-vswitchd.
+		AuditEvery: 5 * time.Second,
+	}
+}

@@ -1,0 +1,230 @@
+package driver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/felixlike/felixlike/felixlike/datastore"
+	"github.com/felixlike/felixlike/felixlike/metrics"
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/ovsfwd/hostnet"
+	"github.com/felixlike/felixlike/ovsfwd/wireguard"
+)
+
+// Driver is the one loop that owns the dataplane. Its methods but Run may be called from
+// any goroutine while Run runs.
+type Driver struct {
+	cfg       *Config
+	queue     *queue
+	cluster   *cluster
+	stages    *stages
+	scheduler *scheduler
+	feed      *feed
+	handovers *handovers
+	reporter  *reporter
+	drops     *drops
+	sampler   *sampler
+	policyLog *policyLog
+	existing  *revalidator
+	// translations ends flows with another source than they must have.
+	translations *translations
+	audit        *audit
+	metrics      *metrics.Metrics
+}
+
+// New returns a driver that has not started.
+func New(cfg Config) *Driver {
+	d := &Driver{cfg: &cfg, queue: newQueue(), cluster: newCluster(cfg.Node)}
+	d.cluster.addressesKnown = cfg.HostAddresses == nil
+	d.cluster.policyOnly, d.cluster.services, d.cluster.refused = cfg.PolicyOnly, cfg.ServiceCIDRs, cfg.RefusedAddresses
+	d.cluster.engine.SetServiceCIDRs(cfg.ServiceCIDRs)
+	if cfg.Election != nil {
+		d.cluster.engine.SetEgressLeases(map[netip.Addr]model.EgressLease{})
+	}
+	d.stages = newStages(d.cfg, d.cluster.tracker)
+	turns := newTurns(d.cluster, d.stages)
+	d.cluster.tracker.waits = turns.waiting
+	d.cluster.tiered = newTieredTurns(d.cluster, d.stages)
+	var names []string
+	for _, s := range cfg.Stages {
+		names = append(names, s.Name)
+	}
+	d.metrics = metrics.New(names, append([]string{"table", "chain", "set", "map", "flow", wireguard.Kind}, hostnet.Kinds()...), d.scrape)
+	if cfg.Dropped != nil {
+		d.metrics.CountDropped(func() (map[string]uint64, error) {
+			ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
+			defer cancel()
+			return cfg.Dropped(ctx)
+		})
+	}
+	if cfg.Tables != nil {
+		d.metrics.WatchTables(func() []metrics.Table {
+			ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
+			defer cancel()
+			return cfg.Tables(ctx)
+		})
+	}
+	d.existing = newRevalidator(d.cfg, d.queue, d.cluster, d.stages)
+	d.translations = newTranslations(d.cfg, d.queue, d.stages)
+	d.scheduler = &scheduler{cfg: d.cfg, cluster: d.cluster, stages: d.stages, turns: turns, existing: d.existing, translations: d.translations, metrics: d.metrics}
+	d.feed = &feed{cluster: d.cluster, stages: d.stages, scheduler: d.scheduler, existing: d.existing, election: cfg.Election}
+	turns.flush = d.feed.flush
+	d.handovers = &handovers{cfg: d.cfg, queue: d.queue, cluster: d.cluster, stages: d.stages, scheduler: d.scheduler, feed: d.feed}
+	d.audit = newAudit(d.cfg, d.queue, d.cluster, d.stages, d.scheduler, d.metrics)
+	d.reporter = &reporter{cfg: d.cfg, cluster: d.cluster, stages: d.stages, scheduler: d.scheduler, existing: d.existing, audit: d.audit}
+	d.drops = newDrops(d.queue, d.feed, d.stages, d.cluster)
+	d.sampler = newSampler(d.queue, d.cluster, d.stages)
+	d.metrics.CountPolicyPackets(func() (map[metrics.PolicyPackets]uint64, error) {
+		ctx, cancel := context.WithTimeout(context.Background(), countTimeout)
+		defer cancel()
+		return d.sampler.policyPackets(ctx)
+	})
+	d.policyLog = newPolicyLog(d.queue, d.feed, d.stages, d.cluster)
+	return d
+}
+
+// Run programs the dataplane until ctx ends. The programmed state then stays in force. Run
+// fails only if one of its sources fails.
+func (d *Driver) Run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	d.stages.group = g
+	g.Go(func() error {
+		// The source makes the next batch only after the loop took this one, so a large
+		// cluster's objects are not all in memory at once.
+		return d.cfg.Source.Run(ctx, func(b datastore.Batch) {
+			_ = d.queue.ask(ctx, func() { d.feed.onBatch(b) }) // fails only when the agent ends
+		})
+	})
+	g.Go(func() error {
+		return d.cfg.Attachments(ctx,
+			func(u model.Update) { d.queue.call(ctx, func() { d.feed.onAttachment(u) }) },
+			func() { d.queue.call(ctx, func() { d.cluster.attachmentsSynced = true }) })
+	})
+	if d.cfg.HostAddresses != nil {
+		g.Go(func() error {
+			return d.cfg.HostAddresses(ctx, func(u model.HostAddressesUpdate) {
+				d.queue.call(ctx, func() { d.cluster.addressesKnown = true; d.feed.update(u) })
+			})
+		})
+	}
+	if d.cfg.Hops != nil {
+		g.Go(func() error {
+			return d.cfg.Hops(ctx, func(u model.HopsUpdate) { d.queue.call(ctx, func() { d.feed.update(u) }) })
+		})
+	}
+	if d.cfg.Election != nil {
+		g.Go(func() error {
+			return d.cfg.Election.Run(ctx, func(l model.EgressLeases) {
+				d.queue.call(ctx, func() { d.feed.onEgressLeases(l) })
+			})
+		})
+	}
+	if d.cfg.Offloading != nil {
+		g.Go(func() error {
+			return d.cfg.Offloading(ctx, func(u model.OffloadUpdate) { d.queue.call(ctx, func() { d.feed.update(u) }) })
+		})
+	}
+	for _, r := range d.stages.runners {
+		d.stages.listen(ctx, r)
+	}
+	g.Go(func() error { return d.sampler.sample(ctx) })
+	g.Go(func() error { return d.policyLog.run(ctx) })
+	g.Go(func() error { return d.existing.run(ctx) })
+	g.Go(func() error { return d.translations.run(ctx) })
+	g.Go(func() error { return d.audit.run(ctx) })
+	if d.cfg.PolicyLog != nil {
+		// Not in the group: a reader of the log that has stopped must not keep the agent.
+		go d.policyLog.write(ctx, d.cfg.PolicyLog)
+	}
+	g.Go(func() error {
+		defer close(d.queue.stopped)
+		return d.loop(ctx)
+	})
+	if err := g.Wait(); err != nil && !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil
+}
+
+// SetBackend moves policy to the named backend and waits until the old backend's objects
+// are removed. If ctx ends first, the change continues. If the new backend cannot be
+// programmed, or its state differs when it is read back, the old one stays in force and the
+// error has the reason.
+func (d *Driver) SetBackend(ctx context.Context, name string) error {
+	outcome := make(chan error, 1)
+	d.queue.call(ctx, func() { d.handovers.begin(name, outcome) })
+	select {
+	case err := <-outcome:
+		return err
+	case <-d.queue.stopped:
+		return errStopped
+	case <-ctx.Done():
+		return fmt.Errorf("waiting for backend %s: %w", name, ctx.Err())
+	}
+}
+
+// scrape returns the current state, unless the loop is stuck.
+func (d *Driver) scrape() (metrics.State, bool) {
+	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
+	defer cancel()
+	var s metrics.State
+	err := d.queue.ask(ctx, func() { s = d.reporter.measure() })
+	return s, err == nil
+}
+
+// loop owns the driver's state. It never waits for a stage: while one runs, the loop still
+// takes changes, notices and requests.
+func (d *Driver) loop(ctx context.Context) error {
+	resync := time.NewTicker(d.cfg.Resync)
+	defer resync.Stop()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		d.stages.beat()
+		timer.Reset(d.scheduler.untilDue())
+		select {
+		case <-ctx.Done():
+			d.stages.settle()
+			return ctx.Err()
+		case f := <-d.queue.calls:
+			f()
+			d.drain()
+		case o := <-d.stages.outcomes:
+			d.scheduler.finished(ctx, o)
+		case <-d.stages.noticed:
+			d.scheduler.takeNotices()
+		case err := <-d.cfg.Lost:
+			d.stages.log().Warn("dataplane connection lost: reading everything again", "reason", err)
+			for _, r := range d.stages.runners {
+				r.distrusted = true
+			}
+			d.scheduler.invalidate()
+		case <-d.cfg.Answers:
+			d.scheduler.retryNow()
+		case <-resync.C:
+			d.scheduler.invalidate()
+		case <-timer.C:
+		}
+		d.handovers.step(ctx)
+		d.scheduler.begin(ctx)
+		d.queue.wake()
+	}
+}
+
+// drain takes everything that already waits, so that one apply programs it together.
+func (d *Driver) drain() {
+	for {
+		d.stages.beat()
+		select {
+		case f := <-d.queue.calls:
+			f()
+		default:
+			return
+		}
+	}
+}

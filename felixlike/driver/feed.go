@@ -1,0 +1,185 @@
+package driver
+
+import (
+	"slices"
+	"time"
+
+	"github.com/felixlike/felixlike/felixlike/datastore"
+	"github.com/felixlike/felixlike/model"
+)
+
+// feed hands objects and attachments to the policy engine, and the engine's updates to
+// the managers.
+type feed struct {
+	cluster   *cluster
+	stages    *stages
+	scheduler *scheduler
+	existing  *revalidator
+	election  Election
+	// egresses are those of the last update, generation is that of the last Leases. asked is set if they are to be handed to the election.
+	egresses   []model.EgressAddress
+	generation uint64
+	asked      bool
+}
+
+// onBatch feeds a batch of the datastore to the policy engine.
+func (f *feed) onBatch(b datastore.Batch) {
+	noted := f.cluster.tracker.noted
+	f.cluster.observed = b.Revision
+	var others []model.PodID
+	for _, e := range b.Events {
+		f.stages.beat()
+		f.onEvent(e)
+		if e, ok := e.(datastore.PodSet); ok && f.cluster.uids.note(f.cluster.node, e.Pod) {
+			others = append(others, model.PodID{Namespace: e.Pod.Namespace, Name: e.Pod.Name})
+		}
+	}
+	if b.InSync && !f.cluster.sourceSynced {
+		f.cluster.sourceSynced, f.asked = true, true
+	}
+	f.cluster.problems.source = b.Problems
+	f.cluster.unread, f.cluster.outdated = b.Unknown, b.Outdated
+	// A batch without changes for this node still advances the programmed revision.
+	f.scheduler.dirty = true
+	if f.scheduler.behind.IsZero() {
+		f.scheduler.behind = time.Now()
+	}
+	f.flush()
+	if f.cluster.tracker.noted > noted {
+		// A recreated pod with other labels may have the same policies, but be in other
+		// groups.
+		for _, id := range others {
+			f.cluster.tracker.pending[id] = f.cluster.tracker.noted
+		}
+		f.scheduler.latency.deliver(b.Seen, f.cluster.tracker.noted)
+	}
+}
+
+func (f *feed) onEvent(e datastore.Event) {
+	before := f.cluster.objects.policyOf(e)
+	f.cluster.objects.onEvent(e)
+	switch e := e.(type) {
+	case datastore.NodeSet:
+		f.cluster.nodeSources[e.Node.Name] = e.Source
+		f.cluster.problems.setObject(model.NodeRef(e.Node.Name), e.Source, f.cluster.engine.SetNode(e.Node))
+	case datastore.NodeDeleted:
+		f.cluster.engine.DeleteNode(e.Name)
+		f.cluster.problems.setObject(model.NodeRef(e.Name), "", nil)
+		delete(f.cluster.nodeSources, e.Name)
+	case datastore.NamespaceSet:
+		f.cluster.engine.SetNamespace(e.Namespace)
+	case datastore.NamespaceDeleted:
+		f.cluster.engine.DeleteNamespace(e.Name)
+	case datastore.ServiceCIDRsSet:
+		f.cluster.engine.SetServiceCIDRs(slices.Concat(f.cluster.services, e.Prefixes))
+		f.update(model.ServiceCIDRsUpdate{Prefixes: e.Prefixes})
+	case datastore.PodSet:
+		f.cluster.problems.setObject(ref("Pod", e.Pod.Namespace, e.Pod.Name), e.Source, f.cluster.engine.SetPod(e.Pod))
+	case datastore.PodDeleted:
+		delete(f.cluster.uids, e.ID)
+		f.cluster.engine.DeletePod(e.ID)
+		f.cluster.problems.setObject(ref("Pod", e.ID.Namespace, e.ID.Name), "", nil)
+	case datastore.NetworkPolicySet:
+		p := e.Policy
+		f.cluster.policies[ref("NetworkPolicy", p.Namespace, p.Name)] = e.Source
+		f.scheduler.turns.set(p, before, e.Source)
+	case datastore.NetworkPolicyClosed:
+		// The datastore reports why.
+		f.scheduler.turns.closed(model.PodID{Namespace: e.Namespace, Name: e.Name})
+		f.cluster.engine.SetClosedNetworkPolicy(e.Namespace, e.Name, e.PodSelector)
+	case datastore.NetworkPolicyDeleted:
+		f.scheduler.turns.remove(model.PodID{Namespace: e.Namespace, Name: e.Name})
+		delete(f.cluster.policies, ref("NetworkPolicy", e.Namespace, e.Name))
+	case datastore.ClusterNetworkPolicySet:
+		object := ref("ClusterNetworkPolicy", "", e.Policy.Name)
+		f.cluster.policies[object] = e.Source
+		f.cluster.tiered.set(object, costOfCluster(e.Policy, f.stages.backend.Place()), func() {
+			f.cluster.problems.setObject(object, e.Source, f.cluster.engine.SetClusterNetworkPolicy(e.Policy))
+		})
+	case datastore.ClusterNetworkPolicyDeleted:
+		object := ref("ClusterNetworkPolicy", "", e.Name)
+		f.cluster.tiered.remove(object)
+		f.cluster.engine.DeleteClusterNetworkPolicy(e.Name)
+		f.cluster.problems.setObject(object, "", nil)
+		delete(f.cluster.policies, object)
+	case datastore.AntreaSet:
+		f.cluster.antreaSources[e.Object.ID().Ref()] = e.Source
+		f.cluster.tiered.set(e.Object.ID().Ref(), costOfAntrea(e.Object, f.stages.backend.Place()), func() { f.cluster.engine.SetAntrea(e.Object) })
+	case datastore.AntreaDeleted:
+		f.cluster.tiered.remove(e.ID.Ref())
+		f.cluster.engine.DeleteAntrea(e.ID)
+		delete(f.cluster.antreaSources, e.ID.Ref())
+	}
+}
+
+func (f *feed) onAttachment(u model.Update) {
+	switch u := u.(type) {
+	case model.AttachmentUpdate:
+		f.cluster.attach(u.Attachment)
+	case model.AttachmentRemove:
+		f.cluster.detach(u)
+	}
+	f.update(u)
+	f.flush()
+}
+
+// onEgressLeases feeds the Leases of addresses to the policy engine.
+func (f *feed) onEgressLeases(l model.EgressLeases) {
+	f.cluster.engine.SetEgressLeases(l.Leases)
+	f.generation, f.asked = l.Generation, true
+	f.cluster.holdersKnown = true
+	f.scheduler.dirty = true
+	f.flush()
+}
+
+// flush hands the engine's updates to the managers.
+func (f *feed) flush() {
+	for _, u := range f.cluster.engine.Flush() {
+		if u, ok := u.(model.EgressesUpdate); ok {
+			f.egresses, f.asked = u.Egresses, true
+		}
+		f.update(u)
+	}
+	if f.cluster.sourceSynced && f.asked {
+		f.asked = false
+		f.cluster.holdersKnown = f.cluster.holdersKnown || f.election == nil || !f.cluster.engine.ElectsEgressHolders()
+		if f.election != nil {
+			f.election.Wanted(f.egresses, f.generation)
+		}
+	}
+	f.scheduler.turns.flushed()
+	f.cluster.tiered.flushed()
+	f.existing.flushed(f.scheduler.turns.partial(), f.cluster.tracker.noted)
+}
+
+// update hands an update to the managers. This node's last known object stays in force when
+// the datastore loses it: without it, no policy could be programmed.
+func (f *feed) update(u model.Update) {
+	switch u := u.(type) {
+	case model.NodeUpdate:
+		f.cluster.nodeLost = f.cluster.nodeLost && u.Node.Name != f.cluster.node
+	case model.NodeRemove:
+		if u.Name == f.cluster.node {
+			f.cluster.nodeLost = true
+			return
+		}
+	}
+	f.stages.beat()
+	f.scheduler.dirty = true
+	f.stages.quarantine.modelChanged()
+	f.cluster.tracker.OnUpdate(u)
+	f.existing.onUpdate(u, f.cluster.tracker.noted)
+	// A new change does not wait for the retry of a failed pass.
+	if retry := f.scheduler.lastApply.At.Add(f.scheduler.cfg.Throttle); retry.Before(f.scheduler.nextApply) {
+		f.scheduler.nextApply = retry
+	}
+	f.stages.shared.update(u, f.stages.pass != nil)
+	for _, r := range f.stages.runners {
+		if r.wants == f.stages.shared {
+			continue
+		}
+		r.wants.update(u, f.stages.handover.verifies(r))
+		// Policy does not wait for slow stages.
+		r.wanted = r.wanted || f.stages.pass != nil
+	}
+}

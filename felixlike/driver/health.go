@@ -1,0 +1,65 @@
+package driver
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/felixlike/health"
+	"github.com/felixlike/felixlike/felixlike/metrics"
+)
+
+func (rep *reporter) readiness() health.Readiness {
+	r := health.Readiness{Missing: rep.unavailable()}
+	for _, q := range rep.stages.quarantine.view().quarantined {
+		r.Notes = append(r.Notes, quarantineReason(q))
+	}
+	return r
+}
+
+// unavailable returns why no pod can be added to this node now. A pod that has lost its interface is
+// no such reason: it gets another one only if its sandbox can be added anew. Nor does it make the
+// agent not ready: a pod with NET_ADMIN could then block a rolling update.
+func (rep *reporter) unavailable() []string {
+	missing := rep.cluster.unknown()
+	switch behind := time.Since(rep.scheduler.behind); {
+	case len(missing) > 0:
+	case rep.scheduler.lastApply.Error != "":
+		missing = append(missing, "programming the dataplane failed: "+rep.scheduler.lastApply.Error)
+	case rep.scheduler.programmed == 0:
+		missing = append(missing, "nothing is programmed yet")
+	case !rep.scheduler.behind.IsZero() && behind > rep.cfg.ReadyGrace:
+		missing = append(missing, fmt.Sprintf("revision %d of %d is programmed, the next one has waited for %s",
+			rep.scheduler.programmed, rep.cluster.observed, behind.Round(time.Second)))
+	}
+	if unread := rep.cluster.unreadFiles(); unread != "" {
+		missing = append(missing, unread)
+	}
+	for _, o := range rep.outages() {
+		missing = append(missing, o.Reason)
+	}
+	return missing
+}
+
+func (rep *reporter) measure() metrics.State {
+	view := rep.stages.quarantine.view()
+	s := metrics.State{
+		Synced: rep.cluster.sourceSynced, Pending: len(rep.cluster.tracker.pending), Quarantined: len(view.quarantined),
+		InterfacesLost: len(rep.lostInterfaces()),
+		Ready:          len(rep.readiness().Missing) == 0,
+		Unread:         len(rep.cluster.unread), Outdated: rep.cluster.outdated,
+		Endpoints: map[string]int{
+			control.EndpointProgrammed: 0, control.EndpointPending: 0, control.EndpointClosed: 0, control.EndpointDetached: 0,
+		},
+	}
+	for _, r := range rep.stages.runners {
+		s.Rules += r.rules
+		s.Elements += r.elements
+		s.Flows += r.flows
+	}
+	for _, id := range rep.cluster.tracker.pods() {
+		state, _ := rep.cluster.tracker.state(id, view.closed)
+		s.Endpoints[state]++
+	}
+	return s
+}

@@ -1,0 +1,128 @@
+package driver
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/felixlike/felixlike/felixlike/backend"
+	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/model"
+)
+
+// sampleEvery is the time between two reads of the counters, from the first request for them
+// on. The reads give the time of a hit. For a table with fifty thousand rules, one takes a
+// third of a second.
+const sampleEvery = 30 * time.Second
+
+// sampler keeps the last counters, to find the time of a hit.
+type sampler struct {
+	queue   *queue
+	cluster *cluster
+	stages  *stages
+	asked   chan struct{}
+	packets *policyPackets
+
+	mu    sync.Mutex
+	since time.Time
+	last  map[backend.RuleKey]control.RuleHits
+}
+
+func newSampler(q *queue, c *cluster, s *stages) *sampler {
+	return &sampler{queue: q, cluster: c, stages: s, asked: make(chan struct{}, 1), packets: newPolicyPackets(), last: map[backend.RuleKey]control.RuleHits{}}
+}
+
+// note stores the counters, and adds the time of each rule's last hit.
+func (s *sampler) note(at time.Time, read backend.Counted) (all []control.RuleHits, since time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	first := s.since.IsZero()
+	if first {
+		s.since = at
+	}
+	for k, h := range read {
+		before, known := s.last[k]
+		h.Last = before.Last
+		// A counter that fell belongs to a rule that was programmed again.
+		if grew := h.Connections != before.Connections || sum(h.Packets) != sum(before.Packets); grew && !first && (known || !h.Never()) && !h.Never() {
+			h.Last = at
+		}
+		read[k] = h
+	}
+	s.last = read
+	for _, k := range slices.SortedFunc(maps.Keys(read), func(a, b backend.RuleKey) int {
+		return cmp.Or(cmp.Compare(a.Policy, b.Policy), cmp.Compare(len(a.Rule), len(b.Rule)), cmp.Compare(a.Rule, b.Rule))
+	}) {
+		all = append(all, read[k])
+	}
+	return all, s.since
+}
+
+func sum(n *uint64) uint64 {
+	if n == nil {
+		return 0
+	}
+	return *n
+}
+
+// sample reads the counters every sampleEvery, from the first request on.
+func (s *sampler) sample(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-s.asked:
+	}
+	tick := time.NewTicker(sampleEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+			if _, err := s.read(ctx); err != nil {
+				s.stages.log().Debug("counters not read", "error", err)
+			}
+		}
+	}
+}
+
+// hits reads the counters, and samples them from now on.
+func (s *sampler) hits(ctx context.Context) (control.Hits, error) {
+	select {
+	case s.asked <- struct{}{}:
+	default: // sample runs already
+	}
+	return s.read(ctx)
+}
+
+func (s *sampler) read(ctx context.Context) (control.Hits, error) {
+	out := control.Hits{Node: s.cluster.node}
+	var counting backend.Backend
+	var policies []*model.Policy
+	err := s.queue.ask(ctx, func() {
+		out.Backend, counting = s.stages.backend.Name(), s.stages.backend
+		policies = slices.Collect(maps.Values(s.cluster.tracker.policies))
+	})
+	if err != nil {
+		return out, err
+	}
+	counted := backend.Counted{}
+	for _, p := range policies {
+		for _, d := range model.Directions() {
+			for _, r := range p.Rules(d) {
+				key := backend.RuleKey{Policy: p.ID.String(), Rule: r.Name}
+				counted[key] = control.RuleHits{Policy: key.Policy, Rule: key.Rule, RuleName: r.Title}
+			}
+		}
+	}
+	if err := counting.Hits(ctx, counted, policies); err != nil {
+		return out, fmt.Errorf("read the counters of %s: %w", out.Backend, err)
+	}
+	out.At = time.Now()
+	out.Rules, out.Since = s.note(out.At, counted)
+	return out, nil
+}

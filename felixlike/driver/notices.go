@@ -1,0 +1,97 @@
+package driver
+
+import (
+	"context"
+	"slices"
+	"strings"
+
+	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/felixlike/datastore"
+	"github.com/felixlike/felixlike/model"
+)
+
+// Reasons of Events.
+const (
+	noticeNotUnderstood  = "NotUnderstood"
+	noticeHostNetwork    = "HostNetworkPodSelected"
+	noticeUnresolvedPort = "NamedPortUnresolved"
+	noticeEqualPriority  = "EqualPriority"
+	noticeUnreachable    = "PeerUnreachable"
+	noticeSetAside       = "SetAside"
+	noticeDropped        = "TrafficDropped"
+	noticeFellBack       = "LayoutFellBack"
+	noticeUnchanged      = "BackendUnchanged"
+)
+
+// Recorder is a datastore that records Events about problems until ctx ends.
+type Recorder interface {
+	RecordEvents(ctx context.Context, look func(context.Context) ([]datastore.Notice, error)) error
+}
+
+// Notices returns the problems that become Events, in the order of their objects: those of
+// status that concern an object of a user.
+func (d *Driver) Notices(ctx context.Context) ([]datastore.Notice, error) {
+	var all []datastore.Notice
+	err := d.queue.ask(ctx, func() { all = d.reporter.notices() })
+	return all, err
+}
+
+func (rep *reporter) notices() []datastore.Notice {
+	if !rep.cluster.inSync() {
+		return nil // an object that seems to be missing may still come
+	}
+	var all []datastore.Notice
+	add := func(kind string, known datastore.Known, problems ...model.Problem) {
+		for _, p := range problems {
+			all = append(all, datastore.Notice{Problem: p, Kind: kind, Known: known})
+		}
+	}
+	for _, o := range slices.Concat(rep.outages(), rep.lostInterfaces()) {
+		if o.Kind != "" {
+			all = append(all, o)
+		}
+	}
+	view := rep.stages.quarantine.view()
+	for _, p := range rep.cluster.problems.all() {
+		known := datastore.KnownToAll
+		if rep.scheduler.turns.large(p.Object) {
+			known = datastore.KnownToSome // the nodes where it applies
+		}
+		add(noticeNotUnderstood, known, p)
+	}
+	// Each node keeps its own claims, so not all nodes see the same conflicts.
+	add(noticeNotUnderstood, datastore.KnownToSome, rep.cluster.nodeProblems()...)
+	add(noticeNotUnderstood, datastore.KnownToAll, rep.cluster.antreaProblems()...)
+	add(noticeNotUnderstood, datastore.KnownToSome, rep.cluster.refusedProblems()...)
+	add(noticeSetAside, datastore.KnownToSome, rep.cluster.engine.Collisions()...)
+	add(noticeHostNetwork, datastore.KnownToAll, firstOfEach(rep.cluster.hostNetworkProblems())...)
+	add(noticeUnresolvedPort, datastore.KnownToSome, rep.cluster.portProblems()...)
+	add(noticeEqualPriority, datastore.KnownToSome, rep.cluster.priorityProblems()...)
+	add(noticeEqualPriority, datastore.KnownToAll, rep.cluster.tierProblems()...)
+	add(noticeUnreachable, datastore.KnownToSome, rep.cluster.peerProblems()...)
+	add(noticeFellBack, datastore.KnownHere, rep.layoutProblems()...)
+	add(noticeUnchanged, datastore.KnownHere, rep.unchangedProblems()...)
+	for _, q := range view.quarantined {
+		for _, object := range policiesAmong(q.Owners) {
+			add(noticeSetAside, datastore.KnownHere, model.Problem{
+				Object: object, Reason: q.Stage + " has set aside " + objectOf(q) + ": " + q.Reason + "; the pods that rely on it are closed",
+			})
+		}
+	}
+	for id := range rep.cluster.tracker.endpoints {
+		if state, reason := rep.cluster.tracker.state(id, view.closed); state == control.EndpointClosed {
+			add(noticeDropped, datastore.KnownHere, model.Problem{Object: podRef(id), Reason: "the pod's packets are dropped: " + reason})
+		}
+	}
+	slices.SortStableFunc(all, func(a, b datastore.Notice) int {
+		return strings.Compare(a.Object.String()+"\x00"+a.Kind+"\x00"+a.Field+"\x00"+a.Reason, b.Object.String()+"\x00"+b.Kind+"\x00"+b.Field+"\x00"+b.Reason)
+	})
+	return all
+}
+
+// firstOfEach returns one problem of each object, the first in the order of
+// reasons.
+func firstOfEach(problems []model.Problem) []model.Problem {
+	sortProblems(problems)
+	return slices.CompactFunc(problems, func(a, b model.Problem) bool { return a.Object == b.Object })
+}

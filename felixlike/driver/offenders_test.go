@@ -1,0 +1,91 @@
+package driver
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/felixlike/felixlike/felixlike/datastore"
+	"github.com/felixlike/felixlike/internal/isolate"
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/test/eventually"
+)
+
+// A slow policy is refused also if its tenant deletes and creates it again around each apply.
+// It stays refused, and changes of others are in force.
+func TestRecreatedSlowPolicyIsRefused(t *testing.T) {
+	deleted := datastore.NetworkPolicyDeleted{Namespace: "x", Name: "evil"}
+	unreadable := datastore.NetworkPolicyClosed{Namespace: "x", Name: "evil"}
+	unreadable.PodSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"name": "a"}}
+	for size, ports := range map[string]int{"large": 300, "small": 1} {
+		for when, gone := range map[string]datastore.Event{"at once": deleted, "later": deleted, "unreadable": unreadable} {
+			t.Run(size+" "+when, func(t *testing.T) {
+				f, table := startSlow(t, &logBuffer{})
+				table.setSlow("x/evil")
+				refused := func() bool { return len(f.Status().Quarantined) == 1 && f.Status().Quarantined[0].Attempts > 0 }
+				for i, end := 0, time.Now().Add(20*time.Second); !refused(); i++ {
+					if time.Now().After(end) {
+						t.Fatal("the policy is not refused")
+					}
+					entered := table.count()
+					f.source.send(true, ruled("evil", "a", 3, ports), ruled("other", "b", 1+i%2, 1))
+					eventually.True(t, "an apply", func() bool { return table.count() > entered || refused() })
+					if refused() {
+						break
+					}
+					f.source.send(true, gone)
+					if when == "later" {
+						entered = table.count()
+						eventually.True(t, "the next apply", func() bool { return table.count() > entered })
+					}
+				}
+				for i := range 5 {
+					f.source.send(true, gone)
+					f.source.send(true, ruled("evil", "a", 3, ports), ruled("other", "b", 1+i%2, 1))
+					if err := programmed(t, f, podB); err != nil {
+						t.Fatal(err)
+					}
+					if got := table.programmed(); got["x/evil"] != 0 || got["x/other"] != 1+i%2 {
+						t.Errorf("programmed %v", got)
+					}
+				}
+				if q := f.Status().Quarantined; len(q) != 1 || q[0].Attempts != 1 {
+					t.Errorf("set aside: %+v", q)
+				}
+			})
+		}
+	}
+}
+
+// The memory of deleted policies is bounded, in number and in time. Refused ones stay longest.
+func TestOffendersAreForgotten(t *testing.T) {
+	now := time.Now()
+	o := offenders{}
+	id := func(i int) model.PodID { return model.PodID{Namespace: "x", Name: fmt.Sprint(i)} }
+	o.remember(&turn{id: id(-1), state: refused, trial: trial{Retry: isolate.Retry{Attempts: 3}}}, now)
+	for i := range maxOffenders + 10 {
+		now = now.Add(time.Millisecond)
+		o.remember(&turn{id: id(i), state: untried}, now)
+	}
+	if len(o) != maxOffenders {
+		t.Errorf("%d are remembered", len(o))
+	}
+	if _, ok := o.recall(id(10), now); ok {
+		t.Error("the oldest is not forgotten")
+	}
+	if one, ok := o.recall(id(-1), now); !ok || one.Attempts != 3 {
+		t.Errorf("of the refused one is left: %+v, %v", one, ok)
+	}
+	if _, ok := o.recall(id(-1), now); ok {
+		t.Error("it is still there after it has come back")
+	}
+	if _, ok := o.recall(id(100), now.Add(offenderMemory)); ok {
+		t.Error("it is remembered too long")
+	}
+	o.remember(&turn{id: id(0), state: untried}, now.Add(offenderMemory))
+	if len(o) != 1 {
+		t.Errorf("%d are remembered in the end", len(o))
+	}
+}

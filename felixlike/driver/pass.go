@@ -1,0 +1,249 @@
+package driver
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"slices"
+	"time"
+
+	"github.com/felixlike/felixlike/felixlike/backend"
+	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/felixlike/metrics"
+)
+
+// scheduler decides when stages are applied: all in order, in a pass, or one beside the
+// passes. It belongs to the loop.
+type scheduler struct {
+	cfg     *Config
+	cluster *cluster
+	stages  *stages
+	turns   *turns
+	// existing judges established connections after the policy stage.
+	existing *revalidator
+	// translations ends flows with another source than they must have.
+	translations *translations
+	metrics      *metrics.Metrics
+
+	// dirty asks for a pass.
+	dirty bool
+	// programmed is the newest revision of the datastore that is programmed.
+	programmed uint64
+	// behind is the time of the oldest revision that is not programmed, or zero.
+	behind    time.Time
+	latency   latency
+	lastApply control.Apply
+	nextApply time.Time
+	retry     time.Duration
+	retryAt   time.Time // the end of the wait
+}
+
+// beginPass lets the managers set the desired state, and starts the first stage. The shared
+// managers get no updates until the pass ends: no stage may program an object that an
+// earlier stage has not.
+func (s *scheduler) beginPass(ctx context.Context) {
+	s.turns.begin()
+	if s.cluster.tiered.begin(s.turns.spent) {
+		s.turns.flush()
+	}
+	s.stages.pass = &pass{revision: s.cluster.observed, noted: s.cluster.tracker.noted, started: time.Now()}
+	s.dirty = false
+	if s.lastApply.At.IsZero() {
+		// The memory that receiving and compiling the objects took is garbage now. The first
+		// pass renders everything and reads everything from the kernel. A collection in between
+		// keeps the two peaks of a start from adding up.
+		runtime.GC()
+	}
+	s.stages.shared.complete(s.cluster.tracker.noted)
+	for _, r := range s.stages.runners {
+		r.err = nil
+	}
+	s.stages.pass.translations = s.translations.desired()
+	s.advance(ctx)
+}
+
+// advance starts the pass's next stage, once the stage before has ended and the next one has
+// no run beside the pass.
+func (s *scheduler) advance(ctx context.Context) {
+	switch {
+	case s.stages.pass == nil || s.stages.pass.at < len(s.stages.runners) && s.stages.runners[s.stages.pass.at].running:
+	case s.stages.pass.at == len(s.stages.runners) || slices.ContainsFunc(s.stages.runners[:s.stages.pass.at], (*runner).holdsBack):
+		s.endPass()
+	default:
+		s.start(ctx, s.stages.runners[s.stages.pass.at], true)
+	}
+}
+
+// holdsBack reports whether the later stages must not run.
+func (r *runner) holdsBack() bool { return r.Required && r.err != nil }
+
+// start runs a stage. Its own managers complete their work now, not when the pass began: since then they may have
+// had updates, which some of them program at once (a group's set) and others defer (the chain that looks it up). The
+// shared managers have done it at the begin of a pass.
+func (s *scheduler) start(ctx context.Context, r *runner, inPass bool) {
+	if (r.wants != s.stages.shared || !inPass) && !s.stages.handover.verifies(r) {
+		r.wants.complete(s.cluster.tracker.noted)
+	}
+	r.inPass = inPass
+	s.stages.running++
+	r.noted = r.wants.noted
+	if r.Timeout > 0 {
+		r.limit = r.Timeout
+		if r == s.stages.decides() {
+			r.limit = s.turns.trials.limit(r, s.turns.cluster.tracker.rules())
+		}
+		r.mustEnd.Store(int64(time.Since(s.stages.started) + r.limit))
+	}
+	r.start(ctx, s.stages.outcomes)
+}
+
+// finished takes the outcome of a stage, and continues the pass.
+func (s *scheduler) finished(ctx context.Context, o outcome) {
+	failedBefore := o.runner.err != nil
+	s.stages.ended(o)
+	s.judge(o)
+	s.record(o)
+	s.followUp(o)
+	s.account(o, failedBefore)
+	s.advance(ctx)
+	if r := o.runner; (r.wants != s.stages.shared || s.stages.pass == nil) && !s.stages.handover.verifies(r) {
+		r.wants.free()
+	}
+}
+
+// judge passes an outcome to the handover and to the trials of large policies.
+func (s *scheduler) judge(o outcome) {
+	s.stages.handover.note(o)
+	if o.runner == s.stages.decides() {
+		s.turns.trials.ended(s.turns, o)
+	}
+}
+
+// record keeps a run's results for metrics and status.
+func (s *scheduler) record(o outcome) {
+	s.measured(o)
+	s.stages.repairs.note(s.stages.log(), o.Name, o.applied.Repaired, o.ended)
+	if o.err == nil {
+		s.stages.quarantine.set(s.stages.log(), o.Name, o.applied.Refused)
+	}
+}
+
+// followUp asks for runs of other stages that depend on this one.
+func (s *scheduler) followUp(o outcome) {
+	s.restored(o)
+	if o.err == nil {
+		s.forwarded(o.runner)
+	}
+}
+
+// account moves the pass on, or notes the result of a run beside the passes.
+func (s *scheduler) account(o outcome, failedBefore bool) {
+	r := o.runner
+	switch {
+	case r.inPass:
+		s.stages.pass.at++
+	case o.err != nil && s.stages.pass == nil:
+		s.failed(r.started, o.err)
+	case o.err != nil:
+		s.lastApply = control.Apply{At: r.started, Duration: o.ended.Sub(r.started), Error: o.err.Error()}
+		s.stages.log().Error("programming a stage failed", "error", o.err)
+	case failedBefore:
+		// The stages that waited for it can run.
+		s.lastApply.Error = ""
+		s.nextApply = o.ended
+	}
+}
+
+// forwarded passes the programmed forwarding flows to the backends: a backend in the switch
+// keeps a deleted pod closed as long as the pod has forwarding flows.
+func (s *scheduler) forwarded(r *runner) {
+	if r.Name != backend.ForwardingStage || s.cfg.Forwards == nil {
+		return
+	}
+	if s.stages.backend.Forwarded(s.cfg.Forwards) {
+		s.stages.decides().wanted = true
+	}
+	if h := s.stages.handover; h != nil && h.runner != nil && h.to.Forwarded(s.cfg.Forwards) {
+		h.runner.wanted = true
+	}
+}
+
+// restored starts the policy stage of a backend in the switch again after flow-restore, so
+// that the stage waits for the revalidation.
+func (s *scheduler) restored(o outcome) {
+	if o.Name == backend.FlowRestoreStage && o.applied.Writes > 0 && s.stages.backend.Place() == backend.InSwitch {
+		s.stages.decides().wanted = true
+	}
+}
+
+// measured adds a run to the metrics.
+func (s *scheduler) measured(o outcome) {
+	s.metrics.Applied(o.Name, o.full, o.ended.Sub(o.started), o.applied.Writes, o.err)
+	for _, r := range o.applied.Repaired {
+		s.metrics.Repaired(r.Object)
+	}
+	if len(o.applied.Repaired) > 0 {
+		s.translations.changed()
+	}
+	if o.Name == s.stages.backend.Stage().Name && o.err == nil && !o.applied.Pending {
+		s.latency.programmed(o.noted, o.ended, s.metrics.PolicyProgrammed)
+		s.existing.applied(o.noted)
+	}
+}
+
+// endPass ends a pass, and records its result.
+func (s *scheduler) endPass() {
+	p := s.stages.pass
+	s.stages.pass = nil
+	s.stages.shared.free()
+	var errs, aside []error
+	for _, r := range s.stages.runners {
+		if r.Aside {
+			aside = append(aside, r.err)
+		} else {
+			errs = append(errs, r.err)
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		s.failedPass(p, errors.Join(err, errors.Join(aside...)))
+		return
+	}
+	s.translations.applied(p.translations)
+	s.lastApply = control.Apply{At: p.started, Duration: time.Since(p.started)}
+	s.nextApply = p.started.Add(s.cfg.Throttle)
+	s.stages.log().Debug("applied", "revision", p.revision, "duration", s.lastApply.Duration)
+	s.programmed = p.revision
+	s.cluster.tracker.programmed(p.noted)
+	s.metrics.Succeeded(time.Now())
+	if s.behind = (time.Time{}); s.programmed < s.cluster.observed {
+		s.behind = p.started
+	}
+	if err := errors.Join(aside...); err != nil {
+		s.failedPass(p, err)
+		return
+	}
+	s.retry, s.retryAt = 0, time.Time{}
+	s.stages.dropOnce()
+}
+
+// failedPass notes a pass that failed. New changes do not wait for the retry.
+func (s *scheduler) failedPass(p *pass, err error) {
+	s.failed(p.started, err)
+	if s.cluster.tracker.noted > p.noted {
+		s.nextApply = p.started.Add(s.cfg.Throttle)
+	}
+}
+
+// failed notes a failed apply, which is retried with growing waits. The programmed state
+// stays in force. The wait doubles only if the failed apply began after the wait before: changes and notices
+// start applies earlier, and a switch that restarts sends many notices.
+func (s *scheduler) failed(started time.Time, err error) {
+	s.lastApply = control.Apply{At: started, Duration: time.Since(started), Error: err.Error()}
+	s.dirty = true
+	if !started.Before(s.retryAt) {
+		s.retry = min(max(2*s.retry, s.cfg.RetryMin), s.cfg.RetryMax)
+		s.retryAt = time.Now().Add(s.retry)
+	}
+	s.nextApply = later(s.retryAt, time.Now().Add(s.cfg.RetryMin))
+	s.stages.log().Error("programming the dataplane failed", "error", err, "retry", time.Until(s.nextApply).Round(time.Millisecond))
+}

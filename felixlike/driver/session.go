@@ -1,0 +1,281 @@
+package driver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"sync"
+	"time"
+
+	"github.com/felixlike/felixlike/felixlike/backend"
+	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/felixlike/denied"
+	"github.com/felixlike/felixlike/felixlike/policy/judge"
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/ovsfwd/policyflows"
+	"github.com/felixlike/felixlike/rules"
+)
+
+// session is one subscription to the dataplane's reports of denied packets. All followers
+// share it.
+type session struct {
+	cancel context.CancelFunc
+	done   chan struct{}
+	// reports wait for names. lost counts those that did not fit, guarded by mu.
+	reports chan denied.Report
+	mu      sync.Mutex
+	lost    uint64
+}
+
+func (s *session) stop() {
+	s.cancel()
+	<-s.done
+}
+
+// newSession starts to listen, and then makes the dataplane report.
+func (d *drops) newSession(ctx context.Context) (*session, error) {
+	var b backend.Backend
+	changing, begun := false, false
+	if err := d.queue.ask(ctx, func() {
+		b, changing = d.stages.backend, d.stages.handover != nil
+		r := d.stages.decides()
+		begun = d.cluster.inSync() && r != nil && r.applied
+	}); err != nil {
+		return nil, err
+	}
+	switch {
+	case !begun:
+		return nil, errors.New("the agent has not programmed anything yet")
+	case changing:
+		return nil, errors.New("the backend is being changed: try again when that is over")
+	}
+	if err := b.Denials().Check(ctx); err != nil {
+		return nil, fmt.Errorf("the packets that backend %s denies cannot be followed here: %w", b.Name(), err)
+	}
+	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	s := &session{cancel: cancel, done: make(chan struct{}), reports: make(chan denied.Report, maxReports)}
+	ended, err := b.Denials().Listen(running, s.put)
+	if err != nil {
+		cancel()
+		return nil, fmt.Errorf("follow the packets that backend %s denies: %w", b.Name(), err)
+	}
+	if err := errors.Join(d.setReported(ctx, true), d.reportsRefused(ctx, b)); err != nil {
+		cancel()
+		<-ended
+		return nil, errors.Join(err, d.setReported(context.WithoutCancel(ctx), false))
+	}
+	go func() {
+		defer close(s.done)
+		d.serve(running, s, b, ended)
+	}()
+	return s, nil
+}
+
+// put takes a report from the listener.
+func (s *session) put(r denied.Report) {
+	s.mu.Lock()
+	s.lost += r.Lost
+	s.mu.Unlock()
+	if r.Packet == nil {
+		return
+	}
+	r.Packet = append([]byte(nil), r.Packet...)
+	select {
+	case s.reports <- r:
+	default:
+		s.mu.Lock()
+		s.lost++
+		s.mu.Unlock()
+	}
+}
+
+// takeLost returns the number of reports lost since the last call.
+func (s *session) takeLost() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	lost := s.lost
+	s.lost = 0
+	return lost
+}
+
+// serve adds names to reports and sends them to the followers, until the session ends.
+func (d *drops) serve(ctx context.Context, s *session, b backend.Backend, ended <-chan struct{}) {
+	defer func() { <-ended }()
+	names := &dropNames{}
+	skipped := &skips{read: b.Denials().Skipped, limit: rules.ReportsPerSecond}
+	skipped.begin(ctx)
+	tick := time.NewTicker(time.Second)
+	defer tick.Stop()
+	for {
+		var all []denied.Report
+		select {
+		case <-ctx.Done():
+			return
+		case <-ended:
+			d.fail(fmt.Errorf("backend %s does not report denied packets any more", b.Name()))
+			<-ctx.Done()
+			return
+		case r := <-s.reports:
+			all = s.gather(r, gather)
+		case <-tick.C:
+			changed := false
+			if d.queue.ask(ctx, func() { changed = d.stages.backend.Name() != b.Name() }) == nil && changed {
+				d.fail(errors.New("the backend has changed: follow again"))
+				<-ctx.Done()
+				return
+			}
+			if err := d.reportsRefused(ctx, b); err != nil && ctx.Err() == nil {
+				d.fail(err)
+				<-ctx.Done()
+				return
+			}
+		}
+		out, err := d.named(ctx, names, all)
+		if err != nil {
+			continue // the agent ends
+		}
+		skipped.note(len(all))
+		if n := s.takeLost() + skipped.more(ctx, len(all) == 0); n > 0 {
+			out = append(out, control.Drop{At: time.Now(), NotShown: n})
+		}
+		d.send(out)
+	}
+}
+
+// gather returns a report together with those that follow within a short time.
+func (s *session) gather(first denied.Report, within time.Duration) []denied.Report {
+	all := []denied.Report{first}
+	end := time.NewTimer(within)
+	defer end.Stop()
+	for len(all) < maxReports {
+		select {
+		case r := <-s.reports:
+			all = append(all, r)
+		case <-end.C:
+			return all
+		}
+	}
+	return all
+}
+
+// skips counts the packets that the kernel did not report because of its rate limit.
+type skips struct {
+	read func(context.Context) (uint64, error)
+	// limit is the number of reports from which on some may have been skipped.
+	limit int
+	// seen counts the reports since the last read of the counter, last is its value then.
+	seen int
+	last uint64
+	// flood is set if the last read found skipped packets.
+	flood bool
+}
+
+func (s *skips) note(reports int) { s.seen += reports }
+
+// more returns the number of packets skipped since the last read. It reads the counter only at
+// a tick (quiet), and only after reports at the limit's rate or a flood.
+func (s *skips) more(ctx context.Context, quiet bool) uint64 {
+	if s.read == nil || !quiet || s.seen < s.limit && !s.flood {
+		return 0
+	}
+	s.seen = 0
+	total, err := s.read(ctx)
+	if err != nil {
+		return 0
+	}
+	more := total - min(s.last, total) // the counter restarts after a flush of the table
+	s.last, s.flood = total, more > 0
+	return more
+}
+
+// begin reads the counter's first value.
+func (s *skips) begin(ctx context.Context) {
+	if s.read != nil {
+		s.last, _ = s.read(ctx)
+	}
+}
+
+// dropNames is a view of the model, valid until the model changes.
+type dropNames struct {
+	view  *denied.View
+	noted uint64
+}
+
+// named adds pods and policies to the reports.
+func (d *drops) named(ctx context.Context, names *dropNames, all []denied.Report) ([]control.Drop, error) {
+	if len(all) == 0 {
+		return nil, nil
+	}
+	var ordered []model.Update
+	err := d.queue.ask(ctx, func() {
+		if names.view == nil || names.noted != d.cluster.tracker.noted {
+			names.view, ordered = d.view()
+			names.noted = d.cluster.tracker.noted
+		}
+		names.view.Closed = d.closed()
+	})
+	if err != nil {
+		return nil, err
+	}
+	if ordered != nil {
+		names.view.Judge = judge.New() // beside the loop: 90,000 members take 17 ms
+		for _, u := range ordered {
+			names.view.Judge.OnUpdate(u)
+		}
+	}
+	out := make([]control.Drop, 0, len(all))
+	for _, r := range all {
+		drop, err := names.view.Drop(r)
+		if err != nil {
+			d.stages.log().Debug("a denied packet cannot be read", "error", err)
+			continue
+		}
+		out = append(out, drop)
+	}
+	return out, nil
+}
+
+// view returns a view of the current model, without its Judge, and the updates for it if it needs one. It runs in
+// the loop.
+func (d *drops) view() (v *denied.View, ordered []model.Update) {
+	v = denied.NewView(d.cluster.engine.PodAddresses(), d.cluster.tracker.attachments, d.cluster.tracker.nodes, d.cluster.node, d.cluster.tracker.host.Addresses)
+	v.Endpoints = maps.Clone(d.cluster.tracker.endpoints)
+	for _, e := range v.Endpoints {
+		if len(e.Ingress.Admin)+len(e.Ingress.Baseline)+len(e.Egress.Admin)+len(e.Egress.Baseline) == 0 {
+			continue
+		}
+		// Only these tiers have rules that deny; to find such a rule, the view needs all
+		// policies and groups.
+		return v, d.cluster.engine.Snapshot()
+	}
+	return v, nil
+}
+
+// closed returns the reasons why attached pods are closed in a direction, for closed pods
+// with drops that are reported. It runs in the loop.
+func (d *drops) closed() map[denied.Way]string {
+	closed := map[denied.Way]string{}
+	for id := range d.cluster.tracker.attachments {
+		if d.cluster.tracker.endpoints[id] == nil {
+			for _, direction := range model.Directions() {
+				closed[denied.Way{Pod: id, Direction: direction}] = unknownPod
+			}
+		}
+	}
+	// A drop-only replacement drops packets without a report. So reported packets of pods
+	// with closed chains were denied for other reasons.
+	for _, r := range d.stages.quarantine.refused[d.stages.backend.Stage().Name] {
+		for _, direction := range model.Directions() {
+			if r.Object != policyflows.Object || r.Rule != direction.String() {
+				continue
+			}
+			for _, name := range r.Closed {
+				if id, err := control.ParsePod(name); err == nil {
+					closed[denied.Way{Pod: id, Direction: direction}] = r.Name + " is set aside: " + r.Reason
+				}
+			}
+		}
+	}
+	return closed
+}

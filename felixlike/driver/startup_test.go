@@ -1,0 +1,134 @@
+package driver
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/felixlike/felixlike/felixlike/backend"
+	"github.com/felixlike/felixlike/test/eventually"
+)
+
+// arriving starts a driver with the backend "mine". The backend finds objects of another
+// backend at the other enforcement point, or none.
+func arriving(t *testing.T, at backend.Place, found bool, prepare func(*StartupHandover, *fakeMigration)) (*fixture, *fakeMigration, *StartupHandover) {
+	t.Helper()
+	h := &history{}
+	mine := &fakeBackend{name: "mine", history: h}
+	c := &fakeMigration{history: h, fails: map[string]int{}, wanted: at, place: 1 - at}
+	a := &StartupHandover{
+		Place: at, Migration: c, Log: slog.New(slog.DiscardHandler),
+		Left:   func(context.Context) (bool, error) { return found, c.step("look") },
+		Remove: func(context.Context) error { return c.step("remove others") },
+	}
+	if prepare != nil {
+		prepare(a, c)
+	}
+	decides := mine.backend()
+	decides.place = at
+	f := startWith(t, Config{Backend: decides, Migration: c, Stages: []backend.Stage{
+		a.Before(), decides.stage, a.Between(),
+		{Name: backend.ForwardingStage, Apply: func(ctx context.Context) (backend.Applied, error) {
+			r, err := c.forward(ctx)
+			if err == nil {
+				a.Leads()
+			}
+			return r, err
+		}},
+		a.After(),
+	}})
+	f.begin(t)
+	return f, c, a
+}
+
+func TestStartupHandoverAfterAnotherBackend(t *testing.T) {
+	for _, at := range []backend.Place{backend.InKernel, backend.InSwitch} {
+		t.Run(at.String(), func(t *testing.T) {
+			f, c, _ := arriving(t, at, true, nil)
+			carry := "carry to " + at.String()
+			want := []string{"look", carry, "mine applies", carry, "lead to " + at.String(), "settle", carry, "remove others"}
+			if got := c.history.all(); !slices.Equal(got[:min(len(got), len(want))], want) {
+				t.Errorf("history %q, want %q", got, want)
+			}
+			eventually.True(t, "the stages of the start have left", func() bool { return len(f.Status().Writes) == 2 })
+		})
+	}
+}
+
+func TestStartupHandoverAfterNothing(t *testing.T) {
+	_, c, _ := arriving(t, backend.InSwitch, false, nil)
+	want := []string{"look", "mine applies", "lead to switch", "remove others"}
+	if got := c.history.all(); !slices.Equal(got, want) {
+		t.Errorf("history %q, want %q", got, want)
+	}
+}
+
+// Nothing is removed that still judges packets.
+func TestStartupHandoverWaitsForTheForwardingFlows(t *testing.T) {
+	_, c, _ := arriving(t, backend.InKernel, true, func(_ *StartupHandover, c *fakeMigration) { c.fails["lead to kernel"] = 3 })
+	got := c.history.all()
+	inOrder(t, got, "lead to kernel", "lead to kernel", "lead to kernel", "lead to kernel", "settle", "carry to kernel", "remove others")
+	if slices.Index(got, "remove others") < slices.Index(got, "settle") {
+		t.Errorf("history %q", got)
+	}
+}
+
+// Connections are tried to be carried, but policy does not wait for ever.
+func TestStartupHandoverGoesOnInTheEnd(t *testing.T) {
+	for _, step := range []string{"look", "carry to kernel", "settle"} {
+		t.Run(step, func(t *testing.T) {
+			log := &logBuffer{}
+			f, c, _ := arriving(t, backend.InKernel, true, func(a *StartupHandover, c *fakeMigration) {
+				c.fails[step], a.Log = 1000, log.logger()
+			})
+			eventually.True(t, "others are removed", func() bool { return slices.Contains(c.history.all(), "remove others") })
+			eventually.True(t, "the agent is ready", func() bool { return missing(t, f) == "" })
+			if c.leads() != backend.InKernel || len(log.lines("connections of the backend that was in force before may be lost")) == 0 {
+				t.Errorf("packets are led to the %s; log %q", c.leads(), log.lines(""))
+			}
+		})
+	}
+}
+
+// Pods do not wait for a full table of connections to become empty: each step tries once.
+func TestStartupHandoverWithFullTable(t *testing.T) {
+	log := &logBuffer{}
+	f, c, _ := arriving(t, backend.InKernel, true, func(a *StartupHandover, c *fakeMigration) {
+		c.fails["carry to kernel"], c.full, a.Log = 1000, true, log.logger()
+	})
+	want := []string{"look", "carry to kernel", "mine applies", "carry to kernel", "lead to kernel", "remove others"}
+	if got := c.history.all(); !slices.Equal(got[:min(len(got), len(want))], want) {
+		t.Errorf("history %q, want %q", got, want)
+	}
+	eventually.True(t, "the agent is ready", func() bool { return missing(t, f) == "" })
+	if n := len(log.lines("may be lost")); n != 1 {
+		t.Errorf("%d lines of the log about the full table", n)
+	}
+}
+
+// While connections cannot be carried, packets are not led elsewhere, and the
+// backend cannot be changed.
+func TestStartupHandoverHoldsForwardingBack(t *testing.T) {
+	h := &history{}
+	c := &fakeMigration{history: h, fails: map[string]int{"carry to switch": 2}}
+	a := &StartupHandover{
+		Place: backend.InSwitch, Migration: c, Log: slog.New(slog.DiscardHandler),
+		Left: func(context.Context) (bool, error) { return true, nil },
+	}
+	for _, stage := range []backend.Stage{a.Before(), a.Between()} {
+		if _, err := stage.Run(t.Context()); err == nil || !strings.Contains(err.Error(), "cannot carry") {
+			t.Errorf("%s: %v", stage.Name, err)
+		}
+	}
+	a.looked = false
+	a.Left = func(context.Context) (bool, error) { return false, errors.New("busy") }
+	if _, err := a.Before().Run(t.Context()); err == nil {
+		t.Error("a look that failed was believed")
+	}
+	if _, err := a.Between().Run(t.Context()); err == nil || !a.Between().Required {
+		t.Errorf("forwarding does not wait for the look: %v", err)
+	}
+}

@@ -1,0 +1,147 @@
+package driver
+
+import (
+	"fmt"
+	"os"
+	"slices"
+
+	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/felixlike/version"
+	"github.com/felixlike/felixlike/model"
+)
+
+// reporter describes the state of the driver: for status, probes, metrics, notices, and
+// for pods that wait. It belongs to the loop and changes nothing.
+type reporter struct {
+	cfg       *Config
+	cluster   *cluster
+	stages    *stages
+	scheduler *scheduler
+	existing  *revalidator
+	audit     *audit
+}
+
+// status returns the current status. It runs in the loop.
+func (rep *reporter) status() control.Status {
+	view := rep.stages.quarantine.view()
+	s := control.Status{
+		Version: control.Version, AgentVersion: version.String(), Node: rep.cfg.Node, Backend: rep.stages.backend.Name(), Datastore: rep.cfg.Datastore,
+		PID: os.Getpid(), StartedAt: rep.stages.started, InSync: rep.cluster.inSync(),
+		Observed: rep.cluster.observed, Programmed: rep.scheduler.programmed, LastApply: rep.scheduler.lastApply,
+		Writes: map[string]int{}, Flows: map[string]int{}, Problems: slices.Concat(rep.cluster.problems.all(), rep.cluster.tiered.waiting(), rep.cluster.nodeProblems(), rep.cluster.antreaProblems(), rep.cluster.engine.Collisions()),
+		Quarantined: slices.Clone(view.quarantined), Repairs: rep.stages.repairs.status(),
+		ExistingConnections: rep.existing.status(),
+	}
+	if rep.cfg.HealthAddress != nil {
+		s.Health = rep.cfg.HealthAddress()
+	}
+	if rep.cfg.Underlay != nil {
+		u := rep.cfg.Underlay()
+		s.Underlay = &u
+	}
+	if rep.cfg.Offload != nil {
+		o := rep.cfg.Offload()
+		s.Offload = &o
+	}
+	if h := rep.stages.handover; h != nil {
+		s.Handover = &control.Handover{To: h.to.Name(), Phase: h.phase().String(), Since: h.began}
+		if h.err != nil {
+			s.Handover.Error = h.err.Error()
+		}
+	}
+	for _, r := range rep.stages.runners {
+		s.Writes[r.Name] = r.writes
+		if r.flows > 0 {
+			s.Flows[r.Name] = r.flows
+		}
+		if r.running {
+			s.Running = append(s.Running, control.Running{Stage: r.Name, Since: r.started})
+		}
+	}
+	s.Problems = append(s.Problems, rep.cluster.ownNodeProblems()...)
+	if rep.cfg.NodeProblems != nil {
+		s.Problems = append(s.Problems, rep.cfg.NodeProblems()...)
+	}
+	for _, o := range slices.Concat(rep.outages(), rep.lostInterfaces()) {
+		s.Problems = append(s.Problems, o.Problem)
+	}
+	s.Problems = append(s.Problems, rep.cluster.refusedProblems()...)
+	s.Problems = append(s.Problems, rep.cluster.hostNetworkProblems()...)
+	s.Problems = append(s.Problems, rep.cluster.portProblems()...)
+	s.Problems = append(s.Problems, rep.cluster.priorityProblems()...)
+	s.Problems = append(s.Problems, rep.cluster.tierProblems()...)
+	s.Problems = append(s.Problems, rep.cluster.peerProblems()...)
+	s.Problems = append(s.Problems, rep.unboundedProblems()...)
+	s.Problems = append(s.Problems, rep.layoutProblems()...)
+	s.Problems = append(s.Problems, rep.unchangedProblems()...)
+	s.Problems = append(s.Problems, rep.quarantineProblems(view.quarantined)...)
+	sortProblems(s.Problems)
+	rep.cluster.tracker.fill(&s, view.closed)
+	return s
+}
+
+// unboundedProblems reports a missing rate limit: one pod can fill the table of connections.
+func (rep *reporter) unboundedProblems() []model.Problem {
+	err := rep.stages.backend.Unbounded()
+	if err == nil {
+		return nil
+	}
+	return []model.Problem{{
+		Object: model.NodeRef(rep.cfg.Node), Reason: "the rate of new connections of pods has no limit: " + err.Error(),
+	}}
+}
+
+// layoutProblems reports that the backend does not use the configured layout.
+func (rep *reporter) layoutProblems() []model.Problem {
+	err := rep.stages.backend.Layout().FellBack
+	if err == nil {
+		return nil
+	}
+	return []model.Problem{{
+		Object: model.NodeRef(rep.cfg.Node), Reason: "NetworkPolicies are in chains of rules, not in maps (nftables.layout), until the agent restarts: " + err.Error(),
+	}}
+}
+
+// quarantineProblems names the policies that are not in force as written.
+func (rep *reporter) quarantineProblems(quarantined []control.Quarantined) []model.Problem {
+	var found []model.Problem
+	for _, q := range quarantined {
+		about := policiesAmong(q.Owners)
+		if len(about) == 0 {
+			about = []model.ObjectRef{ref(q.Stage+" "+q.Kind, "", q.Name)}
+		}
+		for _, object := range about {
+			found = append(found, model.Problem{Source: rep.cluster.policies[object], Object: object, Reason: quarantineReason(q)})
+		}
+	}
+	return found
+}
+
+// podsReady reports whether the pods are attached, known, and programmed. A pod that a
+// quarantined object closes is an error, because the object may stay quarantined.
+func (rep *reporter) podsReady(pods []model.PodID) (bool, error) {
+	closed := rep.stages.quarantine.view().closed
+	for _, id := range pods {
+		state, reason := rep.cluster.tracker.state(id, closed)
+		if state == control.EndpointClosed && closed[id] != "" && rep.cluster.tracker.endpoints[id] != nil {
+			return false, fmt.Errorf("pod %s is closed: %s", id, reason)
+		}
+		if state != control.EndpointProgrammed {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// unprogrammed returns why the policy of a pod is not in force, if it is not.
+func (rep *reporter) unprogrammed(id model.PodID) string {
+	switch state, reason := rep.cluster.tracker.state(id, rep.stages.quarantine.view().closed); {
+	case state == control.EndpointProgrammed:
+		return ""
+	case state == control.EndpointClosed:
+		return reason
+	case rep.scheduler.lastApply.Error != "":
+		return "programming the dataplane failed: " + rep.scheduler.lastApply.Error
+	}
+	return "its policy is still being programmed"
+}

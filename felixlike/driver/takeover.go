@@ -1,0 +1,252 @@
+package driver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/felixlike/felixlike/felixlike/backend"
+	"github.com/felixlike/felixlike/internal/panics"
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/ovsfwd/conntrack"
+)
+
+// handovers carries out changes of the backend. It belongs to the loop.
+type handovers struct {
+	cfg       *Config
+	queue     *queue
+	cluster   *cluster
+	stages    *stages
+	scheduler *scheduler
+	feed      *feed
+}
+
+// begin begins the change to the named backend. outcome gets the result.
+func (hs *handovers) begin(name string, outcome chan error) {
+	switch {
+	case hs.stages.handover != nil:
+		outcome <- fmt.Errorf("backend %s: the change to %s is under way (%s)", name, hs.stages.handover.to.Name(), hs.stages.handover.phase())
+		return
+	case !hs.cluster.inSync() || hs.scheduler.programmed == 0:
+		outcome <- fmt.Errorf("backend %s: the agent has not programmed anything yet", name)
+		return
+	}
+	to, err := hs.cfg.NewBackend(name)
+	if err != nil {
+		outcome <- fmt.Errorf("backend %s: %w", name, err)
+		return
+	}
+	if to.Name() == hs.stages.backend.Name() {
+		hs.stages.unchanged = nil
+		outcome <- to.Close()
+		return
+	}
+	if to.Why() != "" {
+		hs.stages.log().Info("backend detected on this node", "backend", to.Name(), "why", to.Why())
+	}
+	hs.stages.leftovers.interrupt()
+	hs.stages.unchanged = nil
+	hs.stages.handover = &handover{
+		from: hs.stages.backend, to: to, plan: planOf(hs.stages.backend.Place(), to.Place()), place: to.Place(), began: time.Now(), outcome: outcome,
+	}
+	to.Beside(hs.stages.backend.Name())
+	hs.stages.log().Info("changing the backend", "to", to.Name())
+}
+
+// step continues a change of the backend, unless it has to wait for a stage.
+func (hs *handovers) step(ctx context.Context) {
+	h := hs.stages.handover
+	if h == nil || hs.stages.pass != nil || h.asked || hs.stages.leftovers.removes() {
+		return
+	}
+	switch h.phase() {
+	case carrying:
+		hs.beside(ctx, h, func(ctx context.Context) error { return hs.cfg.Migration.Carry(ctx, h.place) })
+	case joining:
+		hs.join(ctx, h)
+	case steering:
+		hs.steer(h)
+	case settling:
+		hs.beside(ctx, h, hs.cfg.Migration.Settle)
+	case following: // and taking over
+		hs.follow(ctx, h, hs.stages.decides())
+	case retiring:
+		hs.retire(ctx, h)
+	case leaving:
+		hs.leave(ctx, h)
+	}
+}
+
+// join sends the whole model to the new backend and adds its stage to the passes.
+func (hs *handovers) join(ctx context.Context, h *handover) {
+	stage := h.to.Stage()
+	stage.Required = false // a failure must not stop other stages before it is in force
+	h.runner = newRunner(stage, hs.stages.shared)
+	hs.feed.flush()
+	for _, u := range hs.cluster.engine.Snapshot() {
+		h.runner.wants.send(u)
+	}
+	if hs.cluster.nodeLost { // the last known object stays in force
+		h.runner.wants.send(model.NodeUpdate{Node: hs.cluster.tracker.nodes[hs.cfg.Node]})
+	}
+	h.runner.wants.send(hs.cluster.tracker.host)
+	h.runner.wants.send(hs.cluster.tracker.services)
+	h.runner.wants.send(hs.cluster.tracker.denials)
+	for _, u := range hs.cluster.tracker.attached() {
+		h.runner.wants.send(u)
+	}
+	// The stages of the startup handover serve the first backend only. Leftovers that they have not removed are removed after the change.
+	hs.stages.leftovers.pending = hs.stages.leftovers.pending || slices.ContainsFunc(hs.stages.runners, func(r *runner) bool { return r.Name == LeftoversStage })
+	hs.stages.dropOnce()
+	hs.stages.setRunners(slices.Insert(slices.Clone(hs.stages.runners), slices.IndexFunc(hs.stages.runners, h.runner.follows)+1, h.runner))
+	hs.stages.listen(ctx, h.runner)
+	hs.scheduler.dirty, hs.scheduler.nextApply = true, time.Now()
+	h.next()
+}
+
+// follow applies the new backend until it has all updates of the old one, and then puts it in
+// force alone. It runs between passes, and nothing else starts meanwhile, so the old one
+// gets no further updates.
+func (hs *handovers) follow(ctx context.Context, h *handover, old *runner) {
+	switch next := h.runner; {
+	case old.running || next.running:
+	case next.err != nil: // retried, like any failed stage
+		next.wanted = true
+	case next.programmed < old.noted:
+		hs.scheduler.start(ctx, next, false)
+	default:
+		h.next()
+		hs.takeOver(h, old)
+	}
+}
+
+// steer makes the next pass program forwarding flows that lead packets through the
+// handover's enforcement point. The backend there is required from now on, so the pass
+// brings it up to date first.
+func (hs *handovers) steer(h *handover) {
+	if slices.ContainsFunc(hs.stages.runners, func(r *runner) bool { return r.running }) {
+		return
+	}
+	hs.cfg.Migration.Steer(h.place)
+	h.runner.Required = h.place == h.to.Place()
+	h.asked, h.steered = true, true
+	hs.scheduler.dirty, hs.scheduler.nextApply = true, time.Now()
+}
+
+// beside runs work of the current phase beside the loop. A failure is retried.
+func (hs *handovers) beside(ctx context.Context, h *handover, work func(context.Context) error) {
+	h.asked = true
+	wait := time.Duration(0)
+	if h.tries > 0 {
+		wait = hs.cfg.RetryMin << (h.tries - 1)
+	}
+	hs.stages.group.Go(func() error {
+		pause(ctx, wait)
+		limited, cancel := context.WithTimeout(ctx, MigrationTimeout)
+		defer cancel()
+		err := panics.Guard(func() error { return work(limited) })
+		if ctx.Err() != nil {
+			return nil
+		}
+		hs.queue.call(ctx, func() {
+			if err == nil {
+				h.next()
+				return
+			}
+			hs.stages.panics.With(hs.stages.log(), err).Warn("a step of the change of the backend has failed", "to", h.to.Name(), "step", h.phase(), "error", err)
+			if errors.Is(err, conntrack.ErrFull) {
+				h.tries = MaxTries // another try finds it full too
+			}
+			h.failed(fmt.Errorf("%s: %w", h.phase(), err))
+		})
+		return nil
+	})
+}
+
+// takeOver puts the new backend in force. The old one's objects stay until the new one was
+// applied once more: by then it has the objects that the old one kept for both.
+func (hs *handovers) takeOver(h *handover, old *runner) {
+	hs.stages.drop(old)
+	h.runner.Required, h.runner.wanted = true, true
+	hs.stages.backend = h.to
+	hs.stages.backend.Decides()
+	hs.stages.quarantine.forget(old.Name)
+	hs.stages.logFor(h.to)
+	if hs.cluster.tracker.logs.Reported {
+		// The new backend does not report: policyLog turns that on, if it can.
+		hs.feed.update(model.LogsUpdate{})
+	}
+	hs.stages.log().Info("the backend has taken over", "old", h.from.Name(), "after", time.Since(h.began))
+}
+
+// retire removes the old backend.
+func (hs *handovers) retire(ctx context.Context, h *handover) {
+	h.asked = true
+	hs.remove(ctx, h, h.from, nil)
+}
+
+// leave removes a new backend that could not be programmed.
+func (hs *handovers) leave(ctx context.Context, h *handover) {
+	err := fmt.Errorf("backend %s stays in force: %s cannot be programmed: %w", hs.stages.backend.Name(), h.to.Name(), h.err)
+	hs.stages.unchanged = err
+	if h.runner == nil {
+		hs.stages.log().Error("the backend is not changed", "to", h.to.Name(), "error", h.err)
+		hs.end(ctx, h, errors.Join(err, h.to.Close()))
+		return
+	}
+	if h.runner.running {
+		return
+	}
+	h.asked = true
+	hs.stages.drop(h.runner)
+	hs.stages.quarantine.forget(h.runner.Name)
+	hs.stages.log().Error("the backend is not changed", "to", h.to.Name(), "error", h.err)
+	hs.remove(ctx, h, h.to, err)
+}
+
+// remove removes all objects of a backend, beside the loop, and ends the handover. It tries up to maxTries times: leftover
+// objects can only deny more, and removeLeftovers goes on after that.
+func (hs *handovers) remove(ctx context.Context, h *handover, b backend.Backend, result error) {
+	keep := hs.stages.backend.Name()
+	hs.stages.group.Go(func() error {
+		wait := hs.cfg.RetryMin
+		for tries := 1; ctx.Err() == nil; tries++ {
+			limited, cancel := context.WithTimeout(ctx, MigrationTimeout)
+			err := panics.Guard(func() error { return b.Remove(limited, keep) })
+			cancel()
+			if err != nil {
+				err = fmt.Errorf("backend %s is in force, but backend %s cannot be removed: %w", keep, b.Name(), err)
+				hs.queue.call(ctx, func() { hs.stages.leftovers.failed(err) })
+			}
+			if err == nil || tries == MaxTries {
+				err = errors.Join(err, b.Close())
+				hs.queue.call(ctx, func() { hs.end(ctx, h, errors.Join(result, err)) })
+				return nil
+			}
+			hs.stages.panics.With(hs.stages.log(), err).Error("the backend cannot be removed", "removing", b.Name(), "error", err, "retry", wait)
+			pause(ctx, wait)
+			wait = min(2*wait, hs.cfg.RetryMax)
+		}
+		return nil
+	})
+}
+
+func (hs *handovers) end(ctx context.Context, h *handover, result error) {
+	hs.stages.handover = nil
+	hs.removeLeftovers(ctx)
+	// Two variants of iptables share their ipsets, and both have changed them.
+	hs.stages.decides().stale, hs.scheduler.dirty = true, true
+	hs.scheduler.translations.changed()
+	h.outcome <- result
+	hs.stages.log().Info("the change of the backend has ended", "took", time.Since(h.began))
+}
+
+// pause waits for d, or until ctx ends.
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}

@@ -1,0 +1,126 @@
+package driver
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/felixlike/felixlike/felixlike/backend"
+	"github.com/felixlike/felixlike/internal/isolate"
+	"github.com/felixlike/felixlike/internal/panics"
+	"github.com/felixlike/felixlike/managers"
+	"github.com/felixlike/felixlike/ovsfwd/carry"
+)
+
+// Translations know the sources that packets of pods must have, and end flows that go on with another one.
+type Translations interface {
+	// Now returns the desired sources, nil before the node is known. It is another value after each change.
+	Now() *managers.Translations
+	// EndTranslations ends the unanswered connections with another source, and returns their number.
+	EndTranslations(ctx context.Context, t carry.Translations, inSwitch bool) (int, error)
+}
+
+const (
+	// minTranslationRest and maxTranslationRest bound the pause after a look at all connections. A pause is four times as long as the
+	// look before: under a storm of changes, looks take a fifth of one processor at most, until a look takes a second.
+	minTranslationRest = 100 * time.Millisecond
+	maxTranslationRest = 4 * time.Second
+)
+
+// translations ends flows without answers that go on with another source than they must have: NAT binds a connection at its first
+// packet, and each packet keeps its entry. It has a goroutine of its own, beside the loop and the stages. It looks after the start,
+// after a change of nodes or Egresses, a repair, and a change of the backend, each time when the dataplane has the change.
+type translations struct {
+	queue  *queue
+	stages *stages
+	all    Translations
+	timing Timing
+	wake   chan struct{}
+	// programmed are the sources that the dataplane has. begun are those of the last look.
+	programmed, begun atomic.Pointer[managers.Translations]
+}
+
+func newTranslations(cfg *Config, q *queue, s *stages) *translations {
+	return &translations{queue: q, stages: s, all: cfg.Translations, timing: cfg.Timing, wake: make(chan struct{}, 1)}
+}
+
+// desired returns the sources that the managers have rendered. It runs in the loop.
+func (t *translations) desired() *managers.Translations {
+	if t.all == nil {
+		return nil
+	}
+	return t.all.Now()
+}
+
+// applied takes the sources that the dataplane has. It runs in the loop.
+func (t *translations) applied(now *managers.Translations) {
+	if t.programmed.Store(now); now != t.begun.Load() {
+		t.changed()
+	}
+}
+
+// changed asks for a look. It may be called from any goroutine.
+func (t *translations) changed() {
+	select {
+	case t.wake <- struct{}{}:
+	default: // it will look anyway
+	}
+}
+
+// run looks after changes, until ctx ends.
+func (t *translations) run(ctx context.Context) error {
+	if t.all == nil {
+		return nil
+	}
+	failures := 0
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-t.wake:
+		}
+		began := time.Now()
+		err := panics.Guard(func() error { return t.look(ctx) })
+		rest := min(max(4*time.Since(began), minTranslationRest), maxTranslationRest)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil:
+			failures++
+			rest = max(rest, isolate.Wait(failures, t.timing.RetryMin, t.timing.RetryMax))
+			t.stages.log().Warn("flows without answers may go on with another source than they must have", "error", err, "retry", rest)
+			t.changed()
+		default:
+			failures = 0
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(rest):
+		}
+	}
+}
+
+// look ends the flows that are wrong now. During a change of the backend it waits: connections are between two enforcement points, and
+// the end of the change asks again.
+func (t *translations) look(ctx context.Context) error {
+	changing, inSwitch := false, false
+	if err := t.queue.ask(ctx, func() {
+		changing, inSwitch = t.stages.handover != nil, t.stages.backend.Place() == backend.InSwitch
+	}); err != nil {
+		return err
+	}
+	now := t.programmed.Load()
+	if now == nil || changing {
+		return nil
+	}
+	t.begun.Store(now)
+	ended, err := t.all.EndTranslations(ctx, now, inSwitch)
+	if err != nil {
+		t.begun.Store(nil)
+	}
+	if ended > 0 {
+		t.stages.log().Info("flows without answers are ended: their packets must have another source now", "ended", ended)
+	}
+	return err
+}

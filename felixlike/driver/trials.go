@@ -1,0 +1,230 @@
+package driver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/felixlike/felixlike/felixlike/backend"
+	"github.com/felixlike/felixlike/internal/isolate"
+)
+
+const (
+	// changeTimeout bounds an apply of changes; the first apply, a full read, and the apply
+	// after a failure or a foreign change have the stage's Timeout.
+	changeTimeout = 10 * time.Second
+	// firstTrial is the first wait between two trials of a refused policy.
+	firstTrial = 10 * time.Second
+	// maxFirstMisses is how many first applies may miss their deadline until the engine
+	// gets the large policies without their rules.
+	maxFirstMisses = 2
+)
+
+// trials finds the policies that make an apply miss its deadline. A busy machine misses
+// deadlines too. So it tries only policies that are new or changed since the last
+// successful apply. It refuses a policy only if it misses the deadline again, alone, after an
+// apply without it has succeeded. Refused policies are tried again later.
+type trials struct {
+	now func() time.Time
+	// groups wait for a trial, each in one apply; running is the group of the current
+	// trial.
+	groups  [][]*turn
+	running []*turn
+	// rested is set if the last pass was no trial. Other changes get every second pass.
+	rested bool
+	// misses counts first applies that missed their deadline.
+	misses    int
+	offenders offenders
+}
+
+func newTrials() trials { return trials{now: time.Now, offenders: offenders{}} }
+
+// pending reports whether there is a trial or a group that waits for one. Changes wait
+// meanwhile, so that a trial's outcome is about its group.
+func (s *trials) pending() bool { return len(s.groups)+len(s.running) > 0 }
+
+func (s *trials) add(group ...*turn) { s.groups = append(s.groups, group) }
+
+// begin begins the next trial in a pass. It reports whether the pass is a trial.
+func (s *trials) begin(ts *turns) bool {
+	now := s.now()
+	anyFresh := false
+	for _, t := range ts.items {
+		if t.state == refused && t.Due(now) {
+			t.state = untried
+			s.add(t)
+		}
+		anyFresh = anyFresh || t.state == fresh
+	}
+	if s.forget(ts); len(s.running) > 0 {
+		return true
+	}
+	if !s.rested || anyFresh {
+		s.rested = true
+		return false
+	}
+	for len(s.groups) > 0 && len(s.running) == 0 {
+		for _, t := range s.groups[0] {
+			if t.state == untried && ts.items[t.id] == t {
+				s.running = append(s.running, t)
+			}
+		}
+		s.groups = s.groups[1:]
+	}
+	for _, t := range s.running {
+		ts.submit(t)
+	}
+	s.rested = len(s.running) == 0
+	return len(s.running) > 0
+}
+
+// ended takes the outcome of a run of the backend.
+func (s *trials) ended(ts *turns, o outcome) {
+	switch {
+	case o.err == nil:
+		s.succeeded(ts, o.noted)
+		ts.report()
+	case !errors.Is(o.err, context.DeadlineExceeded):
+	case o.runner.applied:
+		s.missed(ts, 0, o.noted, o.ended.Sub(o.started))
+	default:
+		// The state in force may be an earlier agent's, so all policies are tried once more.
+		if s.misses++; s.misses >= maxFirstMisses {
+			s.missed(ts, largeCost, o.noted, o.ended.Sub(o.started))
+		}
+	}
+}
+
+func (s *trials) succeeded(ts *turns, noted uint64) {
+	for id, t := range ts.items {
+		if t.state != fresh || t.noted == 0 || t.noted > noted {
+			continue
+		}
+		if t.outdated() {
+			t.trial = trial{}
+			ts.wait(t)
+			continue
+		}
+		t.state, t.trial = settled, trial{}
+		if t.cost < largeCost {
+			delete(ts.items, id)
+		}
+	}
+	s.forget(ts)
+}
+
+// forget removes policies from the running trial that changed their state or are gone.
+func (s *trials) forget(ts *turns) {
+	s.running = slices.DeleteFunc(s.running, func(t *turn) bool { return t.state != fresh || ts.items[t.id] != t })
+}
+
+// missed withdraws the new and changed policies of an apply that missed its deadline. With a
+// cost, it withdraws only those that cost at least as much, and they get no rules.
+func (s *trials) missed(ts *turns, cost time.Duration, noted uint64, took time.Duration) {
+	var among []*turn
+	for _, t := range ts.items {
+		if t.state == fresh && t.noted > 0 && t.noted <= noted && t.cost >= cost {
+			among = append(among, t)
+		}
+	}
+	if len(among) == 0 {
+		ts.flush()
+		return
+	}
+	slices.SortFunc(among, (*turn).compare)
+	alone := len(among) == 1 && slices.Contains(s.running, among[0])
+	s.running, s.rested = nil, false
+	for _, t := range among {
+		state := untried
+		before := t.before
+		if cost > 0 {
+			before = nil
+		}
+		if alone {
+			state, before = refused, nil
+			t.refuse(s.now(), took)
+		}
+		if t.wanted == nil {
+			t.state = state
+			ts.submit(t)
+			continue
+		}
+		t.take(ts.cluster.engine, before, state)
+	}
+	if half := len(among) / 2; half > 0 {
+		s.add(among[:half]...)
+		s.add(among[half:]...)
+	} else if !alone {
+		s.add(among...)
+	}
+	ts.flush()
+}
+
+// changed takes a change of a refused policy. It tries the policy early if its cost fell by a
+// quarter. Otherwise a tenant could get early trials by changing it again and again.
+func (s *trials) changed(t *turn) {
+	if 4*t.cost > 3*t.tried {
+		return
+	}
+	t.state, t.Next, t.touched = untried, time.Time{}, true
+	s.add(t)
+}
+
+// refuse quarantines a policy after its apply missed the deadline.
+func (t *turn) refuse(now time.Time, took time.Duration) {
+	t.RefusedFor(now, firstTrial)
+	t.touched = false
+	t.why = fmt.Sprintf("the apply that programs it was not done within %s: make it smaller, or split it", took.Round(time.Second))
+}
+
+// limit bounds the next run of the backend's stage, on a node with so many rules. A policy
+// that is tried alone gets more time with each trial.
+func (s *trials) limit(r *runner, rules int) time.Duration {
+	full, change := backend.MoreTime(rules)
+	full += r.Timeout
+	if !r.applied || r.stale || r.failures > 0 || r.distrusted || r.noticed.Load() {
+		return full
+	}
+	attempts := 0
+	if len(s.running) == 1 && !s.running[0].touched {
+		attempts = s.running[0].Attempts
+	}
+	return isolate.Wait(attempts+1, changeTimeout+change, full)
+}
+
+// deleted remembers a policy that is deleted while it is untried, refused or tried.
+func (s *trials) deleted(t *turn) {
+	if t.state == fresh && (t.Attempts > 0 || slices.Contains(s.running, t)) {
+		t.state = untried
+	}
+	if t.state == untried || t.state == refused {
+		s.offenders.remember(t, s.now())
+	}
+}
+
+// unreadable takes a policy that cannot be understood any more while an apply has its rules.
+// That apply's outcome is not about the new version, so a trial counts as failed.
+func (s *trials) unreadable(t *turn) {
+	if len(s.running) != 1 || s.running[0] != t {
+		t.state = untried
+		return
+	}
+	t.state = refused
+	t.refuse(s.now(), 0)
+	t.why = "it changed into a policy that cannot be understood while it was tried again after a missed deadline"
+}
+
+// created takes a new policy. It gets the state of a deleted offender with its namespace and
+// name.
+func (s *trials) created(t *turn) {
+	one, ok := s.offenders.recall(t.id, s.now())
+	if !ok {
+		return
+	}
+	t.state, t.trial = one.state, one.trial
+	if t.state == untried {
+		s.add(t)
+	}
+}

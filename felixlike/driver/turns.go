@@ -1,0 +1,361 @@
+package driver
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	networkingv1 "k8s.io/api/networking/v1"
+
+	"github.com/felixlike/felixlike/felixlike/backend"
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/ovsfwd/policyflows"
+	"github.com/felixlike/felixlike/tables"
+)
+
+const (
+	// sliceCost bounds the cost (costOf) of the changes of NetworkPolicies that one apply
+	// programs. One change may cost more.
+	sliceCost = 500 * time.Millisecond
+	// largeCost is the cost from which a policy is large: the engine gets its rules only on
+	// nodes where it applies, and only in its turn.
+	largeCost = 50 * time.Millisecond
+	// nodeCost bounds the cost of the large policies that apply on a node.
+	nodeCost = 10 * time.Second
+	// turnsStage is the stage that status names for policies that the agent quarantines.
+	turnsStage = "agent"
+)
+
+// turns decides when the policy engine gets a changed NetworkPolicy, so that the objects of
+// one tenant delay the changes of others by one slice at most.
+//
+// Small changes go to the engine at once. Large ones, and small ones beyond a slice, wait:
+// one slice a pass, the cheapest first, and every second pass without any if other changes
+// wait. Every second slice begins with the policy that has waited longest. Meanwhile the old
+// version of a changed policy stays in force. For a new policy, the engine has a policy of the
+// same pods without rules, so these pods are closed.
+//
+// The loop of the Driver calls all methods.
+type turns struct {
+	cluster *cluster
+	stages  *stages
+	// flush hands the engine's updates to the managers.
+	flush func()
+	// items are the policies that are large, that wait, or that no apply has programmed yet.
+	items map[model.PodID]*turn
+	// spent is the cost of the policies that the engine got since the last pass began.
+	spent time.Duration
+	// yielded is set if the last pass took no policy that waits.
+	yielded bool
+	// queued counts the policies that began to wait. aged is set if the last slice began with
+	// the policy that had waited longest.
+	queued uint64
+	aged   bool
+	// weighed is set once the sum of the large policies was checked after its last change.
+	weighed bool
+	trials  trials
+	// waiting are the policies that keep their pods pending.
+	waiting map[model.PolicyID]bool
+}
+
+func newTurns(c *cluster, s *stages) *turns {
+	return &turns{cluster: c, stages: s, items: map[model.PodID]*turn{}, waiting: map[model.PolicyID]bool{}, trials: newTrials()}
+}
+
+// set takes a new or changed policy. before is its last object, or nil.
+func (ts *turns) set(p, before *networkingv1.NetworkPolicy, source string) {
+	id := model.PodID{Namespace: p.Namespace, Name: p.Name}
+	t := ts.items[id]
+	if t == nil {
+		t = &turn{id: id, submitted: before}
+		ts.trials.created(t)
+		ts.items[id] = t
+	}
+	t.wanted, t.source, t.revision = p, source, ts.cluster.observed
+	t.cost = costOf(p, ts.stages.backend.Place() == backend.InSwitch)
+	ts.weighed = false
+	switch {
+	case t.state == untried:
+		t.hold(ts.cluster.engine)
+	case t.state == refused:
+		ts.trials.changed(t)
+		t.hold(ts.cluster.engine)
+	case ts.programming(t):
+		// The outcome of the apply is about the rules that the engine has.
+	case t.cost < largeCost && !ts.trials.pending() && (ts.spent+t.cost <= sliceCost || !ts.begun()):
+		ts.submit(t)
+	case t.state == fresh: // begin submits it
+	default:
+		ts.wait(t)
+		t.hold(ts.cluster.engine)
+	}
+}
+
+// wait makes a policy wait for its turn.
+func (ts *turns) wait(t *turn) {
+	if t.state != waiting {
+		ts.queued++
+		t.queued = ts.queued
+	}
+	t.state = waiting
+}
+
+// programming reports whether the running apply is the first with the rules that the engine
+// has.
+func (ts *turns) programming(t *turn) bool {
+	r := ts.stages.decides()
+	if r == nil || t.state != fresh || t.noted == 0 {
+		return false
+	}
+	return r.running && t.noted <= r.noted || ts.stages.pass != nil && t.noted <= ts.stages.pass.noted
+}
+
+// begun reports whether the backend has programmed anything. Before that, the engine gets all
+// policies at once: the state of an earlier agent stays in force until then.
+func (ts *turns) begun() bool {
+	r := ts.stages.decides()
+	return r != nil && r.applied
+}
+
+// remove takes the deletion of a policy.
+func (ts *turns) remove(id model.PodID) {
+	t := ts.items[id]
+	if t == nil {
+		t = &turn{id: id}
+	}
+	t.wanted = nil
+	ts.weighed = false
+	r := ts.stages.decides()
+	cost := costOf(t.submitted, ts.stages.backend.Place() == backend.InSwitch)
+	if ts.programming(t) {
+		// The outcome of the apply decides whether the policy is tried alone.
+		t.cost, t.revision = cost, ts.cluster.observed
+		return
+	}
+	if t.state == elsewhere || t.state == untried || t.state == refused || cost < largeCost || r != nil && r.failures > 0 {
+		// It costs little, or may be the policy that the backend cannot program.
+		ts.submit(t)
+		return
+	}
+	t.cost, t.revision = cost, ts.cluster.observed
+	if t.state != fresh { // else begin submits it
+		ts.wait(t)
+	}
+}
+
+// closed takes a policy that cannot be understood.
+func (ts *turns) closed(id model.PodID) {
+	if t := ts.items[id]; t != nil {
+		if ts.programming(t) {
+			ts.trials.unreadable(t)
+		}
+		ts.trials.deleted(t)
+		delete(ts.items, id)
+	}
+	ts.cluster.problems.setObject(ref("NetworkPolicy", id.Namespace, id.Name), "", nil)
+}
+
+// submit gives the engine the datastore's object, or its deletion.
+func (ts *turns) submit(t *turn) {
+	ts.spent += t.cost
+	if t.state != fresh {
+		t.before = t.submitted
+	}
+	object := ref("NetworkPolicy", t.id.Namespace, t.id.Name)
+	if t.wanted == nil {
+		ts.cluster.engine.DeleteNetworkPolicy(t.id.Namespace, t.id.Name)
+		ts.cluster.problems.setObject(object, "", nil)
+		ts.trials.deleted(t)
+		t.state = settled // the deletion of rules takes no longer than programming them did
+		delete(ts.items, t.id)
+		return
+	}
+	ts.cluster.problems.setObject(object, t.source, ts.cluster.engine.SetNetworkPolicy(t.wanted))
+	t.submitted, t.state, t.noted, t.tried = t.wanted, fresh, 0, t.cost
+}
+
+// flushed checks, after a flush of the engine, which large policies apply here.
+func (ts *turns) flushed() {
+	for _, t := range ts.items {
+		local := ts.cluster.tracker.policies[t.policy()] != nil
+		switch {
+		case t.state == fresh && t.noted == 0:
+			t.noted = ts.cluster.tracker.noted
+		case t.state == elsewhere && local:
+			ts.wait(t)
+			t.revision, ts.weighed = ts.cluster.observed, false
+		case !local && t.wanted != nil && t.cost >= largeCost && (t.state == settled || t.state == waiting || t.state == excess):
+			// The engine need not keep the rules of a policy that applies to no pod here.
+			t.take(ts.cluster.engine, nil, elsewhere)
+			ts.weighed = false
+		}
+	}
+	ts.report()
+}
+
+// report updates the policies that wait, and the quarantined ones.
+func (ts *turns) report() {
+	clear(ts.waiting)
+	for _, t := range ts.items {
+		t.delayed = t.waits() || t.delayed && t.state == fresh
+		if t.delayed {
+			ts.waiting[t.policy()] = true
+		}
+	}
+	ts.stages.quarantine.set(ts.stages.log(), turnsStage, ts.refusals(ts.cluster.tracker))
+}
+
+// partial returns the policies of which the engine does not have the rules as written.
+func (ts *turns) partial() map[model.PolicyID]bool {
+	all := map[model.PolicyID]bool{}
+	for _, t := range ts.items {
+		if t.partial() {
+			all[t.policy()] = true
+		}
+	}
+	return all
+}
+
+// begin gives the engine the policies that the next pass is to program.
+func (ts *turns) begin() {
+	ts.spent = 0
+	r := ts.stages.decides()
+	if len(ts.items) == 0 || r == nil {
+		return
+	}
+	defer ts.flush()
+	others := ts.cluster.tracker.noted > r.programmed
+	ts.weigh()
+	for _, t := range ts.items {
+		// No apply runs now. A deleted policy may be the one that the backend cannot program.
+		if t.outdated() || t.wanted == nil && t.state == waiting && r.failures > 0 {
+			ts.submit(t)
+		}
+	}
+	first := !ts.begun()
+	if !first && (r.failures > 0 || ts.trials.begin(ts)) {
+		return
+	}
+	var queue []*turn
+	sum := time.Duration(0)
+	for _, t := range ts.items {
+		if t.state == waiting {
+			queue = append(queue, t)
+			sum += t.cost
+		}
+	}
+	if len(queue) == 0 {
+		return
+	}
+	if ts.yielded = others && !ts.yielded && !first && len(queue) > 1 && sum > sliceCost; ts.yielded {
+		return
+	}
+	slices.SortFunc(queue, (*turn).compare)
+	if ts.aged = !ts.aged; ts.aged {
+		oldest := slices.MinFunc(queue, func(a, b *turn) int { return cmp.Compare(a.queued, b.queued) })
+		i := slices.Index(queue, oldest)
+		queue = slices.Insert(slices.Delete(queue, i, i+1), 0, oldest)
+	}
+	for i, t := range queue {
+		if i > 0 && ts.spent+t.cost > sliceCost && !first {
+			break
+		}
+		ts.submit(t)
+	}
+}
+
+// large reports whether the object is a large policy.
+func (ts *turns) large(o model.ObjectRef) bool {
+	t := ts.items[model.PodID{Namespace: o.Namespace, Name: o.Name}]
+	return o.Kind == "NetworkPolicy" && t != nil && t.cost >= largeCost
+}
+
+// pending reports whether a pass has something to do here.
+func (ts *turns) pending() bool {
+	now := ts.trials.now()
+	for _, t := range ts.items {
+		if t.waits() || t.state == untried || t.state == refused && t.Due(now) {
+			return true
+		}
+	}
+	return false
+}
+
+// reached reports whether no policy of this or an earlier revision of the datastore waits.
+func (ts *turns) reached(revision uint64) bool {
+	for _, t := range ts.items {
+		if t.delayed && t.revision <= revision {
+			return false
+		}
+	}
+	return true
+}
+
+// weigh bounds the sum of the large policies that apply here. While it is too high, the
+// namespace with the highest sum loses its newest one.
+func (ts *turns) weigh() {
+	if ts.weighed {
+		return
+	}
+	ts.weighed = true
+	sums, all := map[string]time.Duration{}, map[string][]*turn{}
+	total := time.Duration(0)
+	for _, t := range ts.items {
+		if t.wanted != nil && t.cost >= largeCost && t.state != elsewhere {
+			sums[t.id.Namespace] += t.cost
+			all[t.id.Namespace] = append(all[t.id.Namespace], t)
+			total += t.cost
+		}
+	}
+	for _, some := range all {
+		slices.SortFunc(some, (*turn).olderFirst)
+	}
+	over := map[*turn]bool{}
+	for total > nodeCost {
+		most := ""
+		for namespace, sum := range sums {
+			if most == "" || sum > sums[most] || sum == sums[most] && namespace > most {
+				most = namespace
+			}
+		}
+		last := len(all[most]) - 1
+		t := all[most][last]
+		all[most] = all[most][:last]
+		over[t] = true
+		sums[most] -= t.cost
+		total -= t.cost
+	}
+	for _, t := range ts.items {
+		switch {
+		case over[t] && t.state != excess:
+			t.why = fmt.Sprintf("the large policies of this node would take more than %s to program, and its namespace has the most of them", nodeCost)
+			t.Since = time.Now()
+			t.take(ts.cluster.engine, nil, excess)
+		case !over[t] && t.state == excess:
+			ts.wait(t)
+		}
+	}
+}
+
+// refusals lists the policies that the agent itself quarantines.
+func (ts *turns) refusals(tr *tracker) []tables.Refusal {
+	var out []tables.Refusal
+	for _, t := range ts.items {
+		if t.state != excess && t.Attempts == 0 {
+			continue
+		}
+		id := t.policy()
+		r := tables.Refusal{Object: policyflows.Object, Name: id.String(), Origin: tables.OfPolicy{ID: id}, Reason: t.why, Since: t.Since, NextTry: t.Next, Attempts: max(1, t.Attempts)}
+		var pods []model.PodID
+		for pod, e := range tr.endpoints {
+			if slices.Contains(e.Ingress.NetworkPolicies, id) || slices.Contains(e.Egress.NetworkPolicies, id) {
+				pods = append(pods, pod)
+			}
+		}
+		slices.SortFunc(pods, model.PodID.Compare)
+		out = append(out, r.ClosingPods(pods))
+	}
+	slices.SortFunc(out, func(a, b tables.Refusal) int { return cmp.Compare(a.Name, b.Name) })
+	return out
+}

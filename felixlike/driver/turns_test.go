@@ -1,0 +1,311 @@
+package driver
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	networkingv1 "k8s.io/api/networking/v1"
+
+	"github.com/felixlike/felixlike/felixlike/datastore"
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/test/eventually"
+)
+
+// later10s moves the clock of trials.
+func later10s(t *testing.T, f *fixture) {
+	t.Helper()
+	if err := f.queue.ask(t.Context(), func() {
+		at := f.scheduler.turns.trials.now().Add(firstTrial)
+		f.scheduler.turns.trials.now = func() time.Time { return at }
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// An apply misses its deadline because of one of several new policies. That one is closed
+// and named. All others are in force, and a changed one is never without rules. When the
+// deadline is not missed any more, the policy comes back.
+func TestMissedDeadlineIsTheRefusalOfItsPolicy(t *testing.T) {
+	log := &logBuffer{}
+	f, table := startSlow(t, log, ruled("changed", "b", 1, 1), webPolicy())
+	table.setSlow("x/evil")
+	f.source.send(true, ruled("evil", "a", 3, 1), ruled("changed", "b", 2, 1), ruled("new", "b", 4, 1))
+	eventually.True(t, "one policy is set aside", func() bool { return len(f.Status().Quarantined) == 1 })
+	q := f.Status().Quarantined[0]
+	if len(q.Owners) != 1 || q.Owners[0].String() != "NetworkPolicy x/evil" || !slices.Equal(q.Pods, []string{"x/a"}) || !strings.Contains(q.Reason, "not done within") {
+		t.Errorf("%+v", q)
+	}
+	if err := programmed(t, f, podA); err == nil || !strings.Contains(err.Error(), "NetworkPolicy x/evil is set aside") {
+		t.Errorf("pod a: %v", err)
+	}
+	if err := programmed(t, f, podB); err != nil {
+		t.Errorf("pod b: %v", err)
+	}
+	if got, want := table.programmed(), (map[string]int{"x/evil": 0, "x/changed": 2, "x/new": 4, "x/web": 1}); !maps.Equal(got, want) {
+		t.Errorf("programmed %v, want %v", got, want)
+	}
+	notices, err := f.Notices(t.Context())
+	if err != nil || !slices.ContainsFunc(notices, func(n datastore.Notice) bool { return n.Kind == noticeSetAside && n.Object.Name == "evil" }) {
+		t.Errorf("notices %+v, %v", notices, err)
+	}
+	table.mu.Lock()
+	for _, programmed := range table.applies[1:] {
+		if programmed["x/changed"] == 0 || programmed["x/web"] == 0 {
+			t.Errorf("programmed meanwhile: %v", programmed)
+		}
+	}
+	table.mu.Unlock()
+	// It is tried again, and is still slow; the second wait is twice as long.
+	later10s(t, f)
+	eventually.True(t, "it is tried again", func() bool { q := f.Status().Quarantined; return len(q) == 1 && q[0].Attempts == 2 })
+	table.setSlow()
+	later10s(t, f)
+	later10s(t, f)
+	eventually.True(t, "the policy comes back", func() bool { return len(f.Status().Quarantined) == 0 })
+	if err := programmed(t, f, podA); err != nil {
+		t.Error(err)
+	}
+	if got := table.programmed()["x/evil"]; got != 3 {
+		t.Errorf("programmed with %d rules", got)
+	}
+	if n := len(log.lines("an object is set aside")); n != 1 {
+		t.Errorf("logged %d times", n)
+	}
+}
+
+// A policy that was refused is tried at once when it becomes smaller.
+func TestChangedPolicyIsTriedAtOnce(t *testing.T) {
+	f, table := startSlow(t, &logBuffer{})
+	table.setSlow("x/evil")
+	f.source.send(true, ruled("evil", "a", 3, 1))
+	eventually.True(t, "it is set aside", func() bool { return len(f.Status().Quarantined) == 1 })
+	table.setSlow()
+	f.source.send(true, ruled("evil", "a", 2, 1))
+	eventually.True(t, "it comes back", func() bool { return len(f.Status().Quarantined) == 0 && table.programmed()["x/evil"] == 2 })
+	table.setSlow("x/evil")
+	f.source.send(true, ruled("evil", "a", 3, 1))
+	eventually.True(t, "it is set aside", func() bool { return len(f.Status().Quarantined) == 1 })
+	f.source.send(true, datastore.NetworkPolicyDeleted{Namespace: "x", Name: "evil"})
+	eventually.True(t, "it is forgotten", func() bool {
+		_, there := table.programmed()["x/evil"]
+		return len(f.Status().Quarantined) == 0 && !there
+	})
+}
+
+// A machine that misses every deadline for a while refuses no policy.
+func TestBusyMachineRefusesNoPolicy(t *testing.T) {
+	log := &logBuffer{}
+	f, table := startSlow(t, log, ruled("changed", "b", 1, 1))
+	table.setSlow("*")
+	f.source.send(true, ruled("new", "a", 3, 1), ruled("changed", "b", 2, 1))
+	eventually.True(t, "applies fail", func() bool { return len(log.lines("programming the dataplane failed")) > 4 })
+	table.setSlow()
+	if err := programmed(t, f, podA, podB); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := table.programmed(), (map[string]int{"x/new": 3, "x/changed": 2}); !maps.Equal(got, want) {
+		t.Errorf("programmed %v, want %v", got, want)
+	}
+	if found := log.lines("an object is set aside"); len(found) > 0 {
+		t.Errorf("%v", found)
+	}
+}
+
+// Large policies are programmed one at a time, and small ones do not wait for all of them.
+func TestLargePoliciesTakeTurns(t *testing.T) {
+	f, table := startSlow(t, &logBuffer{})
+	var events []datastore.Event
+	for i := range 8 {
+		events = append(events, ruled(fmt.Sprint("large-", i), "a", 1000, 10))
+	}
+	f.source.send(true, events...)
+	f.source.send(true, ruled("small", "b", 2, 1))
+	if err := programmed(t, f, podA, podB); err != nil {
+		t.Fatal(err)
+	}
+	wantTurns(t, table, 8)
+	small := -1
+	table.mu.Lock()
+	large := func(programmed map[string]int) (n int) {
+		for name, count := range programmed {
+			if strings.HasPrefix(name, "x/large") && count == 1000 {
+				n++
+			}
+		}
+		return n
+	}
+	for i, programmed := range table.applies {
+		if small < 0 && programmed["x/small"] == 2 {
+			small = i
+		}
+	}
+	if n := large(table.applies[small]); n > 2 {
+		t.Errorf("the small policy was in force after %d large ones", n)
+	}
+	table.applies = table.applies[:1]
+	table.mu.Unlock()
+	// Changed ones keep their rules until their turn; so do deleted ones.
+	for i := range events {
+		events[i] = ruled(fmt.Sprint("large-", i), "a", 999, 10)
+	}
+	f.source.send(true, events...)
+	if err := programmed(t, f, podA); err != nil {
+		t.Fatal(err)
+	}
+	for i := range events {
+		events[i] = datastore.NetworkPolicyDeleted{Namespace: "x", Name: fmt.Sprint("large-", i)}
+	}
+	f.source.send(true, events...)
+	eventually.True(t, "all are deleted", func() bool { return len(table.programmed()) == 1 })
+	table.mu.Lock()
+	defer table.mu.Unlock()
+	for _, programmed := range table.applies[1:] {
+		for name, count := range programmed {
+			if count == 0 {
+				t.Errorf("%s had no rules for a while", name)
+			}
+		}
+	}
+}
+
+// wantTurns fails if an apply has put more than one large policy in force.
+func wantTurns(t *testing.T, table *slowTable, want int) {
+	t.Helper()
+	table.mu.Lock()
+	defer table.mu.Unlock()
+	before := 0
+	for _, programmed := range table.applies {
+		now := 0
+		for _, count := range programmed {
+			if count == 1000 {
+				now++
+			}
+		}
+		if now > before+1 {
+			t.Errorf("one apply has put %d large policies in force", now-before)
+		}
+		before = now
+	}
+	if before != want {
+		t.Errorf("%d large policies are in force, want %d", before, want)
+	}
+}
+
+// The engine has the rules of a large policy only where it applies. When a label makes many
+// of them apply, they take turns.
+func TestLargePoliciesElsewhere(t *testing.T) {
+	f, table := startSlow(t, &logBuffer{})
+	var events []datastore.Event
+	for i := range 5 {
+		events = append(events, ruled(fmt.Sprint("large-", i), "c", 1000, 10))
+	}
+	f.source.send(true, events...)
+	if err := programmed(t, f); err != nil {
+		t.Fatal(err)
+	}
+	check := func(want turnState) {
+		t.Helper()
+		if err := f.queue.ask(t.Context(), func() {
+			for _, one := range f.scheduler.turns.items {
+				if one.state != want || (one.submitted == nil) != (want == elsewhere) {
+					t.Errorf("%s: state %d, want %d", one.id, one.state, want)
+				}
+			}
+			if len(f.scheduler.turns.items) != 5 {
+				t.Errorf("%d items", len(f.scheduler.turns.items))
+			}
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	check(elsewhere)
+	renamed := func(label string) datastore.Event {
+		e := labelled("a").(datastore.PodSet)
+		e.Pod.Labels = map[string]string{"name": label}
+		return e
+	}
+	f.source.send(true, renamed("c"))
+	if err := programmed(t, f, podA); err != nil {
+		t.Fatal(err)
+	}
+	check(settled)
+	wantTurns(t, table, 5)
+	f.source.send(true, renamed("a"))
+	if err := programmed(t, f, podA); err != nil {
+		t.Fatal(err)
+	}
+	check(elsewhere)
+}
+
+// The large policies of a node have a bound. The namespace that has the most of them loses
+// its newest ones. They come back when there is room.
+func TestSumOfLargePolicies(t *testing.T) {
+	f, table := startSlow(t, &logBuffer{})
+	var events []datastore.Event
+	for i := range 14 {
+		events = append(events, ruled(fmt.Sprintf("large-%02d", i), "a", 1000, 10))
+	}
+	f.source.send(true, events...)
+	other := ruled("large-zz", "b", 1000, 10)
+	f.source.send(true, other)
+	aside := func() (names []string) {
+		for _, q := range f.Status().Quarantined {
+			names = append(names, q.Name)
+		}
+		return names
+	}
+	if err := programmed(t, f); err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Join(aside(), " "); got != "x/large-11 x/large-12 x/large-13 x/large-zz" {
+		t.Errorf("set aside: %s", got)
+	}
+	wantTurns(t, table, 11)
+	f.source.send(true, datastore.NetworkPolicyDeleted{Namespace: "x", Name: "large-00"}, datastore.NetworkPolicyDeleted{Namespace: "x", Name: "large-01"})
+	eventually.True(t, "the oldest come back", func() bool { return strings.Join(aside(), " ") == "x/large-13 x/large-zz" })
+}
+
+// All policies that the datastore has at the start are programmed together, also if this
+// misses its deadline once: they were in force before.
+func TestFirstApplyHasLargePolicies(t *testing.T) {
+	log := &logBuffer{}
+	f, table := newSlow(t, log)
+	table.misses = 1
+	f.attachmentsSynced()
+	f.attach("a", "10.10.0.2")
+	f.source.send(true, node("node1", "10.10.0.0/24"), labelled("a"), ruled("large-1", "a", 1000, 10), ruled("large-2", "a", 1000, 10))
+	if err := programmed(t, f, podA); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(log.lines("programming the dataplane failed")); n != 1 {
+		t.Errorf("%d applies failed", n)
+	}
+	table.mu.Lock()
+	defer table.mu.Unlock()
+	for _, programmed := range table.applies {
+		for name, count := range programmed {
+			if count != 1000 {
+				t.Errorf("%s is programmed with %d rules", name, count)
+			}
+		}
+	}
+}
+
+// TestCostOfLogging: a policy that logs costs twice its alternatives, except in the switch.
+func TestCostOfLogging(t *testing.T) {
+	p := &networkingv1.NetworkPolicy{Spec: networkingv1.NetworkPolicySpec{Ingress: []networkingv1.NetworkPolicyIngressRule{{Ports: make([]networkingv1.NetworkPolicyPort, 100)}}}}
+	without, inSwitch := costOf(p, false), costOf(p, true)
+	for value, factor := range map[string]time.Duration{"true": 2, "allow": 2, "false": 1} {
+		p.Annotations = map[string]string{model.LogAnnotation: value}
+		if got := costOf(p, false); got != factor*without {
+			t.Errorf("%s: %s, %s without", value, got, without)
+		}
+		if got := costOf(p, true); got != inSwitch {
+			t.Errorf("%s in the switch: %s, %s without", value, got, inSwitch)
+		}
+	}
+}

@@ -1,0 +1,132 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/felixlike/felixlike/felixlike/backend"
+	"github.com/felixlike/felixlike/managers"
+	"github.com/felixlike/felixlike/ovsfwd/carry"
+	"github.com/felixlike/felixlike/ovsfwd/openflow"
+	"github.com/felixlike/felixlike/ovsfwd/pipeline"
+	"github.com/felixlike/felixlike/ovsfwd/vswitchd"
+)
+
+// Migration is the Migration of a node with a switch.
+type Migration struct {
+	at         backend.Switch
+	carrier    *carry.Carrier
+	forwarding *managers.ForwardingManager
+	tunnel     *managers.TunnelManager
+	// carried is called after each Carry, also a failed one.
+	carried func()
+	log     *slog.Logger
+	// inSwitch is set if the desired forwarding flows lead through the switch, settled once
+	// all packets take them.
+	inSwitch, settled atomic.Bool
+	// unsettled is set while packets may follow forwarding flows from before the last change. Only apply uses it.
+	unsettled bool
+	// wait returns once no packet follows old flows of the switch. It is c.revalidated; tests replace it.
+	wait func(ctx context.Context) error
+	// leads is where the programmed forwarding flows lead packets. It is nil before the first
+	// apply, and after a failed one.
+	leads atomic.Pointer[backend.Place]
+}
+
+// NewMigration returns the Migration between this node's kernel and its switch. Whoever uses it first calls onCarried.
+func NewMigration(at backend.Switch, carrier *carry.Carrier, forwarding *managers.ForwardingManager, tunnel *managers.TunnelManager, log *slog.Logger) *Migration {
+	c := &Migration{at: at, carrier: carrier, forwarding: forwarding, tunnel: tunnel, log: log}
+	c.wait = c.revalidated
+	return c
+}
+
+// OnCarried sets a function that is called after each Carry, also a failed one.
+func (c *Migration) OnCarried(carried func()) { c.carried = carried }
+
+// leadsTo returns where the programmed forwarding flows lead packets, and false if none are programmed.
+func (c *Migration) leadsTo() (place backend.Place, known bool) {
+	at := c.leads.Load()
+	if at == nil {
+		return 0, false
+	}
+	return *at, true
+}
+
+// Carry implements Migration.
+func (c *Migration) Carry(ctx context.Context, to backend.Place) error {
+	defer c.carried()
+	carry := c.carrier.ToKernel
+	if to == backend.InSwitch {
+		carry = c.carrier.ToSwitch
+	}
+	began := time.Now()
+	r, err := carry(ctx)
+	if err != nil {
+		return fmt.Errorf("carry connections to the %s: %w", to, err)
+	}
+	c.log.Info("carried connections", "to", to, "known", r.Allowed, "written", r.Written, "ended", r.Ended, "took", time.Since(began))
+	if to == backend.InSwitch && c.inSwitch.Load() && c.settled.Load() {
+		_, err = c.carrier.ForgetInKernel(ctx)
+	}
+	return err
+}
+
+// Steer implements Migration.
+func (c *Migration) Steer(to backend.Place) {
+	c.settled.Store(false)
+	c.inSwitch.Store(to == backend.InSwitch)
+	c.forwarding.SetMode(to.Mode())
+	c.tunnel.SetMode(to.Mode())
+}
+
+// Apply programs the desired forwarding flows. If policy is in the switch, it also waits on the kernel's datapath until no
+// cached flow follows the old ones: forwarding flows choose the tables of policy that packets pass, so a change
+// of policy is in force only then. The bridge removes the cached flows of the userspace datapath itself.
+func (c *Migration) Apply(ctx context.Context, program func(context.Context) (backend.Applied, error)) (backend.Applied, error) {
+	to := backend.InKernel
+	if c.inSwitch.Load() {
+		to = backend.InSwitch
+	}
+	a, err := program(ctx)
+	c.unsettled = c.unsettled || a.Writes > 0
+	if err == nil && c.unsettled && to == backend.InSwitch && !c.at.Node.Userspace {
+		// A switch that awaits flows follows cached ones until the stage flow-restore, which waits too.
+		if err = c.wait(ctx); errors.Is(err, vswitchd.ErrAwaitsFlows) {
+			err = nil
+		}
+	}
+	c.unsettled = c.unsettled && err != nil
+	if err != nil {
+		c.leads.Store(nil)
+		return a, err
+	}
+	c.leads.Store(&to)
+	return a, nil
+}
+
+// judges reports whether the desired forwarding flows lead through a switch that loses its
+// connections when it ends.
+func (c *Migration) judges() bool { return c.inSwitch.Load() && c.at.Node.Userspace }
+
+// Settle implements Migration.
+func (c *Migration) Settle(ctx context.Context) error {
+	if err := c.revalidated(ctx); err != nil {
+		return err
+	}
+	c.settled.Store(true)
+	return nil
+}
+
+// revalidated returns once ovs-vswitchd has looked at all cached flows again.
+func (c *Migration) revalidated(ctx context.Context) error {
+	conn, err := openflow.Dial(ctx, c.at.ManagementSocket())
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	return vswitchd.New(c.at.RunDir, c.at.DatapathType()).WaitRevalidators(ctx, pipeline.Touch(conn))
+}
