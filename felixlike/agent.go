@@ -16,6 +16,7 @@ import (
 
 	"github.com/felixlike/felixlike/cni"
 	"github.com/felixlike/felixlike/cni/confdir"
+	"github.com/felixlike/felixlike/felixlike/audit"
 	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/control"
@@ -26,6 +27,7 @@ import (
 	"github.com/felixlike/felixlike/felixlike/health"
 	"github.com/felixlike/felixlike/felixlike/metrics"
 	"github.com/felixlike/felixlike/felixlike/node"
+	"github.com/felixlike/felixlike/felixlike/revalidate"
 	"github.com/felixlike/felixlike/felixlike/version"
 	"github.com/felixlike/felixlike/managers"
 	"github.com/felixlike/felixlike/model"
@@ -106,7 +108,7 @@ func RunAgent(ctx context.Context, cfg *config.Effective, log *slog.Logger) erro
 }
 
 // run runs the driver and all that serves it, until ctx ends or one of them fails.
-func (a *agent) run(ctx context.Context, d *driver.Driver) error {
+func (a *agent) run(ctx context.Context, d *api) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return d.Run(ctx) })
 	if t, ok := a.source.(driver.Recorder); ok {
@@ -115,7 +117,7 @@ func (a *agent) run(ctx context.Context, d *driver.Driver) error {
 	if to, ok := a.source.(node.Publisher); ok && a.encryption != nil {
 		g.Go(func() error { return a.encryption.Publish(ctx, to, a.log.With("component", "wireguard")) })
 	}
-	g.Go(func() error { return a.writeEgressStatus(ctx, d) })
+	g.Go(func() error { return a.writeEgressStatus(ctx, d.Driver) })
 	g.Go(func() error { return writePolicyStatus(ctx, a.source, a.cfg.NodeName, a.log) })
 	g.Go(func() error {
 		return control.Serve(ctx, filepath.Join(a.cfg.RunDir, control.SocketName), d, a.log.With("component", "control"))
@@ -143,7 +145,7 @@ func (a *agent) run(ctx context.Context, d *driver.Driver) error {
 }
 
 // serveCNI serves this node's CNI plugin until ctx ends.
-func (a *agent) serveCNI(ctx context.Context, d *driver.Driver) error {
+func (a *agent) serveCNI(ctx context.Context, d *api) error {
 	options := cni.ServerOptions{Socket: a.cniSocket(), Agent: d, Waited: d.Added, Log: a.log.With("component", "cni")}
 	if a.chained != nil {
 		return cni.NewChainedServer(options, a.chained).Run(ctx)
@@ -216,7 +218,7 @@ type agent struct {
 }
 
 // driver chooses and wires datastore, managers and stages.
-func (a *agent) driver(ctx context.Context) (*driver.Driver, *node.Bridge) {
+func (a *agent) driver(ctx context.Context) (*api, *node.Bridge) {
 	cfg, log, ports := a.cfg, a.log, a.backendConfig.Switch.Node
 	flows := openflow.NewFlowTable(pipeline.Owner, pipeline.Version)
 	forwarding := managers.NewForwardingManager(cfg.NodeName, ports, flows)
@@ -259,40 +261,60 @@ func (a *agent) driver(ctx context.Context) (*driver.Driver, *node.Bridge) {
 	if a.watchTunnels(); a.tunnels != nil {
 		all = append(all, a.tunnels)
 	}
-	d := driver.New(driver.Config{
+	api := newAPI(os.Stdout)
+	api.connections = func(ctx context.Context, place backend.Place) ([]control.Connection, error) {
+		return node.Connections(ctx, carrier, place, ports.ServiceCIDRs)
+	}
+	existing := revalidate.NewConnections(api.view, a.established(carrier), ports.ServiceCIDRs, timing)
+	sources := struct {
+		*managers.TranslationManager
+		*carry.Carrier
+	}{translations, carrier}
+	outages := &node.Outages{Node: cfg.NodeName, Host: host, Daemon: a.daemon, Configs: a.configs, Tunnels: a.tunnels, Forward: blocking}
+	watches := driver.Module{
+		Notices: outages.Now,
+		Problems: func() []model.Problem {
+			return slices.Concat(br.Problems(), routes.Problems(), forwarding.Problems(), a.encryption.Problems(), distrusted(), open(), dropping(), a.tunnelProblems(), a.strangers.Problems(time.Now()))
+		},
+		Status: func(s *control.Status) {
+			underlay, offload := a.network.Status(), a.offloading.Status(migration)
+			s.Health, s.Underlay, s.Offload = a.server.Status(), &underlay, &offload
+		},
+		Count: func(m *metrics.Metrics) {
+			m.CountDropped(func() (map[string]uint64, error) {
+				ctx, cancel := context.WithTimeout(context.Background(), driver.ScrapeTimeout)
+				defer cancel()
+				return readDropped(ctx)
+			})
+			m.WatchTables(func() []metrics.Table {
+				ctx, cancel := context.WithTimeout(context.Background(), driver.ScrapeTimeout)
+				defer cancel()
+				return node.LimitedTables(ctx, daemon)
+			})
+		},
+	}
+	asked := audit.New(api.view, audit.Options{
+		Trace: func(ctx context.Context, p vswitchd.TracedPacket) (vswitchd.Traced, error) {
+			return daemon.Trace(ctx, cfg.Bridge, p)
+		},
+		Gateway: audit.Gateway{Port: ports.GatewayPort, MAC: ports.GatewayMAC}, LostInterfaces: a.lost.Attachments,
+	})
+	api.Driver = driver.New(driver.Config{
 		Node: cfg.NodeName, Backend: a.backend, Datastore: cfg.Datastore, Migration: migration, Forwards: forwarding.Forwards,
 		NewBackend: func(name string) (backend.Backend, error) {
 			return newBackend(ctx, a.backendConfig.ForOther(name), cfg.Datastore, log)
 		},
-		RemoveOthers: a.removeOthers,
-		Source:       a.source,
-		Revalidate:   a.established(carrier), ServiceCIDRs: ports.ServiceCIDRs,
-		Translations: struct {
-			*managers.TranslationManager
-			*carry.Carrier
-		}{translations, carrier},
-		Connections: func(ctx context.Context, place backend.Place) ([]control.Connection, error) {
-			return node.Connections(ctx, carrier, place, ports.ServiceCIDRs)
-		},
+		RemoveOthers: a.removeOthers, Source: a.source, ServiceCIDRs: ports.ServiceCIDRs,
 		Attachments: a.watchAttachments, HostAddresses: a.watchHostAddresses, Hops: a.watchHops(hops), Election: newElection(a.source, cfg.NodeName, a.addresses, log),
-		HealthAddress: a.server.Status, Settings: a.settings,
-		Offload: func() control.Offload { return a.offloading.Status(migration) }, Offloading: a.offloading.Run,
-		Underlay: a.network.Status, RefusedAddresses: a.addresses.Refused, NodeProblems: func() []model.Problem {
-			return slices.Concat(br.Problems(), routes.Problems(), forwarding.Problems(), a.encryption.Problems(), distrusted(), open(), dropping(), a.tunnelProblems(), a.strangers.Problems(time.Now()))
-		},
-		Outages: (&node.Outages{Node: cfg.NodeName, Host: host, Daemon: a.daemon, Configs: a.configs, Tunnels: a.tunnels, Forward: blocking}).Now, LostInterfaces: a.lost.Attachments,
-		Trace: func(ctx context.Context, p vswitchd.TracedPacket) (vswitchd.Traced, error) {
-			return daemon.Trace(ctx, cfg.Bridge, p)
-		},
-		Gateway:  driver.Gateway{Port: ports.GatewayPort, MAC: ports.GatewayMAC},
-		Dropped:  readDropped,
-		Tables:   func(ctx context.Context) []metrics.Table { return node.LimitedTables(ctx, daemon) },
+		Offloading: a.offloading.Run, Settings: a.settings, RefusedAddresses: a.addresses.Refused, LostInterfaces: a.lost.Attachments,
 		Managers: all,
 		Stages:   a.stages(a.startupHandover(migration), back, conntrack, br, host, senders, tunnelPort, firewalls, forwards, egress, egressAddresses, backend.RemovePodSources(a.backendConfig)),
-		Lost:     br.Broken(), Answers: a.daemon.Answers(), Log: log, PolicyLog: os.Stdout, Timing: timing,
+		View:     api.view,
+		Modules:  append(api.modules(), existing.Module(), revalidate.NewTranslations(api.view, sources, timing).Module(), asked.Module(), watches),
+		Lost:     br.Broken(), Answers: a.daemon.Answers(), Log: log, Timing: timing,
 	})
-	migration.OnCarried(d.Carried)
-	return d, br
+	migration.OnCarried(existing.Carried)
+	return api, br
 }
 
 // watchAttachments reports the pods' ports on the bridge.
@@ -363,7 +385,7 @@ func (a *agent) routes(host *hostnet.Reconciler) *managers.RouteManager {
 }
 
 // established returns the carrier if connections that policy denies are to end.
-func (a *agent) established(carrier *carry.Carrier) driver.Established {
+func (a *agent) established(carrier *carry.Carrier) revalidate.Established {
 	if a.cfg.ExistingConnections != config.Revalidate {
 		return nil
 	}

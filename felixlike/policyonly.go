@@ -20,6 +20,7 @@ import (
 	"github.com/felixlike/felixlike/felixlike/driver"
 	"github.com/felixlike/felixlike/felixlike/health"
 	"github.com/felixlike/felixlike/felixlike/node"
+	"github.com/felixlike/felixlike/felixlike/revalidate"
 	"github.com/felixlike/felixlike/managers"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/hostnet"
@@ -64,30 +65,35 @@ func runPolicyOnly(ctx context.Context, cfg *config.Effective, log *slog.Logger)
 }
 
 // policyOnlyDriver wires datastore, managers and stages of an agent that programs policy alone.
-func (a *agent) policyOnlyDriver(ctx context.Context) *driver.Driver {
+func (a *agent) policyOnlyDriver(ctx context.Context) *api {
 	cfg, log := a.cfg, a.log
 	conntrack, egresses := hostnet.NewConntrack(), &ignoredEgresses{}
 	timing := driver.DefaultTiming()
 	timing.Resync = time.Duration(cfg.ResyncInterval)
-	return driver.New(driver.Config{
+	api := newAPI(os.Stdout)
+	watches := driver.Module{
+		Notices:  (&node.Outages{Node: cfg.NodeName, Configs: a.configs}).Now,
+		Problems: func() []model.Problem { return slices.Concat(a.chained.Problems(), egresses.problems()) },
+		Status: func(s *control.Status) {
+			s.Health, s.Underlay = a.server.Status(), &control.Underlay{TrafficMode: model.PolicyOnly}
+		},
+	}
+	api.Driver = driver.New(driver.Config{
 		Node: cfg.NodeName, PolicyOnly: true, Backend: a.backend, Datastore: cfg.Datastore, Migration: stays{},
 		NewBackend: func(name string) (backend.Backend, error) {
 			return newBackend(ctx, a.backendConfig.ForOther(name), cfg.Datastore, log)
 		},
-		RemoveOthers: a.removeOthers,
-		Source:       a.source, Attachments: a.chained.Watch, HostAddresses: func(ctx context.Context, update func(model.HostAddressesUpdate)) error {
+		RemoveOthers: a.removeOthers, Source: a.source, Attachments: a.chained.Watch,
+		HostAddresses: func(ctx context.Context, update func(model.HostAddressesUpdate)) error {
 			return hostnet.WatchAddresses(ctx, nil, func(all []netip.Addr, _ []netip.Prefix) { update(model.HostAddressesUpdate{Addresses: all}) }, func(err error) {
 				log.Warn("this node's addresses may be out of date", "component", "netlink", "error", err)
 			})
 		},
-		HealthAddress: a.server.Status,
 		Settings: func() control.Settings {
 			return control.Settings{TrafficMode: model.PolicyOnly, NFTablesLayout: a.backendConfig.Layout}
 		},
-		Underlay:       func() control.Underlay { return control.Underlay{TrafficMode: model.PolicyOnly} },
-		Outages:        (&node.Outages{Node: cfg.NodeName, Configs: a.configs}).Now,
-		LostInterfaces: a.lost.Attachments, NodeProblems: func() []model.Problem { return slices.Concat(a.chained.Problems(), egresses.problems()) },
-		Managers: []managers.Manager{managers.NewConntrackManager(conntrack), egresses},
+		LostInterfaces: a.lost.Attachments,
+		Managers:       []managers.Manager{managers.NewConntrackManager(conntrack), egresses},
 		Stages: []backend.Stage{
 			// Before a pod gets its policy, the old connections of its address are deleted.
 			{Name: "conntrack", Required: true, Timeout: 30 * time.Second, Apply: backend.Writes(conntrack.Apply)},
@@ -97,8 +103,10 @@ func (a *agent) policyOnlyDriver(ctx context.Context) *driver.Driver {
 				return 0, a.removeOthers(ctx, a.backend.Name())
 			})},
 		},
-		Log: log, PolicyLog: os.Stdout, Timing: timing,
+		View: api.view, Modules: append(api.modules(), revalidate.NewConnections(api.view, nil, nil, timing).Module(), watches),
+		Log: log, Timing: timing,
 	})
+	return api
 }
 
 // ignoredEgresses are the Egresses, which have no effect: another CNI plugin chooses the sources of packets to the outside.

@@ -52,6 +52,11 @@ type Refusal struct {
 	ClosedOf []Origin
 }
 
+// SameObject reports whether both are refusals of one object.
+func (r Refusal) SameObject(o Refusal) bool {
+	return r.Object == o.Object && r.Name == o.Name && r.Rule == o.Rule
+}
+
 // ClosingPods returns the refusal with the pods that are closed because of it.
 func (r Refusal) ClosingPods(pods []model.PodID) Refusal {
 	for _, id := range pods {

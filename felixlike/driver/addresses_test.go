@@ -9,6 +9,7 @@ import (
 
 	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/felixlike/datastore"
+	"github.com/felixlike/felixlike/felixlike/driver/drivertest"
 	"github.com/felixlike/felixlike/managers"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/test/eventually"
@@ -17,11 +18,11 @@ import (
 // Nothing is programmed before this node's own addresses are known, and a change of
 // them is programmed like any other.
 func TestHostAddressesAreWaitedFor(t *testing.T) {
-	s := &recordedStages{fail: map[string]error{}}
+	s := &drivertest.Stages{Fail: map[string]error{}}
 	changes := make(chan model.HostAddressesUpdate)
 	seen := &addressesSeen{}
 	f := startWith(t, Config{
-		Stages: []backend.Stage{s.stage("nftables", true)}, Managers: []managers.Manager{seen},
+		Stages: []backend.Stage{s.Stage("nftables", true)}, Managers: []managers.Manager{seen},
 		HostAddresses: func(ctx context.Context, update func(model.HostAddressesUpdate)) error {
 			for {
 				select {
@@ -34,12 +35,12 @@ func TestHostAddressesAreWaitedFor(t *testing.T) {
 		},
 	})
 	f.recorded = s
-	f.attachmentsSynced()
-	f.source.send(true, node("node1", "10.10.0.0/24"))
+	f.AttachmentsSynced()
+	f.Source.Send(true, drivertest.Node("node1", "10.10.0.0/24"))
 	eventually.True(t, "not ready for want of addresses", func() bool {
 		return slices.Contains(f.Ready(t.Context()).Missing, "the addresses of this node are not known")
 	})
-	if n := len(s.log()); n != 0 {
+	if n := len(s.Log()); n != 0 {
 		t.Errorf("%d applies before the addresses are known", n)
 	}
 	for _, a := range []string{"192.168.50.11", "192.168.50.12"} {
@@ -65,7 +66,7 @@ func (a *addressesSeen) CompleteDeferredWork() {}
 // A backend gets the prefixes of Services, and so does the new backend of a handover.
 func TestServicePrefixesReachTheBackends(t *testing.T) {
 	f, old, next, _ := handoverOf(t)
-	f.source.send(true, datastore.ServiceCIDRsSet{Prefixes: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/12")}})
+	f.Source.Send(true, datastore.ServiceCIDRsSet{Prefixes: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/12")}})
 	if err := programmed(t, f); err != nil {
 		t.Fatal(err)
 	}

@@ -4,9 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"time"
 
-	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/felixlike/health"
 	"github.com/felixlike/felixlike/model"
@@ -51,19 +49,6 @@ func (d *Driver) wait(ctx context.Context, ready func() (bool, error)) (uint64, 
 	return revision, err
 }
 
-// Drops implements control.Agent.
-func (d *Driver) Drops(ctx context.Context, alive time.Duration, got func(*control.Drop) error) error {
-	return d.drops.follow(ctx, alive, got)
-}
-
-// PolicyLog implements control.Agent.
-func (d *Driver) PolicyLog(ctx context.Context, alive time.Duration, got func(*control.Logged) error) error {
-	return d.policyLog.follow(ctx, alive, got)
-}
-
-// Hits implements control.Agent.
-func (d *Driver) Hits(ctx context.Context) (control.Hits, error) { return d.sampler.hits(ctx) }
-
 // Alive returns why the agent is stuck, or nil. It does not wait for the loop.
 func (d *Driver) Alive() error { return d.stages.alive() }
 
@@ -91,18 +76,3 @@ func (d *Driver) Objects(ctx context.Context) (control.Objects, error) {
 	})
 	return out, err
 }
-
-// Connections implements control.Agent.
-func (d *Driver) Connections(ctx context.Context) ([]control.Connection, error) {
-	if d.cfg.Connections == nil {
-		return nil, nil
-	}
-	var place backend.Place
-	if err := d.queue.ask(ctx, func() { place = d.stages.backend.Place() }); err != nil {
-		return nil, err
-	}
-	return d.cfg.Connections(ctx, place)
-}
-
-// Carried notes that connections were copied between two enforcement points.
-func (d *Driver) Carried() { d.existing.carried() }

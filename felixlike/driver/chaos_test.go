@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/felixlike/felixlike/felixlike/backend"
+	"github.com/felixlike/felixlike/felixlike/driver/drivertest"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/tables"
 	"github.com/felixlike/felixlike/test/eventually"
@@ -25,56 +26,56 @@ func TestLoopConvergesWhateverHappens(t *testing.T) {
 }
 
 func chaos(t *testing.T, random *rand.Rand) {
-	table, sw := newFakeTable(t), newHanging(t)
+	table, sw := drivertest.NewTable(t), drivertest.NewHanging(t)
 	lost := make(chan error)
 	f := startWith(t, Config{
-		Managers: managersOf(sw), Lost: lost, Timing: Timing{Resync: 20 * time.Millisecond},
+		Managers: drivertest.ManagersOf(sw), Lost: lost, Timing: Timing{Resync: 20 * time.Millisecond},
 		Stages: []backend.Stage{
-			table.watchedStage(),
+			table.WatchedStage(),
 			{Name: "ovsdb", Apply: func(context.Context) (backend.Applied, error) { return backend.Applied{}, nil }},
-			{Name: "openflow", Timeout: 15 * time.Millisecond, Apply: sw.apply},
+			{Name: "openflow", Timeout: 15 * time.Millisecond, Apply: sw.Apply},
 		},
 	})
 	go func() {
 		for {
 			select {
-			case <-sw.entered:
+			case <-sw.Entered:
 			case <-f.queue.stopped:
 				return
 			}
 		}
 	}()
 	f.begin(t)
-	changed := <-table.changed
+	changed := <-table.Changed
 	for i := range 150 {
 		switch random.IntN(8) {
 		case 0:
-			sw.setHangs(random.IntN(2) == 0)
+			sw.SetHangs(random.IntN(2) == 0)
 		case 1:
-			table.set(func() { table.err = []error{nil, errors.New("no buffer space")}[random.IntN(2)] })
+			table.Set(func() { table.Err = []error{nil, errors.New("no buffer space")}[random.IntN(2)] })
 		case 2:
-			table.set(func() { table.repaired = []tables.Repair{foreignRule()} })
+			table.Set(func() { table.Repaired = []tables.Repair{foreignRule()} })
 			changed()
 		case 3:
-			table.set(func() {
-				table.refused = []tables.Refusal{{Object: "chain", Name: "pin-x", Reason: "too big", NextTry: time.Now().Add(time.Millisecond)}}[:random.IntN(2)]
+			table.Set(func() {
+				table.Refused = []tables.Refusal{{Object: "chain", Name: "pin-x", Reason: "too big", NextTry: time.Now().Add(time.Millisecond)}}[:random.IntN(2)]
 			})
 		case 4:
 			lost <- errors.New("connection ended")
 		case 5:
-			f.attach(fmt.Sprint("p", random.IntN(5)))
+			f.Attach(fmt.Sprint("p", random.IntN(5)))
 		default:
-			f.source.send(true, podOn(fmt.Sprint("p", i), "node1"))
+			f.Source.Send(true, drivertest.PodOn(fmt.Sprint("p", i), "node1"))
 		}
 		time.Sleep(time.Duration(random.IntN(4)) * time.Millisecond)
 	}
-	sw.setHangs(false)
-	table.set(func() { table.err, table.refused = nil, nil })
+	sw.SetHangs(false)
+	table.Set(func() { table.Err, table.Refused = nil, nil })
 	eventually.True(t, "everything is programmed", func() bool {
 		s := f.Status()
 		return s.Programmed == s.Observed && s.LastApply.Error == "" && len(s.Quarantined) == 0 && len(s.Running) == 0
 	})
-	if err := f.queue.ask(t.Context(), func() { sameUpdates(t, table.updates, sw.updates) }); err != nil {
+	if err := f.queue.ask(t.Context(), func() { sameUpdates(t, table.Updates, sw.Updates) }); err != nil {
 		t.Fatal(err)
 	}
 	if got := missing(t, f); got != "" {

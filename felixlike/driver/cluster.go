@@ -22,7 +22,7 @@ type cluster struct {
 	policyOnly bool
 
 	engine   *policy.Engine
-	tracker  *tracker
+	model    *Model
 	problems *problems
 	// policies are the NetworkPolicies of the datastore, with their source.
 	policies map[model.ObjectRef]string
@@ -58,7 +58,7 @@ type cluster struct {
 
 func newCluster(node string) *cluster {
 	return &cluster{
-		node: node, engine: policy.New(node), tracker: newTracker(node), problems: newProblems(),
+		node: node, engine: policy.New(node), model: newModel(node), problems: newProblems(),
 		policies: map[model.ObjectRef]string{}, antreaSources: map[model.ObjectRef]string{}, nodeSources: map[string]string{}, objects: newObjects(),
 		portless: map[model.PodID][]netip.Addr{}, uids: uids{},
 	}
@@ -77,7 +77,7 @@ func (c *cluster) attach(a *model.Attachment) {
 
 // detach takes the removal of an attachment, unless the pod has a later one.
 func (c *cluster) detach(u model.AttachmentRemove) {
-	a := c.tracker.attachments[u.Pod]
+	a := c.model.Attachments[u.Pod]
 	switch {
 	case a != nil && a.Interface != u.Interface:
 	case !u.PortOnly:
@@ -111,7 +111,7 @@ func (c *cluster) served() control.Objects {
 // inSync reports whether all first listings are complete. Before that, nothing is
 // programmed: objects of unknown pods would be removed, and their traffic left open.
 func (c *cluster) inSync() bool {
-	return c.sourceSynced && c.attachmentsSynced && c.addressesKnown && c.holdersKnown && c.tracker.nodes[c.node] != nil
+	return c.sourceSynced && c.attachmentsSynced && c.addressesKnown && c.holdersKnown && c.model.Nodes[c.node] != nil
 }
 
 // unknown lists the inputs that are missing and that the first apply needs.
@@ -129,7 +129,7 @@ func (c *cluster) unknown() []string {
 	if c.sourceSynced && !c.holdersKnown {
 		missing = append(missing, "the nodes with the addresses of Egresses are not known")
 	}
-	if c.sourceSynced && c.tracker.nodes[c.node] == nil {
+	if c.sourceSynced && c.model.Nodes[c.node] == nil {
 		missing = append(missing, "node "+c.node+" is not in the datastore")
 	}
 	return missing
@@ -149,7 +149,7 @@ func (c *cluster) unreadFiles() string {
 
 // unseen returns the first input about a new pod that is still missing, or "". Policies count that the datastore had at the revision.
 func (c *cluster) unseen(want *model.Attachment, uid string, revision uint64) string {
-	have := c.tracker.attachments[want.Pod]
+	have := c.model.Attachments[want.Pod]
 	waiting, large := c.tiered.before(revision, want.Pod.Namespace)
 	switch unknown := c.unknown(); {
 	case len(unknown) > 0:
@@ -173,7 +173,7 @@ func (c *cluster) ownNodeProblems() []model.Problem {
 	switch {
 	case c.nodeLost:
 		reason = "this node is not in the datastore any more: its last known object stays in force"
-	case c.sourceSynced && c.tracker.nodes[c.node] == nil:
+	case c.sourceSynced && c.model.Nodes[c.node] == nil:
 		reason = "this node is not in the datastore: nothing is programmed until it is"
 	default:
 		return nil
@@ -224,11 +224,11 @@ func (c *cluster) portProblems() []model.Problem {
 // peerProblems reports the peer nodes that no tunnel can reach.
 func (c *cluster) peerProblems() []model.Problem {
 	var found []model.Problem
-	self := c.tracker.nodes[c.node]
+	self := c.model.Nodes[c.node]
 	if c.policyOnly || self == nil {
 		return nil
 	}
-	for name, n := range c.tracker.nodes {
+	for name, n := range c.model.Nodes {
 		if name == c.node || self.OuterOf(n).IsValid() {
 			continue
 		}

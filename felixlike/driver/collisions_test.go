@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/felixlike/felixlike/felixlike/datastore"
+	"github.com/felixlike/felixlike/felixlike/driver/drivertest"
 	"github.com/felixlike/felixlike/managers"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/policyflows"
@@ -18,7 +19,7 @@ import (
 // Status names each object without a chain because of a collision, and the pods that
 // are closed for it.
 func TestCollisionsAreNamed(t *testing.T) {
-	f, table, _ := startQuarantine(t, &logBuffer{})
+	f, table, _ := startQuarantine(t, &drivertest.LogBuffer{})
 	for _, object := range []string{policyflows.Object, managers.ObjectList} {
 		origin := map[string]tables.Origin{policyflows.Object: webOrigin, managers.ObjectList: tables.OfList{Identity: "another list"}}[object]
 		q := refuse(t, f, table, tables.Refusal{Object: object, Name: "x/web", Rule: "ingress", Reason: object, Origin: origin}.ClosingPods([]model.PodID{podA}))
@@ -32,7 +33,7 @@ func TestCollisionsAreNamed(t *testing.T) {
 // Two policies, and two lists of policies, want the same name. The lesser one gets it;
 // the other one is refused while the first exists.
 func TestCollidingGroupsAreNamed(t *testing.T) {
-	f, _, _ := startQuarantine(t, &logBuffer{})
+	f, _, _ := startQuarantine(t, &drivertest.LogBuffer{})
 	if err := f.queue.ask(t.Context(), func() { f.cluster.engine = f.cluster.engine.Narrowed(0) }); err != nil {
 		t.Fatal(err)
 	}
@@ -40,7 +41,7 @@ func TestCollidingGroupsAreNamed(t *testing.T) {
 	other.Policy = other.Policy.DeepCopy()
 	other.Policy.Name = "other"
 	other.Policy.Spec.Ingress[0].From[0].PodSelector.MatchLabels = map[string]string{"app": "server"}
-	f.source.send(true, node("node1", "10.10.0.0/24"), datastore.NamespaceSet{Namespace: &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "x"}}}, labelled("a"), webPolicy(), other)
+	f.Source.Send(true, drivertest.Node("node1", "10.10.0.0/24"), datastore.NamespaceSet{Namespace: &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "x"}}}, labelled("a"), webPolicy(), other)
 	named := func(p model.Problem) bool {
 		return p.Object.Name == "web" && strings.Contains(p.Reason, "one identifier")
 	}

@@ -14,7 +14,7 @@ import (
 // concerned finds the pods and policies that an object of the dataplane concerns, by the
 // object's origin. It is valid until the model changes.
 type concerned struct {
-	tracker *tracker
+	model *Model
 	// pods has the pods of this node by the origins of the chains that their packets pass.
 	pods map[tables.Origin][]model.PodID
 	// addresses has the pod of an address.
@@ -23,18 +23,18 @@ type concerned struct {
 	users map[model.GroupID][]model.PolicyID
 }
 
-func newConcerned(t *tracker) *concerned {
+func newConcerned(t *Model) *concerned {
 	c := &concerned{
-		tracker: t, pods: map[tables.Origin][]model.PodID{}, addresses: map[netip.Addr]model.PodID{},
+		model: t, pods: map[tables.Origin][]model.PodID{}, addresses: map[netip.Addr]model.PodID{},
 		users: map[model.GroupID][]model.PolicyID{},
 	}
-	for _, id := range slices.SortedFunc(maps.Keys(t.policies), model.PolicyID.Compare) {
-		for _, g := range groupsOf(t.policies[id]) {
+	for _, id := range slices.SortedFunc(maps.Keys(t.Policies), model.PolicyID.Compare) {
+		for _, g := range groupsOf(t.Policies[id]) {
 			c.users[g] = append(c.users[g], id)
 		}
 	}
 	for _, id := range t.pods() {
-		a, e := t.attachments[id], t.endpoints[id]
+		a, e := t.Attachments[id], t.Endpoints[id]
 		if a == nil || e == nil {
 			continue
 		}
@@ -86,7 +86,7 @@ func groupsOf(p *model.Policy) []model.GroupID {
 func (c *concerned) owners(r tables.Refusal) (owners []model.ObjectRef, description string) {
 	switch o := r.Origin.(type) {
 	case tables.OfPolicy:
-		if c.tracker.policies[o.ID] != nil {
+		if c.model.Policies[o.ID] != nil {
 			owners = append(owners, o.ID.Object())
 		}
 		return owners, ""
@@ -95,7 +95,7 @@ func (c *concerned) owners(r tables.Refusal) (owners []model.ObjectRef, descript
 			owners = append(owners, id.Object())
 		}
 		owners = slices.Compact(owners) // parts of one object are neighbours
-		if g, known := c.tracker.groups[o.ID]; known {
+		if g, known := c.model.Groups[o.ID]; known {
 			description = g.Kind.String() + " of " + g.Description
 		}
 		return owners, description

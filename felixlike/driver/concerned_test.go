@@ -23,12 +23,12 @@ func TestPodsOfRenderedChains(t *testing.T) {
 		"np":    {NetworkPolicies: []model.PolicyID{np}},
 		"both":  {Admin: []model.PolicyID{admin}, NetworkPolicies: []model.PolicyID{np, other}},
 	}
-	tr := newTracker("node1")
+	tr := newModel("node1")
 	for name, list := range lists {
 		pod := model.PodID{Namespace: "x", Name: name}
-		tr.attachments[pod] = &model.Attachment{Pod: pod}
+		tr.Attachments[pod] = &model.Attachment{Pod: pod}
 		// Egress has no policies, so its chains concern nobody.
-		tr.endpoints[pod] = &model.Endpoint{Ingress: list}
+		tr.Endpoints[pod] = &model.Endpoint{Ingress: list}
 	}
 	concerned := newConcerned(tr)
 	all := func(model.PolicyID) bool { return true }
@@ -67,14 +67,14 @@ func TestPodsOfRenderedChains(t *testing.T) {
 
 // TestOwnersOfGroup: an object is one owner of a group, whatever the number of its parts.
 func TestOwnersOfGroup(t *testing.T) {
-	tr := newTracker("node1")
+	tr := newModel("node1")
 	for _, id := range []model.PolicyID{
 		{Tier: model.TierAdmin, API: model.AntreaCluster, Name: "p", Part: 1},
 		{Tier: model.TierAdmin, API: model.AntreaCluster, Name: "p", Part: 2},
 		{Tier: model.TierAdmin, API: model.AntreaCluster, Name: "p", Part: 2, Within: "shop"},
 		{Tier: model.TierAdmin, API: model.AntreaCluster, Name: "q"},
 	} {
-		tr.policies[id] = &model.Policy{ID: id, Egress: []model.Rule{{Peers: []model.GroupID{"a1"}}}}
+		tr.Policies[id] = &model.Policy{ID: id, Egress: []model.Rule{{Peers: []model.GroupID{"a1"}}}}
 	}
 	owners, _ := newConcerned(tr).owners(tables.Refusal{Object: "set", Origin: tables.OfGroup{ID: "a1"}})
 	if got := strings.Join(texts(owners, model.ObjectRef.String), ", "); got != "ClusterNetworkPolicy.crd.antrea.io p, ClusterNetworkPolicy.crd.antrea.io q" {

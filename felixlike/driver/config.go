@@ -2,7 +2,6 @@ package driver
 
 import (
 	"context"
-	"io"
 	"log/slog"
 	"net/netip"
 	"time"
@@ -10,10 +9,8 @@ import (
 	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/felixlike/datastore"
-	"github.com/felixlike/felixlike/felixlike/metrics"
 	"github.com/felixlike/felixlike/managers"
 	"github.com/felixlike/felixlike/model"
-	"github.com/felixlike/felixlike/ovsfwd/vswitchd"
 )
 
 // AttachmentSource delivers the attached pods: first a snapshot of updates, then one call
@@ -50,17 +47,13 @@ type Config struct {
 	// Forwards reports whether the forwarding flows that were set last include those of an
 	// attachment. It may be nil.
 	Forwards func(*model.Attachment) bool
-	// Connections lists the connections of pods that an enforcement point has allowed. It may
-	// be nil.
-	Connections func(ctx context.Context, place backend.Place) ([]control.Connection, error)
-	// Revalidate ends the established connections that a change of policy denies. It is nil if they are kept.
 	// ServiceCIDRs are the prefixes of Service addresses in the settings.
-	Revalidate   Established
 	ServiceCIDRs []netip.Prefix
-	// Translations end flows that go on with another source than they must have. It may be nil.
-	Translations Translations
-	Source       datastore.Source
-	Attachments  AttachmentSource
+	// View is bound to the driver. Modules use it.
+	View        *View
+	Modules     []Module
+	Source      datastore.Source
+	Attachments AttachmentSource
 	// HostAddresses may be nil: then the driver does not wait for addresses.
 	HostAddresses AddressSource
 	// Hops delivers the neighbours that lead to routed peers. It may be nil.
@@ -76,30 +69,10 @@ type Config struct {
 	Stages []backend.Stage
 	// Settings are the settings that affect the programmed state. It may be nil.
 	Settings func() control.Settings
-	// Dropped reads how many packets of pods the switch has dropped for reasons other than
-	// policy, by reason. It may be nil.
-	Dropped func(ctx context.Context) (map[string]uint64, error)
-	// Tables reads the node's tables with a limit. It may be nil.
-	Tables func(ctx context.Context) []metrics.Table
-	// HealthAddress returns the address of probes and metrics, for status. It may be nil.
-	HealthAddress func() string
-	// Underlay returns this node's network, for status. It may be nil.
-	Underlay func() control.Underlay
-	// Offload returns the state of the setting offload, for status. It may be nil.
-	Offload func() control.Offload
 	// RefusedAddresses returns why this node has not taken addresses of Egresses. It may be nil.
 	RefusedAddresses func() map[netip.Addr]error
-	// NodeProblems returns problems of this node, for status. It may be nil.
-	NodeProblems func() []model.Problem
-	// Outages returns the reasons why this node is not ready although everything is
-	// programmed. A reason with a kind becomes an Event. It may be nil.
-	Outages func() []datastore.Notice
 	// LostInterfaces returns the recorded attachments whose interface is gone. It may be nil.
 	LostInterfaces func() []model.Attachment
-	// Trace asks the switch which way a packet would take; Gateway is the bridge's port to the host. If Trace is nil,
-	// nothing is audited.
-	Trace   func(ctx context.Context, p vswitchd.TracedPacket) (vswitchd.Traced, error)
-	Gateway Gateway
 	// Lost delivers the reason when the dataplane may have lost programmed state (a
 	// connection broke). The driver then reads everything again.
 	Lost <-chan error
@@ -107,8 +80,6 @@ type Config struct {
 	// is then retried at once. It may be nil.
 	Answers <-chan struct{}
 	Log     *slog.Logger
-	// PolicyLog gets the lines of rules with Log. It may be nil.
-	PolicyLog io.Writer
 	Timing
 }
 
@@ -124,8 +95,6 @@ type Timing struct {
 	// ReadyGrace is how long a change may wait before the agent is not ready. Changes
 	// are frequent, and each needs some time.
 	ReadyGrace time.Duration
-	// AuditEvery is the time between two questions of the audit.
-	AuditEvery time.Duration
 }
 
 // DefaultTiming returns the intervals that an agent runs with.
@@ -139,7 +108,5 @@ func DefaultTiming() Timing {
 		RetryMax: 10 * time.Second,
 		// Longer than any apply that does not hang.
 		ReadyGrace: 5 * time.Second,
-		// A question costs about a millisecond, most of it in ovs-vswitchd.
-		AuditEvery: 5 * time.Second,
 	}
 }

@@ -19,9 +19,6 @@
 //
 //	Driver      the loop; answers control socket, CNI and probes
 //	handovers   changes of the backend
-//	drops       sessions of denied packets
-//	sampler     counters of rules
-//	audit       asks the switch about sample packets
 //	reporter    status, readiness, metrics, notices
 //	feed        objects to the engine, the engine's updates to the managers
 //	scheduler   passes, and runs beside them
@@ -29,6 +26,9 @@
 //	stages      runs of stages, quarantine, repairs, the backend in force
 //	cluster     objects, model and problems; the first listings
 //	queue       calls of other goroutines into the loop
+//
+// A feature beside the stages is a Module in a package of its own: audit, revalidate, packetlog, counters. It sees the driver through a View, and the
+// driver knows none of them.
 //
 // The package renders nothing and writes to no kernel itself. It is tested
 // with recording stages here, and with everything real in test/e2e.

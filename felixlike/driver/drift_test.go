@@ -9,34 +9,32 @@ import (
 	"time"
 
 	"github.com/felixlike/felixlike/felixlike/backend"
-	"github.com/felixlike/felixlike/managers"
+	"github.com/felixlike/felixlike/felixlike/driver/drivertest"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/tables"
 	"github.com/felixlike/felixlike/test/eventually"
 	"github.com/felixlike/felixlike/test/stopwatch"
 )
 
-func managersOf(m ...managers.Manager) []managers.Manager { return m }
-
 func foreignRule() tables.Repair {
 	return tables.Repair{Object: "chain", Name: "forward", What: "1 foreign rule", By: "nft (pid 77)", Noticed: time.Now()}
 }
 
 // tamper makes a foreign change and waits until it is repaired.
-func tamper(t *testing.T, f *fakeTable, changed func()) stopwatch.Lap {
+func tamper(t *testing.T, f *drivertest.Table, changed func()) stopwatch.Lap {
 	t.Helper()
-	before, watch := f.count(), stopwatch.Start(t)
-	f.set(func() { f.repaired = []tables.Repair{foreignRule()} })
+	before, watch := f.Count(), stopwatch.Start(t)
+	f.Set(func() { f.Repaired = []tables.Repair{foreignRule()} })
 	changed()
-	eventually.True(t, "a foreign change is repaired", func() bool { return f.count() > before })
+	eventually.True(t, "a foreign change is repaired", func() bool { return f.Count() > before })
 	return watch.Lap(t)
 }
 
 func TestForeignChangeIsRepairedAlone(t *testing.T) {
-	table, others, log := newFakeTable(t), &recordedStages{fail: map[string]error{}}, &logBuffer{}
-	f := startWith(t, Config{Stages: []backend.Stage{table.watchedStage(), others.stage("openflow", false)}, Log: log.logger()})
+	table, others, log := drivertest.NewTable(t), &drivertest.Stages{Fail: map[string]error{}}, &drivertest.LogBuffer{}
+	f := startWith(t, Config{Stages: []backend.Stage{table.WatchedStage(), others.Stage("openflow", false)}, Log: log.Logger()})
 	f.begin(t)
-	changed := <-table.changed
+	changed := <-table.Changed
 	if took := tamper(t, table, changed); took.Net() > 100*time.Millisecond {
 		t.Errorf("repaired after %s", took)
 	}
@@ -45,21 +43,21 @@ func TestForeignChangeIsRepairedAlone(t *testing.T) {
 	if r.Stage != "nftables" || r.Kind != "chain" || r.Name != "forward" || r.What != "1 foreign rule" || r.By != "nft (pid 77)" || r.Took <= 0 {
 		t.Errorf("repair %+v", r)
 	}
-	if got := others.log(); len(got) != 1 {
+	if got := others.Log(); len(got) != 1 {
 		t.Errorf("other stages ran: %v", got)
 	}
-	if lines := log.lines("repaired a foreign change"); len(lines) != 1 || !strings.Contains(lines[0], "pid 77") || !strings.Contains(lines[0], "level=WARN") {
+	if lines := log.Lines("repaired a foreign change"); len(lines) != 1 || !strings.Contains(lines[0], "pid 77") || !strings.Contains(lines[0], "level=WARN") {
 		t.Errorf("log %q", lines)
 	}
 }
 
 func TestNothingIsRepairedBeforeTheFirstPass(t *testing.T) {
-	table := newFakeTable(t)
-	f := startWith(t, Config{Stages: []backend.Stage{table.watchedStage()}})
-	(<-table.changed)()
-	f.source.send(false, node("node1", "10.10.0.0/24"))
+	table := drivertest.NewTable(t)
+	f := startWith(t, Config{Stages: []backend.Stage{table.WatchedStage()}})
+	(<-table.Changed)()
+	f.Source.Send(false, drivertest.Node("node1", "10.10.0.0/24"))
 	f.Status()
-	if n := table.count(); n != 0 {
+	if n := table.Count(); n != 0 {
 		t.Errorf("applied %d times before all is known", n)
 	}
 }
@@ -67,26 +65,26 @@ func TestNothingIsRepairedBeforeTheFirstPass(t *testing.T) {
 // The switch hangs for its whole deadline; meanwhile, policy is repaired and
 // changed, and questions are answered.
 func TestRepairDoesNotWaitForSwitchThatHangs(t *testing.T) {
-	table, sw := newFakeTable(t), newHanging(t)
+	table, sw := drivertest.NewTable(t), drivertest.NewHanging(t)
 	f := startWith(t, Config{
-		Managers: managersOf(sw),
-		Stages:   []backend.Stage{table.watchedStage(), {Name: "openflow", Timeout: time.Minute, Apply: sw.apply}},
+		Managers: drivertest.ManagersOf(sw),
+		Stages:   []backend.Stage{table.WatchedStage(), {Name: "openflow", Timeout: time.Minute, Apply: sw.Apply}},
 	})
 	f.begin(t)
-	changed := <-table.changed
-	<-sw.entered
-	sw.setHangs(true)
-	f.source.send(true, podOn("a", "node1"))
-	<-sw.entered
-	before := sw.seen
+	changed := <-table.Changed
+	<-sw.Entered
+	sw.SetHangs(true)
+	f.Source.Send(true, drivertest.PodOn("a", "node1"))
+	<-sw.Entered
+	before := sw.Seen
 	for range 3 {
 		if took := tamper(t, table, changed); took.Net() > 100*time.Millisecond {
 			t.Errorf("repaired after %s while the switch hangs", took)
 		}
 	}
-	applies := table.count()
-	f.source.send(true, podOn("b", "node1"))
-	eventually.True(t, "policy is changed while the switch hangs", func() bool { return table.count() > applies })
+	applies := table.Count()
+	f.Source.Send(true, drivertest.PodOn("b", "node1"))
+	eventually.True(t, "policy is changed while the switch hangs", func() bool { return table.Count() > applies })
 	watch := stopwatch.Start(t)
 	s := f.Status()
 	if took := watch.Lap(t); took.Net() > 100*time.Millisecond {
@@ -102,7 +100,7 @@ func TestRepairDoesNotWaitForSwitchThatHangs(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	if sw.seen != before {
+	if sw.Seen != before {
 		t.Error("the switch got a pod before its turn")
 	}
 }
@@ -110,50 +108,50 @@ func TestRepairDoesNotWaitForSwitchThatHangs(t *testing.T) {
 // A later stage must not program an update before policy: an update that comes while the
 // stages run is programmed by the next pass, policy first.
 func TestForwardingNeverOvertakesPolicy(t *testing.T) {
-	table, sw := newFakeTable(t), newHanging(t)
-	slow := backend.Stage{Name: "openflow", Timeout: 20 * time.Millisecond, Apply: sw.apply}
-	f := startWith(t, Config{Managers: managersOf(sw), Stages: []backend.Stage{table.stage(), slow}})
+	table, sw := drivertest.NewTable(t), drivertest.NewHanging(t)
+	slow := backend.Stage{Name: "openflow", Timeout: 20 * time.Millisecond, Apply: sw.Apply}
+	f := startWith(t, Config{Managers: drivertest.ManagersOf(sw), Stages: []backend.Stage{table.Stage(), slow}})
 	f.begin(t)
-	<-sw.entered
-	sw.setHangs(true)
-	f.source.send(true, podOn("a", "node1"))
-	<-sw.entered
-	f.attach("a")
-	f.source.send(true, podOn("b", "node1"))
-	sw.setHangs(false)
+	<-sw.Entered
+	sw.SetHangs(true)
+	f.Source.Send(true, drivertest.PodOn("a", "node1"))
+	<-sw.Entered
+	f.Attach("a")
+	f.Source.Send(true, drivertest.PodOn("b", "node1"))
+	sw.SetHangs(false)
 	if err := programmed(t, f, model.PodID{Namespace: "x", Name: "a"}); err != nil {
 		t.Fatal(err)
 	}
-	if len(sw.updates) != len(table.updates) {
-		t.Errorf("the switch received %d updates, policy of %d", len(sw.updates), len(table.updates))
+	if len(sw.Updates) != len(table.Updates) {
+		t.Errorf("the switch received %d updates, policy of %d", len(sw.Updates), len(table.Updates))
 	}
 }
 
 func TestFightIsThrottledAndTold(t *testing.T) {
-	table, log := newFakeTable(t), &logBuffer{}
-	f := startWith(t, Config{Stages: []backend.Stage{table.watchedStage()}, Log: log.logger()})
+	table, log := drivertest.NewTable(t), &drivertest.LogBuffer{}
+	f := startWith(t, Config{Stages: []backend.Stage{table.WatchedStage()}, Log: log.Logger()})
 	f.begin(t)
-	changed := <-table.changed
-	table.set(func() {
-		table.onApply = func() {
-			table.repaired = []tables.Repair{foreignRule()}
+	changed := <-table.Changed
+	table.Set(func() {
+		table.OnApply = func() {
+			table.Repaired = []tables.Repair{foreignRule()}
 			changed()
 		}
 	})
 	changed()
 	eventually.True(t, "many repairs", func() bool { return f.Status().Repairs.Total > 30 })
-	table.set(func() { table.onApply = nil })
-	table.mu.Lock()
-	defer table.mu.Unlock()
+	table.Set(func() { table.OnApply = nil })
+	table.Mu.Lock()
+	defer table.Mu.Unlock()
 	// The loop's starts are 10 ms apart, the goroutines' only nearly so.
-	repairs := table.applies[1:]
+	repairs := table.Applies[1:]
 	if took, least := repairs[len(repairs)-1].Sub(repairs[0]), f.cfg.Throttle*time.Duration(len(repairs)-2); took < least {
 		t.Errorf("%d repairs in %s, which is less than %s", len(repairs), took, least)
 	}
-	if n := len(log.lines("repaired a foreign change")); n != fightRepairs {
+	if n := len(log.Lines("repaired a foreign change")); n != fightRepairs {
 		t.Errorf("%d repairs were logged, want %d", n, fightRepairs)
 	}
-	if lines := log.lines("keeps changing"); len(lines) != 1 || !strings.Contains(lines[0], "pid 77") {
+	if lines := log.Lines("keeps changing"); len(lines) != 1 || !strings.Contains(lines[0], "pid 77") {
 		t.Errorf("the fight was logged as %q", lines)
 	}
 	if n := len(f.Status().Repairs.Last); n != keptRepairs {
@@ -163,42 +161,42 @@ func TestFightIsThrottledAndTold(t *testing.T) {
 
 // A flushed table has a chain for every policy.
 func TestManyRepairsAtOnceDoNotFloodTheLog(t *testing.T) {
-	r, log := newRepairs(), &logBuffer{}
+	r, log := newRepairs(), &drivertest.LogBuffer{}
 	var all []tables.Repair
 	for i := range 3000 {
 		all = append(all, tables.Repair{Object: "chain", Name: fmt.Sprint("pin-", i), What: "1 rule missing", By: "nft (pid 7)", Noticed: time.Now()})
 	}
-	r.note(log.logger(), "nftables", all, time.Now())
-	if n := len(log.lines("pid 7")); n != loggedRepairs+1 || len(log.lines("more=2980")) != 1 {
+	r.note(log.Logger(), "nftables", all, time.Now())
+	if n := len(log.Lines("pid 7")); n != loggedRepairs+1 || len(log.Lines("more=2980")) != 1 {
 		t.Errorf("%d lines were logged", n)
 	}
 	if s := r.status(); s.Total != 3000 || len(s.Last) != keptRepairs {
 		t.Errorf("%d repairs, %d kept", s.Total, len(s.Last))
 	}
-	r.note(log.logger(), "nftables", all[:1], time.Now().Add(2*fightWindow))
+	r.note(log.Logger(), "nftables", all[:1], time.Now().Add(2*fightWindow))
 	if len(r.recent) != 1 {
 		t.Errorf("%d objects are remembered", len(r.recent))
 	}
 }
 
 func TestRepairThatFailsIsRetriedAndHoldsBack(t *testing.T) {
-	table, others := newFakeTable(t), &recordedStages{fail: map[string]error{}}
-	f := startWith(t, Config{Stages: []backend.Stage{table.watchedStage(), others.stage("openflow", false)}})
+	table, others := drivertest.NewTable(t), &drivertest.Stages{Fail: map[string]error{}}
+	f := startWith(t, Config{Stages: []backend.Stage{table.WatchedStage(), others.Stage("openflow", false)}})
 	f.begin(t)
-	changed := <-table.changed
-	table.set(func() { table.err = errors.New("no buffer space") })
-	before := table.count()
+	changed := <-table.Changed
+	table.Set(func() { table.Err = errors.New("no buffer space") })
+	before := table.Count()
 	changed()
-	eventually.True(t, "the repair is tried again", func() bool { return table.count() > before+3 })
+	eventually.True(t, "the repair is tried again", func() bool { return table.Count() > before+3 })
 	if s := f.Status(); !strings.Contains(s.LastApply.Error, "nftables: no buffer space") {
 		t.Errorf("last apply %+v", s.LastApply)
 	}
-	if n := len(others.log()); n != 1 {
+	if n := len(others.Log()); n != 1 {
 		t.Errorf("a later stage ran %d times, want the 1 of the first pass", n)
 	}
-	table.set(func() { table.err = nil })
+	table.Set(func() { table.Err = nil })
 	eventually.True(t, "the failure is over", func() bool { return f.Status().LastApply.Error == "" })
-	if n := len(others.log()); n != 2 {
+	if n := len(others.Log()); n != 2 {
 		t.Errorf("a later stage ran %d times, want 2", n)
 	}
 }
@@ -206,25 +204,25 @@ func TestRepairThatFailsIsRetriedAndHoldsBack(t *testing.T) {
 // A repair that fails while the switch hangs does not wait for the switch to
 // be tried again.
 func TestFailedRepairIsRetriedWhileSwitchHangs(t *testing.T) {
-	table, sw := newFakeTable(t), newHanging(t)
+	table, sw := drivertest.NewTable(t), drivertest.NewHanging(t)
 	f := startWith(t, Config{
-		Managers: managersOf(sw),
-		Stages:   []backend.Stage{table.watchedStage(), {Name: "openflow", Timeout: time.Minute, Apply: sw.apply}},
+		Managers: drivertest.ManagersOf(sw),
+		Stages:   []backend.Stage{table.WatchedStage(), {Name: "openflow", Timeout: time.Minute, Apply: sw.Apply}},
 	})
 	f.begin(t)
-	changed := <-table.changed
-	<-sw.entered
-	sw.setHangs(true)
-	f.source.send(true, podOn("a", "node1"))
-	<-sw.entered
-	table.set(func() { table.err = errors.New("no buffer space") })
-	before := table.count()
+	changed := <-table.Changed
+	<-sw.Entered
+	sw.SetHangs(true)
+	f.Source.Send(true, drivertest.PodOn("a", "node1"))
+	<-sw.Entered
+	table.Set(func() { table.Err = errors.New("no buffer space") })
+	before := table.Count()
 	changed()
-	eventually.True(t, "the repair is tried again", func() bool { return table.count() > before+2 })
+	eventually.True(t, "the repair is tried again", func() bool { return table.Count() > before+2 })
 	if s := f.Status(); !strings.Contains(s.LastApply.Error, "nftables: no buffer space") {
 		t.Errorf("last apply %+v", s.LastApply)
 	}
-	table.set(func() { table.err = nil })
+	table.Set(func() { table.Err = nil })
 	eventually.True(t, "the failure is over", func() bool { return f.Status().LastApply.Error == "" })
 	if n := len(f.Status().Running); n != 1 {
 		t.Errorf("%d stages run, want the switch that hangs", n)
@@ -232,41 +230,41 @@ func TestFailedRepairIsRetriedWhileSwitchHangs(t *testing.T) {
 }
 
 func TestOnlyUnwatchedStagesAreReadAtResync(t *testing.T) {
-	table, plain, partly := newFakeTable(t), newFakeTable(t), newFakeTable(t)
-	other, overlooking := plain.stage(), partly.watchedStage()
+	table, plain, partly := drivertest.NewTable(t), drivertest.NewTable(t), drivertest.NewTable(t)
+	other, overlooking := plain.Stage(), partly.WatchedStage()
 	other.Name = "netlink"
 	overlooking.Name, overlooking.Overlooks = "iptables", true
-	f := startWith(t, Config{Stages: []backend.Stage{table.watchedStage(), other, overlooking}, Timing: Timing{Resync: 5 * time.Millisecond}})
+	f := startWith(t, Config{Stages: []backend.Stage{table.WatchedStage(), other, overlooking}, Timing: Timing{Resync: 5 * time.Millisecond}})
 	f.begin(t)
-	for _, read := range []*fakeTable{plain, partly} {
+	for _, read := range []*drivertest.Table{plain, partly} {
 		eventually.True(t, "a stage that does not notice everything is invalidated", func() bool {
-			read.mu.Lock()
-			defer read.mu.Unlock()
-			return read.invalidated > 2
+			read.Mu.Lock()
+			defer read.Mu.Unlock()
+			return read.Invalidated > 2
 		})
 	}
-	table.mu.Lock()
-	defer table.mu.Unlock()
-	if table.invalidated != 0 {
-		t.Errorf("the watched stage was invalidated %d times", table.invalidated)
+	table.Mu.Lock()
+	defer table.Mu.Unlock()
+	if table.Invalidated != 0 {
+		t.Errorf("the watched stage was invalidated %d times", table.Invalidated)
 	}
 }
 
 func TestWatchThatFailsIsStartedAgain(t *testing.T) {
-	table := newFakeTable(t)
-	stage := table.stage()
+	table := drivertest.NewTable(t)
+	stage := table.Stage()
 	attempts := make(chan struct{}, 100)
 	stage.Watch = func(ctx context.Context, changed func()) error {
 		attempts <- struct{}{}
 		if len(attempts) < 3 {
 			return errors.New("no socket")
 		}
-		return table.watch(ctx, changed)
+		return table.Watch(ctx, changed)
 	}
 	f := startWith(t, Config{Stages: []backend.Stage{stage}})
 	f.begin(t)
 	select {
-	case changed := <-table.changed:
+	case changed := <-table.Changed:
 		tamper(t, table, changed)
 	case <-time.After(eventually.Patience):
 		t.Fatal("Watch was not started again")
@@ -276,12 +274,12 @@ func TestWatchThatFailsIsStartedAgain(t *testing.T) {
 // A Watch that fails does not end the one beside it. The stage is read at every resync
 // meanwhile.
 func TestWatchThatFailsFailsAlone(t *testing.T) {
-	table := newFakeTable(t)
-	stage := table.stage()
+	table := drivertest.NewTable(t)
+	stage := table.Stage()
 	attempts, started := make(chan struct{}, 100), 0
 	stage.Watch = func(ctx context.Context, changed func()) error {
 		started++
-		return table.watch(ctx, changed)
+		return table.Watch(ctx, changed)
 	}
 	stage.WatchToo = func(context.Context, func()) error {
 		attempts <- struct{}{}
@@ -289,7 +287,7 @@ func TestWatchThatFailsFailsAlone(t *testing.T) {
 	}
 	f := startWith(t, Config{Stages: []backend.Stage{stage}, Timing: Timing{Resync: 5 * time.Millisecond}})
 	f.begin(t)
-	changed := <-table.changed
+	changed := <-table.Changed
 	for range 3 {
 		<-attempts
 	}
@@ -298,25 +296,25 @@ func TestWatchThatFailsFailsAlone(t *testing.T) {
 		t.Errorf("the other Watch was started %d times", started)
 	}
 	eventually.True(t, "the stage is read at the resync", func() bool {
-		table.mu.Lock()
-		defer table.mu.Unlock()
-		return table.invalidated > 0
+		table.Mu.Lock()
+		defer table.Mu.Unlock()
+		return table.Invalidated > 0
 	})
 }
 
 // A notice of a stage that shares its managers does not wait for the retry of a pass that
 // has failed.
 func TestNoticeDoesNotWaitForRetry(t *testing.T) {
-	host := newFakeTable(t)
-	stage := host.watchedStage()
+	host := drivertest.NewTable(t)
+	stage := host.WatchedStage()
 	stage.Managers = nil
 	f := startWith(t, Config{Stages: []backend.Stage{stage}, Timing: Timing{RetryMin: time.Minute, RetryMax: time.Minute}})
 	f.begin(t)
-	changed := <-host.changed
-	host.set(func() { host.err = errors.New("file exists") })
+	changed := <-host.Changed
+	host.Set(func() { host.Err = errors.New("file exists") })
 	changed()
 	eventually.True(t, "the stage has failed", func() bool { return missing(t, f) != "" })
-	host.set(func() { host.err = nil })
+	host.Set(func() { host.Err = nil })
 	changed()
 	eventually.True(t, "the agent is ready", func() bool { return missing(t, f) == "" })
 }

@@ -27,64 +27,41 @@ type Driver struct {
 	feed      *feed
 	handovers *handovers
 	reporter  *reporter
-	drops     *drops
-	sampler   *sampler
-	policyLog *policyLog
-	existing  *revalidator
-	// translations ends flows with another source than they must have.
-	translations *translations
-	audit        *audit
-	metrics      *metrics.Metrics
+	modules   modules
+	metrics   *metrics.Metrics
 }
 
 // New returns a driver that has not started.
 func New(cfg Config) *Driver {
-	d := &Driver{cfg: &cfg, queue: newQueue(), cluster: newCluster(cfg.Node)}
+	d := &Driver{cfg: &cfg, queue: newQueue(), cluster: newCluster(cfg.Node), modules: cfg.Modules}
 	d.cluster.addressesKnown = cfg.HostAddresses == nil
 	d.cluster.policyOnly, d.cluster.services, d.cluster.refused = cfg.PolicyOnly, cfg.ServiceCIDRs, cfg.RefusedAddresses
 	d.cluster.engine.SetServiceCIDRs(cfg.ServiceCIDRs)
 	if cfg.Election != nil {
 		d.cluster.engine.SetEgressLeases(map[netip.Addr]model.EgressLease{})
 	}
-	d.stages = newStages(d.cfg, d.cluster.tracker)
+	d.stages = newStages(d.cfg, d.cluster.model)
 	turns := newTurns(d.cluster, d.stages)
-	d.cluster.tracker.waits = turns.waiting
+	d.cluster.model.waits = turns.waiting
 	d.cluster.tiered = newTieredTurns(d.cluster, d.stages)
 	var names []string
 	for _, s := range cfg.Stages {
 		names = append(names, s.Name)
 	}
 	d.metrics = metrics.New(names, append([]string{"table", "chain", "set", "map", "flow", wireguard.Kind}, hostnet.Kinds()...), d.scrape)
-	if cfg.Dropped != nil {
-		d.metrics.CountDropped(func() (map[string]uint64, error) {
-			ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
-			defer cancel()
-			return cfg.Dropped(ctx)
-		})
-	}
-	if cfg.Tables != nil {
-		d.metrics.WatchTables(func() []metrics.Table {
-			ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
-			defer cancel()
-			return cfg.Tables(ctx)
-		})
-	}
-	d.existing = newRevalidator(d.cfg, d.queue, d.cluster, d.stages)
-	d.translations = newTranslations(d.cfg, d.queue, d.stages)
-	d.scheduler = &scheduler{cfg: d.cfg, cluster: d.cluster, stages: d.stages, turns: turns, existing: d.existing, translations: d.translations, metrics: d.metrics}
-	d.feed = &feed{cluster: d.cluster, stages: d.stages, scheduler: d.scheduler, existing: d.existing, election: cfg.Election}
+	d.scheduler = &scheduler{cfg: d.cfg, cluster: d.cluster, stages: d.stages, turns: turns, modules: d.modules, metrics: d.metrics}
+	d.feed = &feed{cluster: d.cluster, stages: d.stages, scheduler: d.scheduler, modules: d.modules, election: cfg.Election}
 	turns.flush = d.feed.flush
 	d.handovers = &handovers{cfg: d.cfg, queue: d.queue, cluster: d.cluster, stages: d.stages, scheduler: d.scheduler, feed: d.feed}
-	d.audit = newAudit(d.cfg, d.queue, d.cluster, d.stages, d.scheduler, d.metrics)
-	d.reporter = &reporter{cfg: d.cfg, cluster: d.cluster, stages: d.stages, scheduler: d.scheduler, existing: d.existing, audit: d.audit}
-	d.drops = newDrops(d.queue, d.feed, d.stages, d.cluster)
-	d.sampler = newSampler(d.queue, d.cluster, d.stages)
-	d.metrics.CountPolicyPackets(func() (map[metrics.PolicyPackets]uint64, error) {
-		ctx, cancel := context.WithTimeout(context.Background(), countTimeout)
-		defer cancel()
-		return d.sampler.policyPackets(ctx)
-	})
-	d.policyLog = newPolicyLog(d.queue, d.feed, d.stages, d.cluster)
+	d.reporter = &reporter{cfg: d.cfg, cluster: d.cluster, stages: d.stages, scheduler: d.scheduler, modules: d.modules}
+	for _, m := range d.modules {
+		if m.Count != nil {
+			m.Count(d.metrics)
+		}
+	}
+	if cfg.View != nil {
+		cfg.View.d = d
+	}
 	return d
 }
 
@@ -132,14 +109,10 @@ func (d *Driver) Run(ctx context.Context) error {
 	for _, r := range d.stages.runners {
 		d.stages.listen(ctx, r)
 	}
-	g.Go(func() error { return d.sampler.sample(ctx) })
-	g.Go(func() error { return d.policyLog.run(ctx) })
-	g.Go(func() error { return d.existing.run(ctx) })
-	g.Go(func() error { return d.translations.run(ctx) })
-	g.Go(func() error { return d.audit.run(ctx) })
-	if d.cfg.PolicyLog != nil {
-		// Not in the group: a reader of the log that has stopped must not keep the agent.
-		go d.policyLog.write(ctx, d.cfg.PolicyLog)
+	for _, m := range d.modules {
+		if m.Run != nil {
+			g.Go(func() error { return m.Run(ctx) })
+		}
 	}
 	g.Go(func() error {
 		defer close(d.queue.stopped)
@@ -162,7 +135,7 @@ func (d *Driver) SetBackend(ctx context.Context, name string) error {
 	case err := <-outcome:
 		return err
 	case <-d.queue.stopped:
-		return errStopped
+		return ErrStopped
 	case <-ctx.Done():
 		return fmt.Errorf("waiting for backend %s: %w", name, ctx.Err())
 	}
@@ -170,7 +143,7 @@ func (d *Driver) SetBackend(ctx context.Context, name string) error {
 
 // scrape returns the current state, unless the loop is stuck.
 func (d *Driver) scrape() (metrics.State, bool) {
-	ctx, cancel := context.WithTimeout(context.Background(), scrapeTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), ScrapeTimeout)
 	defer cancel()
 	var s metrics.State
 	err := d.queue.ask(ctx, func() { s = d.reporter.measure() })

@@ -18,6 +18,7 @@ import (
 	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/felixlike/datastore"
+	"github.com/felixlike/felixlike/felixlike/driver/drivertest"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/test/eventually"
 )
@@ -26,10 +27,10 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 func TestPeerWithoutTunnelAddressIsNamed(t *testing.T) {
 	f := start(t)
-	f.attachmentsSynced()
+	f.AttachmentsSynced()
 	peer := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node2"}, Spec: corev1.NodeSpec{PodCIDRs: []string{"10.10.1.0/24"}}}
 	peer.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "fd00::2"}}
-	f.source.send(true, node("node1", "10.10.0.0/24"), datastore.NodeSet{Node: peer})
+	f.Source.Send(true, drivertest.Node("node1", "10.10.0.0/24"), datastore.NodeSet{Node: peer})
 	if err := programmed(t, f); err != nil {
 		t.Fatal(err)
 	}
@@ -41,23 +42,23 @@ func TestPeerWithoutTunnelAddressIsNamed(t *testing.T) {
 
 func TestNothingIsProgrammedBeforeAllIsKnown(t *testing.T) {
 	f := start(t)
-	f.source.send(false, node("node1", "10.10.0.0/24"))
+	f.Source.Send(false, drivertest.Node("node1", "10.10.0.0/24"))
 	notProgrammed(t, f, "first batch, listing incomplete")
-	f.source.send(true)
+	f.Source.Send(true)
 	notProgrammed(t, f, "attachments unknown")
-	f.attachmentsSynced()
+	f.AttachmentsSynced()
 	if err := programmed(t, f); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := f.recorded.log(), []string{"netlink", "nftables", "openflow"}; !slices.Equal(got, want) {
+	if got, want := f.recorded.Log(), []string{"netlink", "nftables", "openflow"}; !slices.Equal(got, want) {
 		t.Errorf("applied %v, want %v once, in order", got, want)
 	}
 }
 
 func TestOwnNodeMissingIsReported(t *testing.T) {
 	f := start(t)
-	f.attachmentsSynced()
-	f.source.send(true, node("node2", "10.10.1.0/24"))
+	f.AttachmentsSynced()
+	f.Source.Send(true, drivertest.Node("node2", "10.10.1.0/24"))
 	notProgrammed(t, f, "own node unknown")
 	problems := f.Status().Problems
 	if len(problems) != 1 || problems[0].Object.Name != "node1" {
@@ -67,19 +68,19 @@ func TestOwnNodeMissingIsReported(t *testing.T) {
 
 func TestOwnNodeLostKeepsPolicyGoing(t *testing.T) {
 	f := start(t)
-	f.attachmentsSynced()
-	f.source.send(true, node("node1", "10.10.0.0/24"))
+	f.AttachmentsSynced()
+	f.Source.Send(true, drivertest.Node("node1", "10.10.0.0/24"))
 	if err := programmed(t, f); err != nil {
 		t.Fatal(err)
 	}
-	f.source.send(true, datastore.NodeDeleted{Name: "node1"}, podOn("a", "node1"))
+	f.Source.Send(true, datastore.NodeDeleted{Name: "node1"}, drivertest.PodOn("a", "node1"))
 	if err := programmed(t, f); err != nil {
 		t.Fatalf("changes are not programmed without this node's object: %v", err)
 	}
 	if p := f.Status().Problems; len(p) != 1 || p[0].Object.Name != "node1" {
 		t.Errorf("problems %v", p)
 	}
-	f.source.send(true, node("node1", "10.10.0.0/24"))
+	f.Source.Send(true, drivertest.Node("node1", "10.10.0.0/24"))
 	if p := f.Status().Problems; len(p) != 0 {
 		t.Errorf("problems left: %v", p)
 	}
@@ -97,17 +98,17 @@ func TestStageThatHangsIsCutOff(t *testing.T) {
 
 func TestRequiredStageHoldsBackLaterOnes(t *testing.T) {
 	f := start(t)
-	f.recorded.setFailure("nftables", errors.New("refused"))
-	f.attachmentsSynced()
-	f.source.send(true, node("node1", "10.10.0.0/24"))
-	eventually.True(t, "the apply is tried again", func() bool { return len(f.recorded.log()) >= 6 })
-	if got := f.recorded.log(); slices.Contains(got, "openflow") {
+	f.recorded.SetFailure("nftables", errors.New("refused"))
+	f.AttachmentsSynced()
+	f.Source.Send(true, drivertest.Node("node1", "10.10.0.0/24"))
+	eventually.True(t, "the apply is tried again", func() bool { return len(f.recorded.Log()) >= 6 })
+	if got := f.recorded.Log(); slices.Contains(got, "openflow") {
 		t.Errorf("applied %v: flows must wait for policy", got)
 	}
 	if s := f.Status(); !strings.Contains(s.LastApply.Error, "nftables: refused") || s.Programmed != 0 {
 		t.Errorf("status %+v", s)
 	}
-	f.recorded.setFailure("nftables", nil)
+	f.recorded.SetFailure("nftables", nil)
 	if err := programmed(t, f); err != nil {
 		t.Fatal(err)
 	}
@@ -119,19 +120,19 @@ func TestRequiredStageHoldsBackLaterOnes(t *testing.T) {
 // TestUpdatesDuringAPass: the policy stage gets updates while an earlier stage of the pass runs. When its turn comes, its
 // managers have completed their work: with a half of it, a chain could look up a set that is no longer desired.
 func TestUpdatesDuringAPass(t *testing.T) {
-	table := newFakeTable(t)
+	table := drivertest.NewTable(t)
 	entered, release := make(chan struct{}), make(chan struct{})
 	var first sync.Once
 	before := backend.Stage{Name: "netlink", Apply: func(context.Context) (backend.Applied, error) {
 		first.Do(func() { close(entered); <-release })
 		return backend.Applied{}, nil
 	}}
-	stage := table.stage()
-	f := startWith(t, Config{Stages: []backend.Stage{before, stage}, Backend: &fake{name: "nftables", stage: stage}})
-	f.attachmentsSynced()
-	f.source.send(true, node("node1", "10.10.0.0/24"))
+	stage := table.Stage()
+	f := startWith(t, Config{Stages: []backend.Stage{before, stage}, Backend: &drivertest.Backend{NameIs: "nftables", StageIs: stage}})
+	f.AttachmentsSynced()
+	f.Source.Send(true, drivertest.Node("node1", "10.10.0.0/24"))
 	<-entered
-	f.source.send(true, labelled("a"))
+	f.Source.Send(true, labelled("a"))
 	eventually.True(t, "the loop has the next revision", func() bool { return f.Status().Observed == 2 })
 	close(release)
 	if err := programmed(t, f); err != nil {
@@ -142,21 +143,21 @@ func TestUpdatesDuringAPass(t *testing.T) {
 func TestSyncWaitsForPods(t *testing.T) {
 	f := start(t)
 	id := model.PodID{Namespace: "x", Name: "a"}
-	f.attachmentsSynced()
-	f.source.send(true, node("node1", "10.10.0.0/24"), podOn("a", "node1"))
+	f.AttachmentsSynced()
+	f.Source.Send(true, drivertest.Node("node1", "10.10.0.0/24"), drivertest.PodOn("a", "node1"))
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	if _, err := f.Sync(ctx, []model.PodID{id}); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("a pod without an interface is programmed: %v", err)
 	}
-	f.attach("a")
+	f.Attach("a")
 	if err := programmed(t, f, id); err != nil {
 		t.Fatal(err)
 	}
 	if e := f.Status().Endpoints; len(e) != 1 || e[0].State != control.EndpointProgrammed {
 		t.Errorf("endpoints %+v", e)
 	}
-	f.attach("stranger")
+	f.Attach("stranger")
 	closed := func() bool {
 		return slices.ContainsFunc(f.Status().Endpoints, func(e control.Endpoint) bool {
 			return e.Name == "stranger" && e.State == control.EndpointClosed
@@ -167,10 +168,10 @@ func TestSyncWaitsForPods(t *testing.T) {
 
 func TestProblemsNameTheFileAndGo(t *testing.T) {
 	f := start(t)
-	f.attachmentsSynced()
+	f.AttachmentsSynced()
 	bad := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "x", Name: "bad"}}
 	bad.Spec.Ingress = []networkingv1.NetworkPolicyIngressRule{{From: []networkingv1.NetworkPolicyPeer{{IPBlock: &networkingv1.IPBlock{CIDR: "10.0.0.0/99"}}}}}
-	f.source.send(true, node("node1", "10.10.0.0/24"), datastore.NetworkPolicySet{Policy: bad, Source: "bad.yaml"})
+	f.Source.Send(true, drivertest.Node("node1", "10.10.0.0/24"), datastore.NetworkPolicySet{Policy: bad, Source: "bad.yaml"})
 	if err := programmed(t, f); err != nil {
 		t.Fatal(err)
 	}
@@ -178,7 +179,7 @@ func TestProblemsNameTheFileAndGo(t *testing.T) {
 	if len(problems) != 1 || problems[0].Source != "bad.yaml" || !strings.Contains(problems[0].Field, "spec.ingress[0].from[0].ipBlock") {
 		t.Fatalf("problems %v", problems)
 	}
-	f.source.send(true, datastore.NetworkPolicyDeleted{Namespace: "x", Name: "bad"})
+	f.Source.Send(true, datastore.NetworkPolicyDeleted{Namespace: "x", Name: "bad"})
 	if err := programmed(t, f); err != nil {
 		t.Fatal(err)
 	}
@@ -192,16 +193,16 @@ func TestProblemsOfOtherObjectsEnd(t *testing.T) {
 	f := start(t)
 	f.begin(t)
 	other := func(name, address string, born int64) datastore.Event {
-		e := node(name, "10.10.1.0/24").(datastore.NodeSet)
+		e := drivertest.Node(name, "10.10.1.0/24").(datastore.NodeSet)
 		e.Node.Status.Addresses[0].Address, e.Node.CreationTimestamp = address, metav1.Unix(born, 0)
 		e.Source = name + ".yaml"
 		return e
 	}
-	f.source.send(true, other("node2", "192.168.50.12", 1), other("a-node3", "192.168.50.13", 2))
+	f.Source.Send(true, other("node2", "192.168.50.12", 1), other("a-node3", "192.168.50.13", 2))
 	if problems := f.Status().Problems; len(problems) != 1 || problems[0].Source != "a-node3.yaml" || !strings.Contains(problems[0].Reason, "overlaps 10.10.1.0/24 of node node2") {
 		t.Errorf("problems %v", problems)
 	}
-	f.source.send(true, datastore.NodeDeleted{Name: "node2"})
+	f.Source.Send(true, datastore.NodeDeleted{Name: "node2"})
 	if problems := f.Status().Problems; len(problems) != 0 {
 		t.Errorf("problems left: %v", problems)
 	}
@@ -209,10 +210,10 @@ func TestProblemsOfOtherObjectsEnd(t *testing.T) {
 
 func TestProblemsNameClusterNetworkPolicies(t *testing.T) {
 	f := start(t)
-	f.attachmentsSynced()
+	f.AttachmentsSynced()
 	bad := &v1alpha2.ClusterNetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: "bad"}}
 	bad.Spec.Tier, bad.Spec.Priority = v1alpha2.AdminTier, -1
-	f.source.send(true, node("node1", "10.10.0.0/24"), datastore.ClusterNetworkPolicySet{Policy: bad, Source: "bad.yaml"})
+	f.Source.Send(true, drivertest.Node("node1", "10.10.0.0/24"), datastore.ClusterNetworkPolicySet{Policy: bad, Source: "bad.yaml"})
 	if err := programmed(t, f); err != nil {
 		t.Fatal(err)
 	}
@@ -224,7 +225,7 @@ func TestProblemsNameClusterNetworkPolicies(t *testing.T) {
 	if err != nil || len(served.ClusterPolicies) != 1 || served.ClusterPolicies[0].Name != "bad" {
 		t.Errorf("served %v, %v", served.ClusterPolicies, err)
 	}
-	f.source.send(true, datastore.ClusterNetworkPolicyDeleted{Name: "bad"})
+	f.Source.Send(true, datastore.ClusterNetworkPolicyDeleted{Name: "bad"})
 	if err := programmed(t, f); err != nil {
 		t.Fatal(err)
 	}
@@ -235,10 +236,10 @@ func TestProblemsNameClusterNetworkPolicies(t *testing.T) {
 
 func TestHostNetworkPodsAreNamed(t *testing.T) {
 	f := start(t)
-	f.attachmentsSynced()
+	f.AttachmentsSynced()
 	onHost := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "x", Name: "proxy"}, Spec: corev1.PodSpec{NodeName: "node1", HostNetwork: true}}
 	all := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "x", Name: "all"}}
-	f.source.send(true, node("node1", "10.10.0.0/24"), datastore.PodSet{Pod: onHost}, datastore.NetworkPolicySet{Policy: all, Source: "all.yaml"})
+	f.Source.Send(true, drivertest.Node("node1", "10.10.0.0/24"), datastore.PodSet{Pod: onHost}, datastore.NetworkPolicySet{Policy: all, Source: "all.yaml"})
 	if err := programmed(t, f); err != nil {
 		t.Fatal(err)
 	}
@@ -246,7 +247,7 @@ func TestHostNetworkPodsAreNamed(t *testing.T) {
 	if len(problems) != 1 || problems[0].Source != "all.yaml" || !strings.Contains(problems[0].Reason, "x/proxy") {
 		t.Fatalf("problems %v", problems)
 	}
-	f.source.send(true, datastore.PodDeleted{ID: model.PodID{Namespace: "x", Name: "proxy"}})
+	f.Source.Send(true, datastore.PodDeleted{ID: model.PodID{Namespace: "x", Name: "proxy"}})
 	if problems := f.Status().Problems; len(problems) != 0 {
 		t.Errorf("problems left: %v", problems)
 	}

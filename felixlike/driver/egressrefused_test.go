@@ -11,12 +11,13 @@ import (
 	"github.com/felixlike/felixlike/felixlike/antrea"
 	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/felixlike/datastore"
+	"github.com/felixlike/felixlike/felixlike/driver/drivertest"
 )
 
 // TestRefusedAddressesAreNamed: status names the Egress whose address another host has.
 func TestRefusedAddressesAreNamed(t *testing.T) {
-	s := &recordedStages{fail: map[string]error{}}
-	f := startWith(t, Config{Stages: []backend.Stage{s.stage("nftables", true)}, RefusedAddresses: func() map[netip.Addr]error {
+	s := &drivertest.Stages{Fail: map[string]error{}}
+	f := startWith(t, Config{Stages: []backend.Stage{s.Stage("nftables", true)}, RefusedAddresses: func() map[netip.Addr]error {
 		return map[netip.Addr]error{netip.MustParseAddr("192.168.50.1"): errors.New("another host has it")}
 	}})
 	e := &antrea.NodeEgress{}

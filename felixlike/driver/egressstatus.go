@@ -73,7 +73,7 @@ func (f *feed) egressStatus(has func(netip.Addr) bool) []egressstatus.Status {
 // rank returns the place of this node among those that write the status of an object.
 func (f *feed) rank(object string) int {
 	rank := 0
-	for name := range f.cluster.tracker.nodes {
+	for name := range f.cluster.model.Nodes {
 		if policy.Order(object, name) < policy.Order(object, f.cluster.node) {
 			rank++
 		}

@@ -14,7 +14,7 @@ type feed struct {
 	cluster   *cluster
 	stages    *stages
 	scheduler *scheduler
-	existing  *revalidator
+	modules   modules
 	election  Election
 	// egresses are those of the last update, generation is that of the last Leases. asked is set if they are to be handed to the election.
 	egresses   []model.EgressAddress
@@ -24,7 +24,7 @@ type feed struct {
 
 // onBatch feeds a batch of the datastore to the policy engine.
 func (f *feed) onBatch(b datastore.Batch) {
-	noted := f.cluster.tracker.noted
+	revision := f.cluster.model.revision
 	f.cluster.observed = b.Revision
 	var others []model.PodID
 	for _, e := range b.Events {
@@ -41,17 +41,17 @@ func (f *feed) onBatch(b datastore.Batch) {
 	f.cluster.unread, f.cluster.outdated = b.Unknown, b.Outdated
 	// A batch without changes for this node still advances the programmed revision.
 	f.scheduler.dirty = true
-	if f.scheduler.behind.IsZero() {
-		f.scheduler.behind = time.Now()
+	if f.scheduler.oldestPending.IsZero() {
+		f.scheduler.oldestPending = time.Now()
 	}
 	f.flush()
-	if f.cluster.tracker.noted > noted {
+	if f.cluster.model.revision > revision {
 		// A recreated pod with other labels may have the same policies, but be in other
 		// groups.
 		for _, id := range others {
-			f.cluster.tracker.pending[id] = f.cluster.tracker.noted
+			f.cluster.model.pending[id] = f.cluster.model.revision
 		}
-		f.scheduler.latency.deliver(b.Seen, f.cluster.tracker.noted)
+		f.scheduler.latency.deliver(b.Seen, f.cluster.model.revision)
 	}
 }
 
@@ -149,7 +149,7 @@ func (f *feed) flush() {
 	}
 	f.scheduler.turns.flushed()
 	f.cluster.tiered.flushed()
-	f.existing.flushed(f.scheduler.turns.partial(), f.cluster.tracker.noted)
+	f.modules.onFlush(f.scheduler.turns.partial, f.cluster.model.revision)
 }
 
 // update hands an update to the managers. This node's last known object stays in force when
@@ -167,8 +167,8 @@ func (f *feed) update(u model.Update) {
 	f.stages.beat()
 	f.scheduler.dirty = true
 	f.stages.quarantine.modelChanged()
-	f.cluster.tracker.OnUpdate(u)
-	f.existing.onUpdate(u, f.cluster.tracker.noted)
+	f.cluster.model.OnUpdate(u)
+	f.modules.onUpdate(u, f.cluster.model.revision)
 	// A new change does not wait for the retry of a failed pass.
 	if retry := f.scheduler.lastApply.At.Add(f.scheduler.cfg.Throttle); retry.Before(f.scheduler.nextApply) {
 		f.scheduler.nextApply = retry
@@ -180,6 +180,6 @@ func (f *feed) update(u model.Update) {
 		}
 		r.wants.update(u, f.stages.handover.verifies(r))
 		// Policy does not wait for slow stages.
-		r.wanted = r.wanted || f.stages.pass != nil
+		r.dirty = r.dirty || f.stages.pass != nil
 	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/felixlike/datastore"
+	"github.com/felixlike/felixlike/felixlike/driver/drivertest"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/test/eventually"
 )
@@ -117,15 +118,15 @@ func (b *fakeBackend) apply(context.Context) (backend.Applied, error) {
 	return backend.Applied{Writes: n, Full: full, Unreadable: b.unreadable}, nil
 }
 
-func (b *fakeBackend) backend() *fake {
-	return &fake{
-		name: b.name,
-		stage: backend.Stage{Name: b.name, Required: true, Managers: managersOf(b), Apply: b.apply, Invalidate: func() {
+func (b *fakeBackend) backend() *drivertest.Backend {
+	return &drivertest.Backend{
+		NameIs: b.name,
+		StageIs: backend.Stage{Name: b.name, Required: true, Managers: drivertest.ManagersOf(b), Apply: b.apply, Invalidate: func() {
 			b.mu.Lock()
 			defer b.mu.Unlock()
 			b.stale = true
 		}},
-		remove: func() error {
+		RemoveIs: func() error {
 			b.mu.Lock()
 			defer b.mu.Unlock()
 			if b.stuck != nil {
@@ -151,7 +152,7 @@ func handoverOf(t *testing.T) (f *fixture, old, next *fakeBackend, h *history) {
 	h = &history{}
 	old, next = &fakeBackend{name: "old", history: h}, &fakeBackend{name: "new", history: h}
 	f = startWith(t, Config{
-		Backend: old.backend(), Stages: []backend.Stage{old.backend().stage},
+		Backend: old.backend(), Stages: []backend.Stage{old.backend().StageIs},
 		NewBackend: func(name string) (backend.Backend, error) {
 			switch name {
 			case "old":
@@ -188,7 +189,7 @@ func TestBackendChanges(t *testing.T) {
 	if !old.removed || next.removed || len(next.held) == 0 {
 		t.Errorf("old removed %v, new removed %v, new holds %q", old.removed, next.removed, next.held)
 	}
-	f.source.send(true, node("node2", "10.11.0.0/24"))
+	f.Source.Send(true, drivertest.Node("node2", "10.11.0.0/24"))
 	eventually.True(t, "the new backend follows", func() bool {
 		next.mu.Lock()
 		defer next.mu.Unlock()
@@ -205,7 +206,7 @@ func TestBackendChangesUnderUpdates(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- f.SetBackend(t.Context(), "new") }()
 	for i := range 200 {
-		f.source.send(true, node("n"+string(rune('a'+i%26))+strings.Repeat("x", i/26), "10.11.0.0/24"))
+		f.Source.Send(true, drivertest.Node("n"+string(rune('a'+i%26))+strings.Repeat("x", i/26), "10.11.0.0/24"))
 	}
 	if err := <-done; err != nil {
 		t.Fatal(err)
@@ -233,7 +234,7 @@ func TestBackendTakesOverWhatCameMeanwhile(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- f.SetBackend(t.Context(), "new") }()
 	eventually.True(t, "the new backend is being built", func() bool { return slices.Contains(h.all(), "new waits") })
-	f.source.send(true, node("node2", "10.11.0.0/24"))
+	f.Source.Send(true, drivertest.Node("node2", "10.11.0.0/24"))
 	eventually.True(t, "the old backend has the change", func() bool {
 		old.mu.Lock()
 		defer old.mu.Unlock()
@@ -251,7 +252,7 @@ func TestBackendTakesOverWhatCameMeanwhile(t *testing.T) {
 // A node that the datastore has lost stays in force, also for a new backend.
 func TestBackendChangesWithoutTheNode(t *testing.T) {
 	f, _, next, _ := handoverOf(t)
-	f.source.send(true, datastore.NodeDeleted{Name: "node1"})
+	f.Source.Send(true, datastore.NodeDeleted{Name: "node1"})
 	if err := f.SetBackend(t.Context(), "new"); err != nil {
 		t.Fatal(err)
 	}
@@ -280,7 +281,7 @@ func TestBackendThatFailsIsNotTakenOver(t *testing.T) {
 			if old.removed || !next.removed {
 				t.Errorf("old removed %v, new removed %v", old.removed, next.removed)
 			}
-			f.source.send(true, node("node2", "10.11.0.0/24"))
+			f.Source.Send(true, drivertest.Node("node2", "10.11.0.0/24"))
 			eventually.True(t, "the old backend stays in force", func() bool {
 				old.mu.Lock()
 				defer old.mu.Unlock()
@@ -297,7 +298,7 @@ func TestBackendChangeEndsTheRemovalOfOthers(t *testing.T) {
 	old, next := &fakeBackend{name: "old", history: h}, &fakeBackend{name: "new", history: h}
 	f := startWith(t, Config{
 		Backend: old.backend(), NewBackend: func(string) (backend.Backend, error) { return next.backend(), nil },
-		Stages: []backend.Stage{old.backend().stage, {Name: LeftoversStage, Aside: true, Once: true, Apply: func(context.Context) (backend.Applied, error) {
+		Stages: []backend.Stage{old.backend().StageIs, {Name: LeftoversStage, Aside: true, Once: true, Apply: func(context.Context) (backend.Applied, error) {
 			h.add("others are removed")
 			return backend.Applied{}, errors.New("cannot be looked for")
 		}}},

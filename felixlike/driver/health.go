@@ -22,13 +22,13 @@ func (rep *reporter) readiness() health.Readiness {
 // agent not ready: a pod with NET_ADMIN could then block a rolling update.
 func (rep *reporter) unavailable() []string {
 	missing := rep.cluster.unknown()
-	switch behind := time.Since(rep.scheduler.behind); {
+	switch behind := time.Since(rep.scheduler.oldestPending); {
 	case len(missing) > 0:
 	case rep.scheduler.lastApply.Error != "":
 		missing = append(missing, "programming the dataplane failed: "+rep.scheduler.lastApply.Error)
 	case rep.scheduler.programmed == 0:
 		missing = append(missing, "nothing is programmed yet")
-	case !rep.scheduler.behind.IsZero() && behind > rep.cfg.ReadyGrace:
+	case !rep.scheduler.oldestPending.IsZero() && behind > rep.cfg.ReadyGrace:
 		missing = append(missing, fmt.Sprintf("revision %d of %d is programmed, the next one has waited for %s",
 			rep.scheduler.programmed, rep.cluster.observed, behind.Round(time.Second)))
 	}
@@ -44,7 +44,7 @@ func (rep *reporter) unavailable() []string {
 func (rep *reporter) measure() metrics.State {
 	view := rep.stages.quarantine.view()
 	s := metrics.State{
-		Synced: rep.cluster.sourceSynced, Pending: len(rep.cluster.tracker.pending), Quarantined: len(view.quarantined),
+		Synced: rep.cluster.sourceSynced, Pending: len(rep.cluster.model.pending), Quarantined: len(view.quarantined),
 		InterfacesLost: len(rep.lostInterfaces()),
 		Ready:          len(rep.readiness().Missing) == 0,
 		Unread:         len(rep.cluster.unread), Outdated: rep.cluster.outdated,
@@ -57,8 +57,8 @@ func (rep *reporter) measure() metrics.State {
 		s.Elements += r.elements
 		s.Flows += r.flows
 	}
-	for _, id := range rep.cluster.tracker.pods() {
-		state, _ := rep.cluster.tracker.state(id, view.closed)
+	for _, id := range rep.cluster.model.pods() {
+		state, _ := rep.cluster.model.state(id, view.closed)
 		s.Endpoints[state]++
 	}
 	return s

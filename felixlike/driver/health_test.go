@@ -13,6 +13,7 @@ import (
 
 	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/felixlike/datastore"
+	"github.com/felixlike/felixlike/felixlike/driver/drivertest"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/tables"
 	"github.com/felixlike/felixlike/test/eventually"
@@ -24,29 +25,29 @@ func missing(t *testing.T, f *fixture) string {
 }
 
 func TestReadyTransitions(t *testing.T) {
-	table := newFakeTable(t)
-	f := startWith(t, Config{Stages: []backend.Stage{table.stage()}})
+	table := drivertest.NewTable(t)
+	f := startWith(t, Config{Stages: []backend.Stage{table.Stage()}})
 	if got := missing(t, f); !strings.Contains(got, "first listing is not complete") || !strings.Contains(got, "attachments") {
 		t.Errorf("at the start: %q", got)
 	}
-	f.source.send(true, node("node2", "10.10.1.0/24"))
-	f.attachmentsSynced()
+	f.Source.Send(true, drivertest.Node("node2", "10.10.1.0/24"))
+	f.AttachmentsSynced()
 	eventually.True(t, "the own node is missed", func() bool { return missing(t, f) == "node node1 is not in the datastore" })
-	table.set(func() { table.err = errors.New("no buffer space") })
-	f.source.send(true, node("node1", "10.10.0.0/24"))
+	table.Set(func() { table.Err = errors.New("no buffer space") })
+	f.Source.Send(true, drivertest.Node("node1", "10.10.0.0/24"))
 	eventually.True(t, "a failure makes the agent not ready", func() bool {
 		return missing(t, f) == "programming the dataplane failed: nftables: no buffer space"
 	})
-	table.set(func() { table.err = nil })
+	table.Set(func() { table.Err = nil })
 	eventually.True(t, "the agent is ready", func() bool { return missing(t, f) == "" })
-	table.set(func() { table.err = errors.New("again") })
-	f.source.send(true, podOn("a", "node1"))
+	table.Set(func() { table.Err = errors.New("again") })
+	f.Source.Send(true, drivertest.PodOn("a", "node1"))
 	eventually.True(t, "a later failure makes it not ready again", func() bool { return strings.Contains(missing(t, f), "again") })
 }
 
 // A manifest that was never read in full makes the agent not ready: it may have a policy of any pod. An outdated one does not.
 func TestUnreadManifestIsNotReady(t *testing.T) {
-	f := startWith(t, Config{Stages: []backend.Stage{newFakeTable(t).stage()}})
+	f := startWith(t, Config{Stages: []backend.Stage{drivertest.NewTable(t).Stage()}})
 	f.begin(t)
 	eventually.True(t, "the agent is ready", func() bool { return missing(t, f) == "" })
 	for _, c := range []struct {
@@ -59,7 +60,7 @@ func TestUnreadManifestIsNotReady(t *testing.T) {
 		{[]string{"a.yaml", "b.yaml", "c.yaml"}, 1, "manifest a.yaml and 2 more could never be read in full: policies in them are not in force"},
 		{nil, 0, ""},
 	} {
-		f.source.sendBatch(datastore.Batch{InSync: true, Unknown: c.unknown, Outdated: c.outdated})
+		f.Source.SendBatch(datastore.Batch{InSync: true, Unknown: c.unknown, Outdated: c.outdated})
 		eventually.True(t, "the agent says "+c.want, func() bool { return missing(t, f) == c.want })
 		recorder := httptest.NewRecorder()
 		f.Metrics().ServeHTTP(recorder, httptest.NewRequest("GET", "/metrics", nil))
@@ -78,12 +79,12 @@ func TestOutageIsNotReady(t *testing.T) {
 	var mu sync.Mutex
 	var outages []datastore.Notice
 	f := startWith(t, Config{
-		Stages: []backend.Stage{newFakeTable(t).stage()},
-		Outages: func() []datastore.Notice {
+		Stages: []backend.Stage{drivertest.NewTable(t).Stage()},
+		Modules: []Module{{Notices: func() []datastore.Notice {
 			mu.Lock()
 			defer mu.Unlock()
 			return outages
-		},
+		}}},
 	})
 	f.begin(t)
 	eventually.True(t, "the agent is ready", func() bool { return missing(t, f) == "" })
@@ -114,7 +115,7 @@ func TestOutageIsNotReady(t *testing.T) {
 }
 
 func TestQuarantineLeavesTheAgentReady(t *testing.T) {
-	f, table, _ := startQuarantine(t, &logBuffer{})
+	f, table, _ := startQuarantine(t, &drivertest.LogBuffer{})
 	refuse(t, f, table, refusedWeb())
 	r := f.Ready(t.Context())
 	if len(r.Missing) != 0 || len(r.Notes) != 1 || !strings.Contains(r.Notes[0], "too big") {
@@ -123,14 +124,14 @@ func TestQuarantineLeavesTheAgentReady(t *testing.T) {
 }
 
 func TestChangeThatWaitsTooLongIsNotReady(t *testing.T) {
-	sw := newHanging(t)
-	f := startWith(t, Config{Stages: []backend.Stage{{Name: "openflow", Timeout: time.Minute, Apply: sw.apply}}, Timing: Timing{ReadyGrace: 30 * time.Millisecond}})
+	sw := drivertest.NewHanging(t)
+	f := startWith(t, Config{Stages: []backend.Stage{{Name: "openflow", Timeout: time.Minute, Apply: sw.Apply}}, Timing: Timing{ReadyGrace: 30 * time.Millisecond}})
 	f.begin(t)
 	if got := missing(t, f); got != "" {
 		t.Errorf("programmed, but %q", got)
 	}
-	sw.setHangs(true)
-	f.source.send(true, podOn("a", "node1"))
+	sw.SetHangs(true)
+	f.Source.Send(true, drivertest.PodOn("a", "node1"))
 	eventually.True(t, "a change waits too long", func() bool { return strings.Contains(missing(t, f), "revision 1 of 2 is programmed") })
 	if err := f.Alive(); err != nil {
 		t.Errorf("a loop that waits for a stage is alive: %v", err)
@@ -173,8 +174,8 @@ func TestStageThatOutlivesItsDeadlineIsNotAlive(t *testing.T) {
 	}}
 	f := startWith(t, Config{Stages: []backend.Stage{noAnswer}})
 	defer close(release)
-	f.attachmentsSynced()
-	f.source.send(true, node("node1", "10.10.0.0/24"))
+	f.AttachmentsSynced()
+	f.Source.Send(true, drivertest.Node("node1", "10.10.0.0/24"))
 	<-entered
 	if err := f.Alive(); err != nil {
 		t.Errorf("within the grace: %v", err)
@@ -187,10 +188,10 @@ func TestStageThatOutlivesItsDeadlineIsNotAlive(t *testing.T) {
 }
 
 func TestScrapeAfterApplies(t *testing.T) {
-	f, table, _ := startQuarantine(t, &logBuffer{})
+	f, table, _ := startQuarantine(t, &drivertest.LogBuffer{})
 	refuse(t, f, table, refusedWeb())
-	table.set(func() { table.repaired = []tables.Repair{foreignRule()} })
-	f.source.send(true, datastore.NetworkPolicyDeleted{Namespace: "x", Name: "gone"}, podOn("c", "node1"))
+	table.Set(func() { table.Repaired = []tables.Repair{foreignRule()} })
+	f.Source.Send(true, datastore.NetworkPolicyDeleted{Namespace: "x", Name: "gone"}, drivertest.PodOn("c", "node1"))
 	if err := programmed(t, f); err != nil {
 		t.Fatal(err)
 	}

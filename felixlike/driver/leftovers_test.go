@@ -9,6 +9,7 @@ import (
 
 	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/felixlike/driver/drivertest"
 	"github.com/felixlike/felixlike/test/eventually"
 )
 
@@ -18,7 +19,7 @@ func leftoversOf(t *testing.T, stages ...backend.Stage) (f *fixture, old, next *
 	h := &history{}
 	old, next, fails = &fakeBackend{name: "old", history: h}, &fakeBackend{name: "new", history: h}, &atomic.Bool{}
 	f = startWith(t, Config{
-		Backend: old.backend(), Stages: append([]backend.Stage{old.backend().stage}, stages...),
+		Backend: old.backend(), Stages: append([]backend.Stage{old.backend().StageIs}, stages...),
 		NewBackend: func(string) (backend.Backend, error) { return next.backend(), nil },
 		RemoveOthers: func(context.Context, string) error {
 			if fails.Load() {
@@ -110,7 +111,7 @@ func TestUnreadableTables(t *testing.T) {
 	next.mu.Lock()
 	next.unreadable = []string{"table mangle has a foreign rule"}
 	next.mu.Unlock()
-	f.source.send(true, node("node2", "10.11.0.0/24"))
+	f.Source.Send(true, drivertest.Node("node2", "10.11.0.0/24"))
 	eventually.True(t, "the node is not ready", func() bool { return strings.Contains(missing(t, f), "table mangle has a foreign rule") })
 	if got := problemsOf(f.Status()); !strings.Contains(got, "table mangle has a foreign rule") {
 		t.Errorf("status: %q", got)

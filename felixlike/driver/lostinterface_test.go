@@ -7,6 +7,7 @@ import (
 
 	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/felixlike/datastore"
+	"github.com/felixlike/felixlike/felixlike/driver/drivertest"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/test/eventually"
 )
@@ -18,20 +19,20 @@ import (
 func TestLostInterfaceIsNamed(t *testing.T) {
 	gone, want := sandboxOf("gone", "first"), "has lost its interface veth-gone: it has no network until it is made anew"
 	f := startWith(t, Config{
-		Stages:         []backend.Stage{newFakeTable(t).stage()},
+		Stages:         []backend.Stage{drivertest.NewTable(t).Stage()},
 		LostInterfaces: func() []model.Attachment { return []model.Attachment{*gone} },
 	})
-	f.source.send(true, podOn("gone", "node1"))
+	f.Source.Send(true, drivertest.PodOn("gone", "node1"))
 	named := func() bool {
 		return slices.ContainsFunc(f.Status().Problems, func(p model.Problem) bool { return p.Object.Kind == "Pod" && strings.Contains(p.Reason, want) })
 	}
 	if named() {
 		t.Error("a pod is named before everything is programmed")
 	}
-	f.source.send(true, datastore.PodDeleted{ID: gone.Pod})
+	f.Source.Send(true, datastore.PodDeleted{ID: gone.Pod})
 	f.begin(t)
 	eventually.True(t, "the agent is ready", func() bool { return missing(t, f) == "" })
-	f.source.send(true, podOn("gone", "node1"))
+	f.Source.Send(true, drivertest.PodOn("gone", "node1"))
 	eventually.True(t, "the pod is named", named)
 	if why := missing(t, f); why != "" {
 		t.Errorf("not ready: %s", why)

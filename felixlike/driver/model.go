@@ -1,59 +1,218 @@
 package driver
 
 import (
-	"context"
+	"cmp"
 	"maps"
+	"net/netip"
 	"slices"
 
-	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/model"
 )
 
-// Model implements control.Agent.
-func (d *Driver) Model(ctx context.Context) (control.Model, error) {
-	var m control.Model
-	err := d.queue.ask(ctx, func() { m = d.reporter.model() })
-	return m, err
+// Model keeps the model for status. It gets every update that the managers get.
+type Model struct {
+	node        string
+	Policies    map[model.PolicyID]*model.Policy
+	Endpoints   map[model.PodID]*model.Endpoint
+	Attachments map[model.PodID]*model.Attachment
+	Nodes       map[string]*model.Node
+	Groups      map[model.GroupID]model.Group
+	Host        model.HostAddressesUpdate
+	Services    model.ServiceCIDRsUpdate
+	// Hops is nil until the neighbours that lead to routed peers are known.
+	Hops    *model.HopsUpdate
+	Denials model.DenialsUpdate
+	Logs    model.LogsUpdate
+	// revision counts the updates. pending has the objects that are not programmed yet, by
+	// identifier, with the count at their newest update.
+	revision uint64
+	pending  map[any]uint64
+	// waits has the policies that wait for their turn.
+	waits map[model.PolicyID]bool
 }
 
-// model runs in the loop. Between two calls of the loop, the engine is always flushed.
-func (rep *reporter) model() control.Model {
-	m := control.Model{
-		Node: rep.cfg.Node, Backend: rep.stages.backend.Name(), Revision: rep.scheduler.programmed,
-		HostAddresses: slices.Clone(rep.cluster.tracker.host.Addresses), ServiceCIDRs: slices.Clone(rep.cluster.tracker.services.Prefixes),
-		Subnets:         slices.Clone(rep.cluster.tracker.host.Subnets),
-		DenialsReported: rep.cluster.tracker.denials.Reported,
-		LogsReported:    rep.cluster.tracker.logs.Reported,
-		RatesUnbounded:  rep.stages.backend.Unbounded() != nil,
+// UnknownPod is the reason why an attached pod is closed that the datastore does not have.
+const UnknownPod = "the datastore knows no such pod on this node"
+
+// nodeID is the identifier of a node among those of other objects.
+type nodeID string
+
+func newModel(node string) *Model {
+	return &Model{
+		node:      node,
+		Policies:  map[model.PolicyID]*model.Policy{},
+		Endpoints: map[model.PodID]*model.Endpoint{}, Attachments: map[model.PodID]*model.Attachment{},
+		Nodes: map[string]*model.Node{}, Groups: map[model.GroupID]model.Group{}, pending: map[any]uint64{},
 	}
-	if h := rep.cluster.tracker.hops; h != nil {
-		m.HopsKnown, m.Hops = true, slices.Clone(h.Hops)
+}
+
+// rules counts the rules of all policies that apply on this node.
+func (t *Model) rules() int {
+	n := 0
+	for _, p := range t.Policies {
+		n += len(p.Ingress) + len(p.Egress)
 	}
-	if rep.cfg.Settings != nil {
-		m.Settings = rep.cfg.Settings()
+	return n
+}
+
+// OnUpdate notes an update.
+func (t *Model) OnUpdate(u model.Update) {
+	t.revision++
+	switch u := u.(type) {
+	case model.GroupUpdate:
+		t.Groups[u.Group.ID] = u.Group
+		t.pending[u.Group.ID] = t.revision
+	case model.GroupRemove:
+		delete(t.Groups, u.ID)
+		t.pending[u.ID] = t.revision
+	case model.PolicyUpdate:
+		t.Policies[u.Policy.ID] = u.Policy
+		t.pending[u.Policy.ID] = t.revision
+	case model.PolicyRemove:
+		delete(t.Policies, u.ID)
+		t.pending[u.ID] = t.revision
+	case model.EndpointUpdate:
+		t.Endpoints[u.Endpoint.ID] = u.Endpoint
+		t.pending[u.Endpoint.ID] = t.revision
+	case model.EndpointRemove:
+		delete(t.Endpoints, u.ID)
+		t.pending[u.ID] = t.revision
+	case model.AttachmentUpdate:
+		t.Attachments[u.Attachment.Pod] = u.Attachment
+		t.pending[u.Attachment.Pod] = t.revision
+	case model.AttachmentRemove:
+		if a := t.Attachments[u.Pod]; a != nil && a.Interface == u.Interface {
+			delete(t.Attachments, u.Pod)
+		}
+	case model.NodeUpdate:
+		t.Nodes[u.Node.Name] = u.Node
+		t.pending[nodeID(u.Node.Name)] = t.revision
+	case model.NodeRemove:
+		delete(t.Nodes, u.Name)
+		t.pending[nodeID(u.Name)] = t.revision
+	case model.HostAddressesUpdate:
+		t.Host = u
+	case model.HopsUpdate:
+		t.Hops = &u
+	case model.ServiceCIDRsUpdate:
+		t.Services = u
+	case model.DenialsUpdate:
+		t.Denials = u
+	case model.LogsUpdate:
+		t.Logs = u
 	}
-	layout := rep.stages.backend.Layout()
-	m.KeptInMaps = layout.Kept
-	if layout.FellBack != nil {
-		m.Settings.NFTablesLayout = config.LayoutRules
+}
+
+// programmed notes that the first updates, up to this count, are in the dataplane now.
+func (t *Model) programmed(revision uint64) {
+	maps.DeleteFunc(t.pending, func(_ any, at uint64) bool { return at <= revision })
+}
+
+// state returns the state of a pod, and the reason if its traffic is dropped. closed has the
+// pods that quarantined objects close.
+func (t *Model) state(id model.PodID, closed map[model.PodID]string) (state, reason string) {
+	_, pending := t.pending[id]
+	pending = pending || t.waitsFor(id)
+	switch {
+	case t.Attachments[id] == nil:
+		return control.EndpointDetached, ""
+	case pending:
+		return control.EndpointPending, ""
+	case t.Endpoints[id] == nil:
+		return control.EndpointClosed, UnknownPod
+	case closed[id] != "":
+		return control.EndpointClosed, closed[id]
 	}
-	for _, u := range rep.cluster.engine.Snapshot() {
-		m.Add(u)
+	return control.EndpointProgrammed, ""
+}
+
+// waitsFor reports whether a policy of the pod waits for its turn.
+func (t *Model) waitsFor(id model.PodID) bool {
+	e := t.Endpoints[id]
+	if e == nil || len(t.waits) == 0 {
+		return false
 	}
-	// This node's own object may be gone from the datastore; the last one stays in force.
-	m.Nodes = nil
-	for _, name := range slices.Sorted(maps.Keys(rep.cluster.tracker.nodes)) {
-		m.Nodes = append(m.Nodes, rep.cluster.tracker.nodes[name])
+	waits := func(p model.PolicyID) bool { return t.waits[p] }
+	return slices.ContainsFunc(e.Ingress.NetworkPolicies, waits) || slices.ContainsFunc(e.Egress.NetworkPolicies, waits)
+}
+
+// fill writes the model's part of a status.
+func (t *Model) fill(s *control.Status, closed map[model.PodID]string) {
+	s.Groups = len(t.Groups)
+	applied := map[model.PolicyID]int{}
+	for _, id := range t.pods() {
+		s.Endpoints = append(s.Endpoints, t.endpoint(id, closed, applied))
 	}
-	var attached []*model.Attachment
-	for _, id := range slices.SortedFunc(maps.Keys(rep.cluster.tracker.attachments), model.PodID.Compare) {
-		attached = append(attached, rep.cluster.tracker.attachments[id])
+	for _, id := range slices.SortedFunc(maps.Keys(t.Policies), model.PolicyID.Compare) {
+		p := t.Policies[id]
+		s.Policies = append(s.Policies, control.Policy{
+			Tier: id.Tier.String(), Namespace: id.Namespace, Name: id.Name, API: id.API, Part: id.Part, Within: id.Within,
+			IngressRules: len(p.Ingress), EgressRules: len(p.Egress), Endpoints: applied[id],
+		})
 	}
-	m.Attachments = control.NewAttachments(attached)
-	addresses := rep.cluster.engine.PodAddresses()
-	for _, id := range slices.SortedFunc(maps.Keys(addresses), model.PodID.Compare) {
-		m.Pods = append(m.Pods, control.Pod{ID: id, Addresses: addresses[id]})
+	for _, name := range slices.Sorted(maps.Keys(t.Nodes)) {
+		n := t.Nodes[name]
+		s.Nodes = append(s.Nodes, control.Node{
+			Name: name, Addresses: texts(n.Addresses, netip.Addr.String),
+			PodCIDRs: texts(n.PodCIDRs, netip.Prefix.String), Local: name == t.node,
+		})
 	}
-	return m
+}
+
+// pods returns the pods that are attached or known, in order.
+func (t *Model) pods() []model.PodID {
+	all := slices.AppendSeq(slices.Collect(maps.Keys(t.Endpoints)), maps.Keys(t.Attachments))
+	slices.SortFunc(all, model.PodID.Compare)
+	return slices.Compact(all)
+}
+
+func (t *Model) endpoint(id model.PodID, closed map[model.PodID]string, applied map[model.PolicyID]int) control.Endpoint {
+	e := control.Endpoint{Namespace: id.Namespace, Name: id.Name}
+	e.State, e.Reason = t.state(id, closed)
+	if a := t.Attachments[id]; a != nil {
+		e.Interface, e.Addresses = a.Interface, texts(a.Addresses, netip.Addr.String)
+	}
+	if p := t.Endpoints[id]; p != nil {
+		in, out := allPolicies(p.Ingress), allPolicies(p.Egress)
+		e.IngressPolicies = texts(in, model.PolicyID.String)
+		e.EgressPolicies = texts(out, model.PolicyID.String)
+		both := append(in, out...)
+		slices.SortFunc(both, model.PolicyID.Compare)
+		for _, id := range slices.Compact(both) {
+			applied[id]++
+		}
+	}
+	return e
+}
+
+func allPolicies(a model.Applied) []model.PolicyID {
+	return slices.Concat(a.Admin, a.NetworkPolicies, a.Baseline)
+}
+
+func texts[T any](values []T, text func(T) string) []string {
+	var out []string
+	for _, v := range values {
+		out = append(out, text(v))
+	}
+	return out
+}
+
+// sortProblems orders problems by source, object and field.
+func sortProblems(problems []model.Problem) {
+	slices.SortFunc(problems, func(a, b model.Problem) int {
+		return cmp.Or(cmp.Compare(a.Source, b.Source), cmp.Compare(a.Object.String(), b.Object.String()),
+			cmp.Compare(a.Field, b.Field), cmp.Compare(a.Reason, b.Reason))
+	})
+}
+
+// attached returns the attachments, in order of their pods.
+func (t *Model) attached() []model.Update {
+	var all []model.Update
+	for _, id := range t.pods() {
+		if a := t.Attachments[id]; a != nil {
+			all = append(all, model.AttachmentUpdate{Attachment: a})
+		}
+	}
+	return all
 }

@@ -78,8 +78,8 @@ func (rep *reporter) notices() []datastore.Notice {
 			})
 		}
 	}
-	for id := range rep.cluster.tracker.endpoints {
-		if state, reason := rep.cluster.tracker.state(id, view.closed); state == control.EndpointClosed {
+	for id := range rep.cluster.model.Endpoints {
+		if state, reason := rep.cluster.model.state(id, view.closed); state == control.EndpointClosed {
 			add(noticeDropped, datastore.KnownHere, model.Problem{Object: podRef(id), Reason: "the pod's packets are dropped: " + reason})
 		}
 	}

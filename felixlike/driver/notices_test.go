@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/felixlike/felixlike/felixlike/datastore"
+	"github.com/felixlike/felixlike/felixlike/driver/drivertest"
 )
 
 // noticesOf returns the driver's notices as lines.
@@ -28,18 +29,18 @@ func noticesOf(t *testing.T, f *fixture) string {
 }
 
 func TestNotices(t *testing.T) {
-	f, table, _ := startQuarantine(t, &logBuffer{})
+	f, table, _ := startQuarantine(t, &drivertest.LogBuffer{})
 	if got := noticesOf(t, f); got != "" {
 		t.Errorf("nothing is wrong: %s", got)
 	}
 	p := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "x", Name: "bad"}}
 	port, protocol := intstr.FromString("web"), corev1.Protocol("QUIC")
 	p.Spec.Ingress = []networkingv1.NetworkPolicyIngressRule{{Ports: []networkingv1.NetworkPolicyPort{{Port: &port}, {Protocol: &protocol}}}}
-	host := podOn("host", "node2").(datastore.PodSet)
+	host := drivertest.PodOn("host", "node2").(datastore.PodSet)
 	host.Pod.Spec.HostNetwork = true
-	another := podOn("host2", "node2").(datastore.PodSet)
+	another := drivertest.PodOn("host2", "node2").(datastore.PodSet)
 	another.Pod.Spec.HostNetwork = true
-	f.source.send(true, datastore.NetworkPolicySet{Policy: p}, host, another)
+	f.Source.Send(true, datastore.NetworkPolicySet{Policy: p}, host, another)
 	if err := programmed(t, f); err != nil {
 		t.Fatal(err)
 	}
@@ -61,9 +62,9 @@ Pod x/a TrafficDropped here `
 // TestNoNoticeBeforeInSync: an object that seems to be missing may still come.
 func TestNoNoticeBeforeInSync(t *testing.T) {
 	f := start(t)
-	host := podOn("host", "node2").(datastore.PodSet)
+	host := drivertest.PodOn("host", "node2").(datastore.PodSet)
 	host.Pod.Spec.HostNetwork = true
-	f.source.send(false, host, webPolicy())
+	f.Source.Send(false, host, webPolicy())
 	if got := noticesOf(t, f); got != "" {
 		t.Errorf("notices: %s", got)
 	}

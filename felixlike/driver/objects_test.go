@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/felixlike/felixlike/felixlike/datastore"
+	"github.com/felixlike/felixlike/felixlike/driver/drivertest"
 	"github.com/felixlike/felixlike/felixlike/policy/oracle"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/test/eventually"
@@ -77,11 +78,11 @@ func TestServedPodsHaveTheirAttachmentsAddresses(t *testing.T) {
 		p.Status.PodIPs = []corev1.PodIP{{IP: address}}
 		return datastore.PodSet{Pod: p}
 	}
-	f.source.send(true, pod("far", "node2", false, "10.10.1.7"), pod("host", "node1", true, "192.168.50.11"), pod("old", "node1", false, "10.10.0.7"))
-	f.attach("old", "10.10.0.7")
-	f.detach("old", false)
-	f.attach("new", "10.10.0.7")
-	f.source.send(true, podOn("new", "node1"))
+	f.Source.Send(true, pod("far", "node2", false, "10.10.1.7"), pod("host", "node1", true, "192.168.50.11"), pod("old", "node1", false, "10.10.0.7"))
+	f.Attach("old", "10.10.0.7")
+	f.Detach("old", false)
+	f.Attach("new", "10.10.0.7")
+	f.Source.Send(true, drivertest.PodOn("new", "node1"))
 	want := map[string]string{"far": "10.10.1.7", "host": "192.168.50.11", "old": "", "new": "10.10.0.7"}
 	eventually.True(t, "each address belongs to one pod", func() bool {
 		served, err := f.Objects(t.Context())

@@ -47,7 +47,7 @@ func (o offenders) remember(t *turn, now time.Time) {
 		}))
 	}
 	one := offender{state: t.state, trial: t.trial, deleted: now}
-	one.before, one.noted = nil, 0
+	one.before, one.submittedAt = nil, 0
 	o[t.id] = one
 }
 

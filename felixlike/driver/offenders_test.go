@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/felixlike/felixlike/felixlike/datastore"
+	"github.com/felixlike/felixlike/felixlike/driver/drivertest"
 	"github.com/felixlike/felixlike/internal/isolate"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/test/eventually"
@@ -22,7 +23,7 @@ func TestRecreatedSlowPolicyIsRefused(t *testing.T) {
 	for size, ports := range map[string]int{"large": 300, "small": 1} {
 		for when, gone := range map[string]datastore.Event{"at once": deleted, "later": deleted, "unreadable": unreadable} {
 			t.Run(size+" "+when, func(t *testing.T) {
-				f, table := startSlow(t, &logBuffer{})
+				f, table := startSlow(t, &drivertest.LogBuffer{})
 				table.setSlow("x/evil")
 				refused := func() bool { return len(f.Status().Quarantined) == 1 && f.Status().Quarantined[0].Attempts > 0 }
 				for i, end := 0, time.Now().Add(20*time.Second); !refused(); i++ {
@@ -30,20 +31,20 @@ func TestRecreatedSlowPolicyIsRefused(t *testing.T) {
 						t.Fatal("the policy is not refused")
 					}
 					entered := table.count()
-					f.source.send(true, ruled("evil", "a", 3, ports), ruled("other", "b", 1+i%2, 1))
+					f.Source.Send(true, ruled("evil", "a", 3, ports), ruled("other", "b", 1+i%2, 1))
 					eventually.True(t, "an apply", func() bool { return table.count() > entered || refused() })
 					if refused() {
 						break
 					}
-					f.source.send(true, gone)
+					f.Source.Send(true, gone)
 					if when == "later" {
 						entered = table.count()
 						eventually.True(t, "the next apply", func() bool { return table.count() > entered })
 					}
 				}
 				for i := range 5 {
-					f.source.send(true, gone)
-					f.source.send(true, ruled("evil", "a", 3, ports), ruled("other", "b", 1+i%2, 1))
+					f.Source.Send(true, gone)
+					f.Source.Send(true, ruled("evil", "a", 3, ports), ruled("other", "b", 1+i%2, 1))
 					if err := programmed(t, f, podB); err != nil {
 						t.Fatal(err)
 					}

@@ -19,23 +19,20 @@ type scheduler struct {
 	cluster *cluster
 	stages  *stages
 	turns   *turns
-	// existing judges established connections after the policy stage.
-	existing *revalidator
-	// translations ends flows with another source than they must have.
-	translations *translations
-	metrics      *metrics.Metrics
+	modules modules
+	metrics *metrics.Metrics
 
 	// dirty asks for a pass.
 	dirty bool
 	// programmed is the newest revision of the datastore that is programmed.
 	programmed uint64
-	// behind is the time of the oldest revision that is not programmed, or zero.
-	behind    time.Time
-	latency   latency
-	lastApply control.Apply
-	nextApply time.Time
-	retry     time.Duration
-	retryAt   time.Time // the end of the wait
+	// oldestPending is the time of the oldest revision that is not programmed, or zero.
+	oldestPending time.Time
+	latency       latency
+	lastApply     control.Apply
+	nextApply     time.Time
+	retry         time.Duration
+	retryAt       time.Time // the end of the wait
 }
 
 // beginPass lets the managers set the desired state, and starts the first stage. The shared
@@ -46,7 +43,7 @@ func (s *scheduler) beginPass(ctx context.Context) {
 	if s.cluster.tiered.begin(s.turns.spent) {
 		s.turns.flush()
 	}
-	s.stages.pass = &pass{revision: s.cluster.observed, noted: s.cluster.tracker.noted, started: time.Now()}
+	s.stages.pass = &pass{revision: s.cluster.observed, attempted: s.cluster.model.revision, started: time.Now()}
 	s.dirty = false
 	if s.lastApply.At.IsZero() {
 		// The memory that receiving and compiling the objects took is garbage now. The first
@@ -54,11 +51,11 @@ func (s *scheduler) beginPass(ctx context.Context) {
 		// keeps the two peaks of a start from adding up.
 		runtime.GC()
 	}
-	s.stages.shared.complete(s.cluster.tracker.noted)
+	s.stages.shared.complete(s.cluster.model.revision)
 	for _, r := range s.stages.runners {
 		r.err = nil
 	}
-	s.stages.pass.translations = s.translations.desired()
+	s.stages.pass.succeeded = s.modules.onPass()
 	s.advance(ctx)
 }
 
@@ -82,15 +79,15 @@ func (r *runner) holdsBack() bool { return r.Required && r.err != nil }
 // shared managers have done it at the begin of a pass.
 func (s *scheduler) start(ctx context.Context, r *runner, inPass bool) {
 	if (r.wants != s.stages.shared || !inPass) && !s.stages.handover.verifies(r) {
-		r.wants.complete(s.cluster.tracker.noted)
+		r.wants.complete(s.cluster.model.revision)
 	}
 	r.inPass = inPass
 	s.stages.running++
-	r.noted = r.wants.noted
+	r.attempted = r.wants.revision
 	if r.Timeout > 0 {
 		r.limit = r.Timeout
 		if r == s.stages.decides() {
-			r.limit = s.turns.trials.limit(r, s.turns.cluster.tracker.rules())
+			r.limit = s.turns.trials.limit(r, s.turns.cluster.model.rules())
 		}
 		r.mustEnd.Store(int64(time.Since(s.stages.started) + r.limit))
 	}
@@ -161,10 +158,10 @@ func (s *scheduler) forwarded(r *runner) {
 		return
 	}
 	if s.stages.backend.Forwarded(s.cfg.Forwards) {
-		s.stages.decides().wanted = true
+		s.stages.decides().dirty = true
 	}
 	if h := s.stages.handover; h != nil && h.runner != nil && h.to.Forwarded(s.cfg.Forwards) {
-		h.runner.wanted = true
+		h.runner.dirty = true
 	}
 }
 
@@ -172,7 +169,7 @@ func (s *scheduler) forwarded(r *runner) {
 // that the stage waits for the revalidation.
 func (s *scheduler) restored(o outcome) {
 	if o.Name == backend.FlowRestoreStage && o.applied.Writes > 0 && s.stages.backend.Place() == backend.InSwitch {
-		s.stages.decides().wanted = true
+		s.stages.decides().dirty = true
 	}
 }
 
@@ -183,11 +180,11 @@ func (s *scheduler) measured(o outcome) {
 		s.metrics.Repaired(r.Object)
 	}
 	if len(o.applied.Repaired) > 0 {
-		s.translations.changed()
+		s.modules.onForeign()
 	}
 	if o.Name == s.stages.backend.Stage().Name && o.err == nil && !o.applied.Pending {
-		s.latency.programmed(o.noted, o.ended, s.metrics.PolicyProgrammed)
-		s.existing.applied(o.noted)
+		s.latency.programmed(o.attempted, o.ended, s.metrics.PolicyProgrammed)
+		s.modules.onEnforced(o.attempted)
 	}
 }
 
@@ -208,15 +205,17 @@ func (s *scheduler) endPass() {
 		s.failedPass(p, errors.Join(err, errors.Join(aside...)))
 		return
 	}
-	s.translations.applied(p.translations)
+	for _, succeeded := range p.succeeded {
+		succeeded()
+	}
 	s.lastApply = control.Apply{At: p.started, Duration: time.Since(p.started)}
 	s.nextApply = p.started.Add(s.cfg.Throttle)
 	s.stages.log().Debug("applied", "revision", p.revision, "duration", s.lastApply.Duration)
 	s.programmed = p.revision
-	s.cluster.tracker.programmed(p.noted)
+	s.cluster.model.programmed(p.attempted)
 	s.metrics.Succeeded(time.Now())
-	if s.behind = (time.Time{}); s.programmed < s.cluster.observed {
-		s.behind = p.started
+	if s.oldestPending = (time.Time{}); s.programmed < s.cluster.observed {
+		s.oldestPending = p.started
 	}
 	if err := errors.Join(aside...); err != nil {
 		s.failedPass(p, err)
@@ -229,7 +228,7 @@ func (s *scheduler) endPass() {
 // failedPass notes a pass that failed. New changes do not wait for the retry.
 func (s *scheduler) failedPass(p *pass, err error) {
 	s.failed(p.started, err)
-	if s.cluster.tracker.noted > p.noted {
+	if s.cluster.model.revision > p.attempted {
 		s.nextApply = p.started.Add(s.cfg.Throttle)
 	}
 }

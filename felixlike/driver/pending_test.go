@@ -11,18 +11,19 @@ import (
 
 	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/felixlike/config"
+	"github.com/felixlike/felixlike/felixlike/driver/drivertest"
 	"github.com/felixlike/felixlike/test/eventually"
 )
 
 // TestPendingPolicyIsNotInForce has a switch that takes policy and waits, and a stage
 // behind it that ends that: until then nothing is reported as programmed.
 func TestPendingPolicyIsNotInForce(t *testing.T) {
-	table, waits := newFakeTable(t), atomic.Bool{}
+	table, waits := drivertest.NewTable(t), atomic.Bool{}
 	waits.Store(true)
-	policy := table.stage()
+	policy := table.Stage()
 	policy.Name = backend.PolicyStage
 	policy.Apply = func(ctx context.Context) (backend.Applied, error) {
-		a, err := table.apply(ctx)
+		a, err := table.Apply(ctx)
 		a.Pending = waits.Load()
 		return a, err
 	}
@@ -38,9 +39,9 @@ func TestPendingPolicyIsNotInForce(t *testing.T) {
 		waits.Store(false)
 		return 1, nil
 	})}
-	f := startWith(t, Config{Backend: &fake{name: config.OpenFlow, place: backend.InSwitch, stage: policy}, Stages: []backend.Stage{policy, restore}})
-	f.attachmentsSynced()
-	f.source.send(true, node("node1", "10.10.0.0/24"))
+	f := startWith(t, Config{Backend: &drivertest.Backend{NameIs: config.OpenFlow, PlaceIs: backend.InSwitch, StageIs: policy}, Stages: []backend.Stage{policy, restore}})
+	f.AttachmentsSynced()
+	f.Source.Send(true, drivertest.Node("node1", "10.10.0.0/24"))
 	<-tried
 	<-tried
 	timed := func() bool {

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/felixlike/felixlike/felixlike/backend"
+	"github.com/felixlike/felixlike/felixlike/driver/drivertest"
 	"github.com/felixlike/felixlike/ovsfwd/conntrack"
 	"github.com/felixlike/felixlike/test/eventually"
 )
@@ -73,13 +74,13 @@ func migrationOf(t *testing.T, from backend.Place) (f *fixture, old, next *fakeB
 	h := &history{}
 	old, next = &fakeBackend{name: "old", history: h}, &fakeBackend{name: "new", history: h}
 	c = &fakeMigration{history: h, fails: map[string]int{}, wanted: from}
-	at := func(b *fake, p backend.Place) backend.Backend {
-		b.place = p
+	at := func(b *drivertest.Backend, p backend.Place) backend.Backend {
+		b.PlaceIs = p
 		return b
 	}
 	f = startWith(t, Config{
 		Backend: at(old.backend(), from), Migration: c,
-		Stages:     []backend.Stage{old.backend().stage, {Name: backend.ForwardingStage, Apply: c.forward}},
+		Stages:     []backend.Stage{old.backend().StageIs, {Name: backend.ForwardingStage, Apply: c.forward}},
 		NewBackend: func(string) (backend.Backend, error) { return at(next.backend(), 1-from), nil },
 	})
 	f.begin(t)
@@ -210,7 +211,7 @@ func TestBackendThatFailsAtTheLastMoment(t *testing.T) {
 	if old.removed || !next.removed || c.leads() != backend.InSwitch {
 		t.Errorf("old removed %v, new removed %v, packets are led to the %s", old.removed, next.removed, c.leads())
 	}
-	f.source.send(true, node("node2", "10.11.0.0/24"))
+	f.Source.Send(true, drivertest.Node("node2", "10.11.0.0/24"))
 	eventually.True(t, "the old backend goes on", func() bool {
 		old.mu.Lock()
 		defer old.mu.Unlock()

@@ -19,7 +19,7 @@ const reasonTimeout = time.Second
 func (d *Driver) LocalNode(ctx context.Context) (*model.Node, error) {
 	var node *model.Node
 	err := d.queue.wait(ctx, func() (bool, error) {
-		node = d.cluster.tracker.nodes[d.cfg.Node]
+		node = d.cluster.model.Nodes[d.cfg.Node]
 		return d.cluster.inSync() && d.scheduler.programmed > 0, nil
 	})
 	if err != nil {

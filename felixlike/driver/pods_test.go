@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
 
 	"github.com/felixlike/felixlike/felixlike/datastore"
+	"github.com/felixlike/felixlike/felixlike/driver/drivertest"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/test/eventually"
 )
@@ -28,7 +29,7 @@ func sandboxOf(pod, sandbox string) *model.Attachment {
 }
 
 func (f *fixture) attachSandbox(a *model.Attachment) {
-	f.updates <- func(update func(model.Update), _ func()) { update(model.AttachmentUpdate{Attachment: a}) }
+	f.Updates <- func(update func(model.Update), _ func()) { update(model.AttachmentUpdate{Attachment: a}) }
 }
 
 func podWithUID(name, uid string, annotations map[string]string) datastore.Event {
@@ -79,7 +80,7 @@ func TestWaitPod(t *testing.T) {
 	waits(t, f, first, "", "do not have interface veth-a")
 	f.attachSandbox(first)
 	waits(t, f, first, "", "the datastore knows no such pod")
-	f.source.send(true, podWithUID("a", "uid-1", nil))
+	f.Source.Send(true, podWithUID("a", "uid-1", nil))
 	ready(t, f, first, "uid-1")
 	ready(t, f, first, "")
 	// The pod is made anew under its name: neither the old interface nor the old
@@ -87,10 +88,10 @@ func TestWaitPod(t *testing.T) {
 	waits(t, f, second, "uid-2", "do not have interface veth-a")
 	f.attachSandbox(second)
 	waits(t, f, second, "uid-2", "another pod of this name: UID uid-1, not uid-2")
-	f.source.send(true, podWithUID("a", "uid-2", nil))
+	f.Source.Send(true, podWithUID("a", "uid-2", nil))
 	ready(t, f, second, "uid-2")
 	waits(t, f, first, "uid-2", "do not have interface veth-a")
-	f.source.send(true, datastore.PodDeleted{ID: second.Pod})
+	f.Source.Send(true, datastore.PodDeleted{ID: second.Pod})
 	waits(t, f, second, "uid-2", "the datastore knows no such pod")
 }
 
@@ -102,9 +103,9 @@ func TestWaitPodOfUnknownNamespace(t *testing.T) {
 	a := sandboxOf("a", "first")
 	f.attachSandbox(a)
 	all := &v1alpha2.ClusterNetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: "all"}}
-	f.source.send(true, podWithUID("a", "uid-1", nil), datastore.ClusterNetworkPolicySet{Policy: all})
+	f.Source.Send(true, podWithUID("a", "uid-1", nil), datastore.ClusterNetworkPolicySet{Policy: all})
 	waits(t, f, a, "uid-1", "has not reported namespace x")
-	f.source.send(true, datastore.NamespaceSet{Namespace: &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "x"}}})
+	f.Source.Send(true, datastore.NamespaceSet{Namespace: &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "x"}}})
 	ready(t, f, a, "uid-1")
 }
 
@@ -128,10 +129,10 @@ func TestWaitPodInOtherGroups(t *testing.T) {
 	a := sandboxOf("a", "second")
 	f.attachSandbox(a)
 	ready(t, f, a, "uid-1")
-	f.recorded.setFailure("nftables", errors.New("refused"))
-	f.source.send(true, client("uid-2", "stranger"))
+	f.recorded.SetFailure("nftables", errors.New("refused"))
+	f.Source.Send(true, client("uid-2", "stranger"))
 	waits(t, f, a, "uid-2", "")
-	f.recorded.setFailure("nftables", nil)
+	f.recorded.SetFailure("nftables", nil)
 	ready(t, f, a, "uid-2")
 }
 
@@ -146,7 +147,7 @@ func TestWaitStaticPod(t *testing.T) {
 }
 
 func TestWaitPodThatCannotBe(t *testing.T) {
-	f, table, _ := startQuarantine(t, &logBuffer{})
+	f, table, _ := startQuarantine(t, &drivertest.LogBuffer{})
 	refusal := refusedWeb()
 	refusal.Reason = "no"
 	refuse(t, f, table, refusal)
@@ -161,12 +162,12 @@ func TestWaitPodThatCannotBe(t *testing.T) {
 func TestWaitPodWhileProgrammingFails(t *testing.T) {
 	f := start(t)
 	f.begin(t)
-	f.recorded.setFailure("nftables", errors.New("refused"))
-	f.source.send(true, podWithUID("a", "uid", nil))
+	f.recorded.SetFailure("nftables", errors.New("refused"))
+	f.Source.Send(true, podWithUID("a", "uid", nil))
 	a := sandboxOf("a", "first")
 	f.attachSandbox(a)
 	waits(t, f, a, "uid", "programming the dataplane failed: nftables: refused")
-	f.recorded.setFailure("nftables", nil)
+	f.recorded.SetFailure("nftables", nil)
 	ready(t, f, a, "uid")
 }
 

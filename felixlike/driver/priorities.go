@@ -25,7 +25,7 @@ func (c *cluster) priorityProblems() []model.Problem {
 	}
 	passed := map[list]bool{}
 	var found []model.Problem
-	for _, e := range c.tracker.endpoints {
+	for _, e := range c.model.Endpoints {
 		for _, direction := range model.Directions() {
 			applied := e.Applied(direction)
 			for _, tier := range [][]model.PolicyID{applied.Admin, applied.Baseline} {
@@ -34,7 +34,7 @@ func (c *cluster) priorityProblems() []model.Problem {
 				}
 				passed[list{&tier[0], len(tier)}] = true
 				for i := 1; i < len(tier); i++ {
-					first, second := c.tracker.policies[tier[i-1]], c.tracker.policies[tier[i]]
+					first, second := c.model.Policies[tier[i-1]], c.model.Policies[tier[i]]
 					if first == nil || second == nil || first.Precedence != second.Precedence {
 						continue
 					}

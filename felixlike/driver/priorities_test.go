@@ -11,6 +11,7 @@ import (
 
 	"github.com/felixlike/felixlike/felixlike/antrea"
 	"github.com/felixlike/felixlike/felixlike/datastore"
+	"github.com/felixlike/felixlike/felixlike/driver/drivertest"
 )
 
 // denies returns a ClusterNetworkPolicy for the pods of the namespaces with a label.
@@ -30,9 +31,9 @@ func denies(name string, tier v1alpha2.Tier, priority int32, label string) datas
 // priorities and subjects are not.
 func TestEqualPrioritiesAreNamed(t *testing.T) {
 	f := start(t)
-	f.attachmentsSynced()
+	f.AttachmentsSynced()
 	x := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "x", Labels: map[string]string{"all": "yes", "x": "yes"}}}
-	f.source.send(true, node("node1", "10.10.0.0/24"), datastore.NamespaceSet{Namespace: x}, podOn("a", "node1"),
+	f.Source.Send(true, drivertest.Node("node1", "10.10.0.0/24"), datastore.NamespaceSet{Namespace: x}, drivertest.PodOn("a", "node1"),
 		denies("c", v1alpha2.AdminTier, 7, "x"), denies("b", v1alpha2.AdminTier, 7, "all"), denies("a", v1alpha2.AdminTier, 8, "all"),
 		denies("d", v1alpha2.BaselineTier, 7, "all"), denies("e", v1alpha2.AdminTier, 7, "others"))
 	if err := programmed(t, f); err != nil {
@@ -46,7 +47,7 @@ func TestEqualPrioritiesAreNamed(t *testing.T) {
 	if got := noticesOf(t, f); got != "ClusterNetworkPolicy c EqualPriority some spec.priority" {
 		t.Errorf("notices: %s", got)
 	}
-	f.source.send(true, denies("c", v1alpha2.AdminTier, 9, "x"))
+	f.Source.Send(true, denies("c", v1alpha2.AdminTier, 9, "x"))
 	if err := programmed(t, f); err != nil {
 		t.Fatal(err)
 	}
@@ -59,14 +60,14 @@ func TestEqualPrioritiesAreNamed(t *testing.T) {
 // notice, which stay the same. Clusters may have hundreds of policies with one priority.
 func TestManyEqualPriorities(t *testing.T) {
 	f := start(t)
-	f.attachmentsSynced()
-	events := []datastore.Event{node("node1", "10.10.0.0/24"), denies("z", v1alpha2.AdminTier, 7, "all")}
+	f.AttachmentsSynced()
+	events := []datastore.Event{drivertest.Node("node1", "10.10.0.0/24"), denies("z", v1alpha2.AdminTier, 7, "all")}
 	for _, name := range []string{"e", "d", "c", "b", "a"} {
 		events = append(events, denies(name, v1alpha2.AdminTier, 7, name),
 			datastore.NamespaceSet{Namespace: &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"all": "yes", name: "yes"}}}},
 			datastore.PodSet{Pod: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: name, Name: "web"}, Spec: corev1.PodSpec{NodeName: "node1"}}})
 	}
-	f.source.send(true, events...)
+	f.Source.Send(true, events...)
 	if err := programmed(t, f); err != nil {
 		t.Fatal(err)
 	}
@@ -84,9 +85,9 @@ func TestManyEqualPriorities(t *testing.T) {
 // TestEqualInvalidPriorities: a priority that is not valid counts as 0, as for the engine.
 func TestEqualInvalidPriorities(t *testing.T) {
 	f := start(t)
-	f.attachmentsSynced()
+	f.AttachmentsSynced()
 	x := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "x", Labels: map[string]string{"all": "yes"}}}
-	f.source.send(true, node("node1", "10.10.0.0/24"), datastore.NamespaceSet{Namespace: x}, podOn("a", "node1"),
+	f.Source.Send(true, drivertest.Node("node1", "10.10.0.0/24"), datastore.NamespaceSet{Namespace: x}, drivertest.PodOn("a", "node1"),
 		denies("a", v1alpha2.AdminTier, 0, "all"), denies("b", v1alpha2.AdminTier, -1, "all"))
 	if err := programmed(t, f); err != nil {
 		t.Fatal(err)
@@ -100,13 +101,13 @@ func TestEqualInvalidPriorities(t *testing.T) {
 // its name.
 func TestEqualNamesAreNoEqualPriorities(t *testing.T) {
 	f := start(t)
-	f.attachmentsSynced()
+	f.AttachmentsSynced()
 	x := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "x", Labels: map[string]string{"all": "yes"}}}
 	namesake := &antrea.ClusterNetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: "web"}, Spec: antrea.PolicySpec{
 		Tier: "application", Priority: 5, AppliedTo: []antrea.AppliedTo{{NamespaceSelector: &metav1.LabelSelector{}}},
 		Egress: []antrea.Rule{{Action: antrea.Drop, To: []antrea.Peer{{IPBlock: &antrea.IPBlock{CIDR: "192.0.2.0/24"}}}}},
 	}}
-	f.source.send(true, node("node1", "10.10.0.0/24"), datastore.NamespaceSet{Namespace: x}, podOn("a", "node1"),
+	f.Source.Send(true, drivertest.Node("node1", "10.10.0.0/24"), datastore.NamespaceSet{Namespace: x}, drivertest.PodOn("a", "node1"),
 		denies("web", v1alpha2.AdminTier, 5, "all"), denies("other", v1alpha2.AdminTier, 9, "all"), datastore.AntreaSet{Object: namesake, Source: "antrea.yaml"})
 	if err := programmed(t, f); err != nil {
 		t.Fatal(err)
@@ -133,9 +134,9 @@ func antreaTierOf(name string, priority int32) datastore.Event {
 // also if their tiers are two with one priority. The parts of one policy are not.
 func TestEqualAntreaPrioritiesAreNamed(t *testing.T) {
 	f := start(t)
-	f.attachmentsSynced()
+	f.AttachmentsSynced()
 	x := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "x"}}
-	f.source.send(true, node("node1", "10.10.0.0/24"), datastore.NamespaceSet{Namespace: x}, podOn("a", "node1"), antreaTierOf("mine", 50),
+	f.Source.Send(true, drivertest.Node("node1", "10.10.0.0/24"), datastore.NamespaceSet{Namespace: x}, drivertest.PodOn("a", "node1"), antreaTierOf("mine", 50),
 		antreaDrop("c", "mine", 5), antreaDrop("b", "emergency", 5), antreaDrop("d", "emergency", 5.5), antreaDrop("e", "", 5), antreaDrop("f", "baseline", 5))
 	if err := programmed(t, f); err != nil {
 		t.Fatal(err)
@@ -155,8 +156,8 @@ func TestEqualAntreaPrioritiesAreNamed(t *testing.T) {
 // status and as a notice. The object of a default tier, and one that is not in force, is not.
 func TestEqualTiersAreNamed(t *testing.T) {
 	f := start(t)
-	f.attachmentsSynced()
-	f.source.send(true, node("node1", "10.10.0.0/24"), antreaTierOf("emergency", 50), antreaTierOf("mine", 50), antreaTierOf("one", 7), antreaTierOf("two", 7), antreaTierOf("late", 250))
+	f.AttachmentsSynced()
+	f.Source.Send(true, drivertest.Node("node1", "10.10.0.0/24"), antreaTierOf("emergency", 50), antreaTierOf("mine", 50), antreaTierOf("one", 7), antreaTierOf("two", 7), antreaTierOf("late", 250))
 	if err := programmed(t, f); err != nil {
 		t.Fatal(err)
 	}
@@ -175,7 +176,7 @@ Tier.crd.antrea.io two EqualPriority all spec.priority`
 	if len(reasons) != 2 || !strings.HasPrefix(reasons[0], "mine.yaml: 50 is also the priority of tier emergency") || !strings.HasPrefix(reasons[1], "two.yaml: 7 is also the priority of tier one") {
 		t.Errorf("problems %q", reasons)
 	}
-	f.source.send(true, antreaTierOf("mine", 51), antreaTierOf("two", 8), antreaTierOf("late", 249))
+	f.Source.Send(true, antreaTierOf("mine", 51), antreaTierOf("two", 8), antreaTierOf("late", 249))
 	if err := programmed(t, f); err != nil {
 		t.Fatal(err)
 	}
@@ -188,12 +189,12 @@ Tier.crd.antrea.io two EqualPriority all spec.priority`
 // nothing, and its author gets an Event.
 func TestUnresolvedClusterPortIsNamed(t *testing.T) {
 	f := start(t)
-	f.attachmentsSynced()
+	f.AttachmentsSynced()
 	x := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "x", Labels: map[string]string{"all": "yes"}}}
 	p := denies("a", v1alpha2.AdminTier, 1, "all").(datastore.ClusterNetworkPolicySet)
 	p.Policy.Spec.Egress[0].To = []v1alpha2.ClusterNetworkPolicyEgressPeer{{Namespaces: &metav1.LabelSelector{}}}
 	p.Policy.Spec.Egress[0].Protocols = []v1alpha2.ClusterNetworkPolicyProtocol{{DestinationNamedPort: "web"}}
-	f.source.send(true, node("node1", "10.10.0.0/24"), datastore.NamespaceSet{Namespace: x}, podOn("a", "node1"), p)
+	f.Source.Send(true, drivertest.Node("node1", "10.10.0.0/24"), datastore.NamespaceSet{Namespace: x}, drivertest.PodOn("a", "node1"), p)
 	if err := programmed(t, f); err != nil {
 		t.Fatal(err)
 	}
@@ -206,7 +207,7 @@ func TestUnresolvedClusterPortIsNamed(t *testing.T) {
 // own namespace is named once, and not if a pod of one namespace declares the port.
 func TestUnresolvedAntreaPortIsNamed(t *testing.T) {
 	f := start(t)
-	f.attachmentsSynced()
+	f.AttachmentsSynced()
 	port := intstr.FromString("web")
 	p := &antrea.ClusterNetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Spec: antrea.PolicySpec{
 		Priority: 5, AppliedTo: []antrea.AppliedTo{{NamespaceSelector: &metav1.LabelSelector{}}},
@@ -215,14 +216,14 @@ func TestUnresolvedAntreaPortIsNamed(t *testing.T) {
 			From: []antrea.Peer{{Namespaces: &antrea.PeerNamespaces{Match: antrea.MatchSelf}}},
 		}},
 	}}
-	events := []datastore.Event{node("node1", "10.10.0.0/24"), datastore.AntreaSet{Object: p, Source: "a.yaml"}}
+	events := []datastore.Event{drivertest.Node("node1", "10.10.0.0/24"), datastore.AntreaSet{Object: p, Source: "a.yaml"}}
 	pods := map[string]*corev1.Pod{}
 	for _, name := range []string{"x", "y"} {
 		pods[name] = &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: name, Name: "a"}, Spec: corev1.PodSpec{NodeName: "node1"}}
 		pods[name].Status.PodIPs = []corev1.PodIP{{IP: map[string]string{"x": "10.10.0.5", "y": "10.10.0.6"}[name]}}
 		events = append(events, datastore.NamespaceSet{Namespace: &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}}, datastore.PodSet{Pod: pods[name]})
 	}
-	f.source.send(true, events...)
+	f.Source.Send(true, events...)
 	if err := programmed(t, f); err != nil {
 		t.Fatal(err)
 	}
@@ -234,7 +235,7 @@ func TestUnresolvedAntreaPortIsNamed(t *testing.T) {
 	}
 	declares := pods["y"].DeepCopy()
 	declares.Spec.Containers = []corev1.Container{{Ports: []corev1.ContainerPort{{Name: "web", ContainerPort: 80}}}}
-	f.source.send(true, datastore.PodSet{Pod: declares})
+	f.Source.Send(true, datastore.PodSet{Pod: declares})
 	if err := programmed(t, f); err != nil {
 		t.Fatal(err)
 	}

@@ -13,7 +13,7 @@ import (
 
 // quarantine knows what the stages have set aside, and what comes of it.
 type quarantine struct {
-	tracker *tracker
+	model *Model
 	// refused has the objects of each stage.
 	refused map[string][]tables.Refusal
 	// seen is nil if it has to be made anew.
@@ -27,8 +27,8 @@ type quarantineView struct {
 	closed map[model.PodID]string
 }
 
-func newQuarantine(t *tracker) *quarantine {
-	return &quarantine{tracker: t, refused: map[string][]tables.Refusal{}, seen: &quarantineView{}}
+func newQuarantine(t *Model) *quarantine {
+	return &quarantine{model: t, refused: map[string][]tables.Refusal{}, seen: &quarantineView{}}
 }
 
 // set takes all that a stage has set aside now, and logs what is new in it.
@@ -41,7 +41,7 @@ func (q *quarantine) set(log *slog.Logger, stage string, refused []tables.Refusa
 	q.seen = nil
 	log = log.With("stage", stage)
 	for _, r := range refused {
-		i := slices.IndexFunc(before, func(b tables.Refusal) bool { return sameObject(b, r) })
+		i := slices.IndexFunc(before, func(b tables.Refusal) bool { return b.SameObject(r) })
 		if i >= 0 && before[i].Reason == r.Reason && slices.Equal(before[i].Closed, r.Closed) {
 			continue
 		}
@@ -51,7 +51,7 @@ func (q *quarantine) set(log *slog.Logger, stage string, refused []tables.Refusa
 			"pods", len(c.Pods), "retry", r.NextTry)
 	}
 	for _, b := range before {
-		if !slices.ContainsFunc(refused, func(r tables.Refusal) bool { return sameObject(b, r) }) {
+		if !slices.ContainsFunc(refused, func(r tables.Refusal) bool { return b.SameObject(r) }) {
 			log.Info("an object is not set aside any more", "object", b.Object+" "+b.Name, "attempts", b.Attempts)
 		}
 	}
@@ -61,10 +61,6 @@ func (q *quarantine) set(log *slog.Logger, stage string, refused []tables.Refusa
 func (q *quarantine) forget(stage string) {
 	delete(q.refused, stage)
 	q.seen = nil
-}
-
-func sameObject(a, b tables.Refusal) bool {
-	return a.Object == b.Object && a.Name == b.Name && a.Rule == b.Rule
 }
 
 // modelChanged says that other pods or policies may be concerned now.
@@ -86,7 +82,7 @@ func (q *quarantine) view() *quarantineView {
 
 func (q *quarantine) look() *quarantineView {
 	v := &quarantineView{closed: map[model.PodID]string{}}
-	concerned := newConcerned(q.tracker)
+	concerned := newConcerned(q.model)
 	for stage, refused := range q.refused {
 		for _, r := range refused {
 			c := control.Quarantined{

@@ -13,6 +13,7 @@ import (
 	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/felixlike/datastore"
+	"github.com/felixlike/felixlike/felixlike/driver/drivertest"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/policyflows"
 	"github.com/felixlike/felixlike/rules"
@@ -36,23 +37,23 @@ func webPolicy() datastore.Event {
 }
 
 func labelled(name string) datastore.Event {
-	e := podOn(name, "node1").(datastore.PodSet)
+	e := drivertest.PodOn(name, "node1").(datastore.PodSet)
 	e.Pod.Labels = map[string]string{"name": name}
 	e.Pod.Status.PodIP = map[string]string{"a": "10.10.0.2", "b": "10.10.0.3"}[name]
 	return e
 }
 
 // startQuarantine programs pods a and b, and policy web on a.
-func startQuarantine(t *testing.T, log *logBuffer) (*fixture, *fakeTable, *recordedStages) {
+func startQuarantine(t *testing.T, log *drivertest.LogBuffer) (*fixture, *drivertest.Table, *drivertest.Stages) {
 	t.Helper()
-	table, others := newFakeTable(t), &recordedStages{fail: map[string]error{}}
+	table, others := drivertest.NewTable(t), &drivertest.Stages{Fail: map[string]error{}}
 	f := startWith(t, Config{
-		Stages:  []backend.Stage{table.stage(), others.stage("openflow", false)},
-		Backend: &fake{name: "fake", renderer: rules.NewRenderer(model.GatewayPort, rules.NFTablesNameLength)}, Log: log.logger(),
+		Stages:  []backend.Stage{table.Stage(), others.Stage("openflow", false)},
+		Backend: &drivertest.Backend{NameIs: "fake", RendererIs: rules.NewRenderer(model.GatewayPort, rules.NFTablesNameLength)}, Log: log.Logger(),
 	})
 	f.begin(t, labelled("a"), labelled("b"), webPolicy())
-	f.attach("a", "10.10.0.2")
-	f.attach("b", "10.10.0.3")
+	f.Attach("a", "10.10.0.2")
+	f.Attach("b", "10.10.0.3")
 	if err := programmed(t, f, podA, podB); err != nil {
 		t.Fatal(err)
 	}
@@ -61,14 +62,14 @@ func startQuarantine(t *testing.T, log *logBuffer) (*fixture, *fakeTable, *recor
 
 // refuse makes the table set the object aside from the next Apply on, and
 // waits for that.
-func refuse(t *testing.T, f *fixture, table *fakeTable, r tables.Refusal) control.Quarantined {
+func refuse(t *testing.T, f *fixture, table *drivertest.Table, r tables.Refusal) control.Quarantined {
 	t.Helper()
 	if r.NextTry.IsZero() {
 		r.NextTry = time.Now().Add(time.Hour)
 	}
 	r.Since = time.Now()
-	table.set(func() { table.refused = []tables.Refusal{r} })
-	f.source.send(true, podOn("elsewhere", "node2"))
+	table.Set(func() { table.Refused = []tables.Refusal{r} })
+	f.Source.Send(true, drivertest.PodOn("elsewhere", "node2"))
 	if err := programmed(t, f); err != nil {
 		t.Fatal(err)
 	}
@@ -100,7 +101,7 @@ func endpoint(t *testing.T, f *fixture, id model.PodID) control.Endpoint {
 }
 
 func TestRefusedPolicyClosesItsPods(t *testing.T) {
-	log := &logBuffer{}
+	log := &drivertest.LogBuffer{}
 	f, table, _ := startQuarantine(t, log)
 	refused := refusedWeb()
 	refused.Rule, refused.Reason = "rule 2", "the kernel refuses it: invalid argument"
@@ -125,54 +126,54 @@ func TestRefusedPolicyClosesItsPods(t *testing.T) {
 	if len(p) != 1 || p[0].Source != "web.yaml" || p[0].Object.Name != "web" || !strings.Contains(p[0].Reason, "x/a") {
 		t.Errorf("problems %v", p)
 	}
-	table.set(func() { table.refused = nil })
-	f.source.send(true, podOn("elsewhere", "node1"))
+	table.Set(func() { table.Refused = nil })
+	f.Source.Send(true, drivertest.PodOn("elsewhere", "node1"))
 	if err := programmed(t, f, podA); err != nil {
 		t.Errorf("after the quarantine: %v", err)
 	}
-	if n := len(log.lines("not set aside any more")); n != 1 {
+	if n := len(log.Lines("not set aside any more")); n != 1 {
 		t.Errorf("the end was logged %d times", n)
 	}
 }
 
 func TestQuarantineIsRetriedAloneAndLoggedOnce(t *testing.T) {
-	log := &logBuffer{}
+	log := &drivertest.LogBuffer{}
 	f, table, others := startQuarantine(t, log)
 	attempts := 0
-	table.set(func() {
-		table.onApply = func() {
+	table.Set(func() {
+		table.OnApply = func() {
 			attempts++
 			web := refusedWeb()
 			web.Attempts, web.NextTry = attempts, time.Now().Add(20*time.Millisecond)
 			// The other one is tried again only when it changes.
-			table.refused = []tables.Refusal{
+			table.Refused = []tables.Refusal{
 				web,
 				{Object: "policy", Name: "wide", Reason: "too many rules"},
 			}
 		}
 	})
-	f.source.send(true, podOn("elsewhere", "node2"))
+	f.Source.Send(true, drivertest.PodOn("elsewhere", "node2"))
 	if err := programmed(t, f); err != nil {
 		t.Fatal(err)
 	}
-	ran := len(others.log())
+	ran := len(others.Log())
 	eventually.True(t, "the object is tried again and again", func() bool { q := f.Status().Quarantined; return len(q) == 2 && q[0].Attempts > 4 })
-	if now := len(others.log()); now != ran {
+	if now := len(others.Log()); now != ran {
 		t.Errorf("other stages ran %d times meanwhile", now-ran)
 	}
-	if n := len(log.lines("an object is set aside")); n != 2 {
+	if n := len(log.Lines("an object is set aside")); n != 2 {
 		t.Errorf("logged %d times, want once for each object", n)
 	}
 }
 
 func TestOwnersOfQuarantinedObjects(t *testing.T) {
-	f, table, _ := startQuarantine(t, &logBuffer{})
+	f, table, _ := startQuarantine(t, &drivertest.LogBuffer{})
 	list := tables.OfList{Identity: rules.AppliedIdentity(model.Ingress, model.Applied{NetworkPolicies: []model.PolicyID{webID}})}
 	addresses := func(prefix string) tables.Origin { return tables.OfAddresses{Prefix: netip.MustParsePrefix(prefix)} }
 	of := func(all ...tables.Origin) []tables.Origin { return all }
 	var group model.Group
 	if err := f.queue.ask(t.Context(), func() {
-		for _, g := range f.cluster.tracker.groups {
+		for _, g := range f.cluster.model.Groups {
 			group = g
 		}
 	}); err != nil {
@@ -210,7 +211,7 @@ func TestOwnersOfQuarantinedObjects(t *testing.T) {
 // What the switch refuses is named by the policy it was made of, and by the pods
 // that it closes.
 func TestRefusedFlowsAreNamedByPolicies(t *testing.T) {
-	f, table, _ := startQuarantine(t, &logBuffer{})
+	f, table, _ := startQuarantine(t, &drivertest.LogBuffer{})
 	q := refuse(t, f, table, tables.Refusal{
 		Object: policyflows.Object, Name: "x/web", Rule: "ingress", Origin: webOrigin, Reason: "rule x/web ingress 0: table full",
 	}.ClosingPods([]model.PodID{podA, {Namespace: "x", Name: "gone"}}))

@@ -6,7 +6,8 @@ import (
 	"fmt"
 )
 
-var errStopped = errors.New("the agent is stopping")
+// ErrStopped is the error of a wait for the loop once it has ended.
+var ErrStopped = errors.New("the agent is stopping")
 
 // queue hands work to the loop, and lets other goroutines wait for its results.
 type queue struct {
@@ -39,7 +40,7 @@ func (q *queue) ask(ctx context.Context, f func()) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	case <-q.stopped:
-		return errStopped
+		return ErrStopped
 	}
 }
 
@@ -58,7 +59,7 @@ func (q *queue) wait(ctx context.Context, ready func() (bool, error)) error {
 	select {
 	case <-w.done:
 	case <-q.stopped:
-		return errStopped
+		return ErrStopped
 	case <-ctx.Done():
 		q.call(context.WithoutCancel(ctx), func() { q.forget(w) })
 		return fmt.Errorf("waiting until programmed: %w", ctx.Err())

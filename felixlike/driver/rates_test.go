@@ -10,6 +10,7 @@ import (
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/felixlike/datastore"
+	"github.com/felixlike/felixlike/felixlike/driver/drivertest"
 	"github.com/felixlike/felixlike/model"
 )
 
@@ -17,8 +18,8 @@ import (
 // not miss these flows.
 func TestModelOfUnboundedRates(t *testing.T) {
 	for _, refused := range []error{nil, errors.New("no meters")} {
-		table := newFakeTable(t)
-		f := startWith(t, Config{Stages: []backend.Stage{table.stage()}, Backend: &fake{name: "fake", stage: table.stage(), unbounded: refused}})
+		table := drivertest.NewTable(t)
+		f := startWith(t, Config{Stages: []backend.Stage{table.Stage()}, Backend: &drivertest.Backend{NameIs: "fake", StageIs: table.Stage(), UnboundedIs: refused}})
 		f.begin(t)
 		m, err := f.Model(t.Context())
 		if err != nil || m.RatesUnbounded != (refused != nil) {
@@ -33,9 +34,9 @@ func TestModelOfUnboundedRates(t *testing.T) {
 // TestLayoutFellBack: status and an Event say why a node does not use maps, and diff compares with rules.
 func TestLayoutFellBack(t *testing.T) {
 	for _, fellBack := range []error{nil, errors.New("more than 5 grants")} {
-		table := newFakeTable(t)
+		table := drivertest.NewTable(t)
 		f := startWith(t, Config{
-			Stages: []backend.Stage{table.stage()}, Backend: &fake{name: "fake", stage: table.stage(), fellBack: fellBack},
+			Stages: []backend.Stage{table.Stage()}, Backend: &drivertest.Backend{NameIs: "fake", StageIs: table.Stage(), FellBack: fellBack},
 			Settings: func() control.Settings { return control.Settings{NFTablesLayout: config.LayoutMaps} },
 		})
 		f.begin(t)

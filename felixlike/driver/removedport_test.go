@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/felixlike/felixlike/felixlike/driver/drivertest"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/test/eventually"
 )
@@ -14,13 +15,13 @@ import (
 func TestRemovedPortKeepsAddresses(t *testing.T) {
 	id := model.PodID{Namespace: "x", Name: "old"}
 	for name, then := range map[string]func(f *fixture){
-		"detached": func(f *fixture) { f.detach("old", false) },
-		"reused":   func(f *fixture) { f.attach("new", "10.10.0.7") },
+		"detached": func(f *fixture) { f.Detach("old", false) },
+		"reused":   func(f *fixture) { f.Attach("new", "10.10.0.7") },
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := start(t)
-			f.begin(t, podOn("old", "node1"))
-			f.attach("old", "10.10.0.7")
+			f.begin(t, drivertest.PodOn("old", "node1"))
+			f.Attach("old", "10.10.0.7")
 			addresses := func() (all []netip.Addr) {
 				err := f.queue.ask(context.Background(), func() { all = f.cluster.engine.PodAddresses()[id] })
 				if err != nil {
@@ -29,7 +30,7 @@ func TestRemovedPortKeepsAddresses(t *testing.T) {
 				return all
 			}
 			eventually.True(t, "attached", func() bool { return len(addresses()) == 1 })
-			f.detach("old", true)
+			f.Detach("old", true)
 			gone := func() bool { return len(f.Status().Endpoints) == 1 && f.Status().Endpoints[0].Interface == "" }
 			eventually.True(t, "the port is gone", gone)
 			if got := addresses(); len(got) != 1 {

@@ -7,26 +7,27 @@ import (
 	"time"
 
 	"github.com/felixlike/felixlike/felixlike/backend"
+	"github.com/felixlike/felixlike/felixlike/driver/drivertest"
 	"github.com/felixlike/felixlike/test/eventually"
 )
 
 // TestAnswerEndsTheWait: an apply that failed because the switch did not answer is retried as soon as it answers,
 // however long the wait has grown.
 func TestAnswerEndsTheWait(t *testing.T) {
-	table, answers := newFakeTable(t), make(chan struct{})
-	table.err = errors.New("connection refused")
+	table, answers := drivertest.NewTable(t), make(chan struct{})
+	table.Err = errors.New("connection refused")
 	f := startWith(t, Config{
-		Stages: []backend.Stage{table.stage()}, Answers: answers, Timing: Timing{RetryMin: time.Hour, RetryMax: time.Hour},
+		Stages: []backend.Stage{table.Stage()}, Answers: answers, Timing: Timing{RetryMin: time.Hour, RetryMax: time.Hour},
 	})
-	f.attachmentsSynced()
-	f.source.send(true, node("node1", "10.10.0.0/24"))
+	f.AttachmentsSynced()
+	f.Source.Send(true, drivertest.Node("node1", "10.10.0.0/24"))
 	eventually.True(t, "an apply has failed", func() bool { return f.Status().LastApply.Error != "" })
-	table.mu.Lock()
-	table.err = nil
-	table.mu.Unlock()
+	table.Mu.Lock()
+	table.Err = nil
+	table.Mu.Unlock()
 	answers <- struct{}{}
 	eventually.True(t, "the apply is repeated", func() bool { return missing(t, f) == "" })
-	if n := table.count(); n != 2 {
+	if n := table.Count(); n != 2 {
 		t.Errorf("%d applies", n)
 	}
 }
@@ -34,16 +35,16 @@ func TestAnswerEndsTheWait(t *testing.T) {
 // TestEarlyFailuresDoNotLengthenTheWait: applies that changes started before the end of the wait say nothing about how long the
 // fault lasts. A switch that restarts makes many of them fail within milliseconds, and then nothing else is sent.
 func TestEarlyFailuresDoNotLengthenTheWait(t *testing.T) {
-	table := newFakeTable(t)
-	table.err = errors.New("connection refused")
-	f := startWith(t, Config{Stages: []backend.Stage{table.stage()}, Timing: Timing{RetryMin: 100 * time.Millisecond, RetryMax: time.Hour}})
-	f.attachmentsSynced()
+	table := drivertest.NewTable(t)
+	table.Err = errors.New("connection refused")
+	f := startWith(t, Config{Stages: []backend.Stage{table.Stage()}, Timing: Timing{RetryMin: 100 * time.Millisecond, RetryMax: time.Hour}})
+	f.AttachmentsSynced()
 	for i := range 14 { // 100 ms, doubled each time, would be 14 minutes
-		f.source.send(true, node("node1", fmt.Sprintf("10.10.%d.0/24", i)))
-		eventually.True(t, "an apply has failed for the change", func() bool { return table.count() > i })
+		f.Source.Send(true, drivertest.Node("node1", fmt.Sprintf("10.10.%d.0/24", i)))
+		eventually.True(t, "an apply has failed for the change", func() bool { return table.Count() > i })
 	}
-	table.mu.Lock()
-	table.err = nil
-	table.mu.Unlock()
+	table.Mu.Lock()
+	table.Err = nil
+	table.Mu.Unlock()
 	eventually.True(t, "the apply is repeated", func() bool { return f.Status().LastApply.Error == "" })
 }

@@ -35,16 +35,16 @@ type runner struct {
 	started         time.Time
 	// limit bounds the next run, if Timeout is not zero.
 	limit time.Duration
-	// noted is the tracker's count of updates that the newest run programs, if the stage
+	// attempted is the model's revision that the newest run programs, if the stage
 	// has its own managers.
-	noted uint64
-	// programmed is noted of the newest run that succeeded.
+	attempted uint64
+	// programmed is revision of the newest run that succeeded.
 	programmed uint64
 	// applied is set after a successful apply: only then is there anything to repair.
 	applied bool
 	// stale asks for an Invalidate before the next Apply, wanted for an Apply
 	// beside the passes.
-	stale, wanted bool
+	stale, dirty bool
 	// distrusted is set if another program may have changed the stage's objects. The next
 	// Apply may then read everything.
 	distrusted bool
@@ -94,7 +94,7 @@ func (r *runner) start(ctx context.Context, outcomes chan<- outcome) {
 	if r.stale && r.Invalidate != nil {
 		failed = errors.Join(failed, panics.Guard(func() error { r.Invalidate(); return nil }))
 	}
-	r.stale, r.wanted, r.distrusted, r.running, r.started = false, false, false, true, time.Now()
+	r.stale, r.dirty, r.distrusted, r.running, r.started = false, false, false, true, time.Now()
 	r.wants.running++
 	stage := r.Stage
 	stage.Timeout = r.limit
@@ -123,7 +123,7 @@ func (r *runner) finished(o outcome) {
 		r.stale = r.stale || panics.Stack(o.err) != ""
 		return
 	}
-	r.failures, r.programmed = 0, r.noted
+	r.failures, r.programmed = 0, r.attempted
 	r.applied, r.rules, r.elements, r.flows = true, o.applied.Rules, o.applied.Elements, o.applied.Flows
 	r.unreadable, r.nextTry = o.applied.Unreadable, time.Time{}
 	for _, refused := range o.applied.Refused {
@@ -140,8 +140,8 @@ type wants struct {
 	// running counts the stages that run.
 	running int
 	backlog []model.Update
-	// noted is the tracker's count of updates that the desired state includes.
-	noted uint64
+	// revision is the model's revision that the desired state includes.
+	revision uint64
 	// failed is the panic of a manager. Its desired state may be wrong from then on, so
 	// the stages keep what is programmed until the agent restarts.
 	failed error
@@ -184,26 +184,26 @@ func (w *wants) free() {
 	w.backlog = nil
 }
 
-// complete makes the managers set the desired state. noted is the count of updates that it
+// complete makes the managers set the desired state. revision is the count of updates that it
 // includes, unless some wait.
-func (w *wants) complete(noted uint64) {
+func (w *wants) complete(revision uint64) {
 	if w.running > 0 {
 		return
 	}
 	w.each(managers.Manager.CompleteDeferredWork)
 	if len(w.backlog) == 0 {
-		w.noted = noted
+		w.revision = revision
 	}
 }
 
 // pass is one apply of all stages, in order.
 type pass struct {
-	// revision and noted are the datastore's revision and the tracker's count of updates that
+	// revision and attempted are the datastore's revision and the model's revision that
 	// the pass programs.
-	revision, noted uint64
-	started         time.Time
+	revision, attempted uint64
+	started             time.Time
 	// at is the index of the running or the next stage.
 	at int
-	// translations are the sources that the pass programs.
-	translations *managers.Translations
+	// succeeded are called if the pass succeeds (Module.OnPass).
+	succeeded []func()
 }

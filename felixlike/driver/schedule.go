@@ -25,9 +25,9 @@ func (s *scheduler) aloneAt(r *runner) (time.Time, bool) {
 	case r.wants == s.stages.shared && (s.dirty || s.stages.pass != nil):
 		// Its managers' desired state may need objects that an earlier stage has not programmed.
 		return time.Time{}, false
-	case r.wanted && r.err == nil:
+	case r.dirty && r.err == nil:
 		return r.started.Add(t.Throttle), true
-	case r.wanted:
+	case r.dirty:
 		return r.started.Add(t.RetryMin), true
 	case r.err != nil && s.stages.pass != nil:
 		return r.started.Add(isolate.Wait(r.failures, t.RetryMin, t.RetryMax)), true
@@ -98,7 +98,7 @@ func (s *scheduler) takeNotices() {
 			s.stages.distrustSwitch()
 			s.dirty = true
 		default:
-			r.wanted, r.distrusted = true, true
+			r.dirty, r.distrusted = true, true
 			if retry := r.started.Add(s.cfg.Throttle); r.wants == s.stages.shared && retry.Before(s.nextApply) {
 				// It runs within the next pass, if one is due.
 				s.nextApply = retry

@@ -13,6 +13,7 @@ import (
 
 	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/felixlike/datastore"
+	"github.com/felixlike/felixlike/felixlike/driver/drivertest"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/rules"
 )
@@ -102,23 +103,23 @@ func ruled(name, pod string, count, ports int) datastore.Event {
 	return datastore.NetworkPolicySet{Policy: p, Source: name + ".yaml"}
 }
 
-func startSlow(t *testing.T, log *logBuffer, events ...datastore.Event) (*fixture, *slowTable) {
+func startSlow(t *testing.T, log *drivertest.LogBuffer, events ...datastore.Event) (*fixture, *slowTable) {
 	t.Helper()
 	f, table := newSlow(t, log)
 	f.begin(t, append([]datastore.Event{labelled("a"), labelled("b")}, events...)...)
-	f.attach("a", "10.10.0.2")
-	f.attach("b", "10.10.0.3")
+	f.Attach("a", "10.10.0.2")
+	f.Attach("b", "10.10.0.3")
 	if err := programmed(t, f, podA, podB); err != nil {
 		t.Fatal(err)
 	}
 	return f, table
 }
 
-func newSlow(t *testing.T, log *logBuffer) (*fixture, *slowTable) {
+func newSlow(t *testing.T, log *drivertest.LogBuffer) (*fixture, *slowTable) {
 	t.Helper()
 	table := &slowTable{wanted: map[string]int{}}
 	return startWith(t, Config{
-		Stages:  []backend.Stage{{Name: "nftables", Required: true, Managers: managersOf(table), Apply: table.apply, Timeout: 40 * time.Millisecond}},
-		Backend: &fake{name: "fake", renderer: rules.NewRenderer(model.GatewayPort, rules.NFTablesNameLength)}, Log: log.logger(),
+		Stages:  []backend.Stage{{Name: "nftables", Required: true, Managers: drivertest.ManagersOf(table), Apply: table.apply, Timeout: 40 * time.Millisecond}},
+		Backend: &drivertest.Backend{NameIs: "fake", RendererIs: rules.NewRenderer(model.GatewayPort, rules.NFTablesNameLength)}, Log: log.Logger(),
 	}), table
 }

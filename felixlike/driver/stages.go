@@ -48,7 +48,7 @@ type stages struct {
 	unchanged error
 }
 
-func newStages(cfg *Config, t *tracker) *stages {
+func newStages(cfg *Config, t *Model) *stages {
 	s := &stages{
 		cfg:     cfg,
 		started: time.Now(), shared: &wants{managers: cfg.Managers}, backend: cfg.Backend,
@@ -205,8 +205,8 @@ const (
 	// after which the agent counts as stuck. Five heartbeats: a busy machine
 	// must not have its agents restarted.
 	stuckAfter = 5 * heartbeat
-	// scrapeTimeout bounds how long a scrape waits for the loop.
-	scrapeTimeout = time.Second
+	// ScrapeTimeout bounds how long a scrape waits for the loop.
+	ScrapeTimeout = time.Second
 )
 
 // heartbeat is the longest time that the loop sleeps. It makes an idle loop differ from a

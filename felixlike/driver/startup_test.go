@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/felixlike/felixlike/felixlike/backend"
+	"github.com/felixlike/felixlike/felixlike/driver/drivertest"
 	"github.com/felixlike/felixlike/test/eventually"
 )
 
@@ -28,9 +29,9 @@ func arriving(t *testing.T, at backend.Place, found bool, prepare func(*StartupH
 		prepare(a, c)
 	}
 	decides := mine.backend()
-	decides.place = at
+	decides.PlaceIs = at
 	f := startWith(t, Config{Backend: decides, Migration: c, Stages: []backend.Stage{
-		a.Before(), decides.stage, a.Between(),
+		a.Before(), decides.StageIs, a.Between(),
 		{Name: backend.ForwardingStage, Apply: func(ctx context.Context) (backend.Applied, error) {
 			r, err := c.forward(ctx)
 			if err == nil {
@@ -80,14 +81,14 @@ func TestStartupHandoverWaitsForTheForwardingFlows(t *testing.T) {
 func TestStartupHandoverGoesOnInTheEnd(t *testing.T) {
 	for _, step := range []string{"look", "carry to kernel", "settle"} {
 		t.Run(step, func(t *testing.T) {
-			log := &logBuffer{}
+			log := &drivertest.LogBuffer{}
 			f, c, _ := arriving(t, backend.InKernel, true, func(a *StartupHandover, c *fakeMigration) {
-				c.fails[step], a.Log = 1000, log.logger()
+				c.fails[step], a.Log = 1000, log.Logger()
 			})
 			eventually.True(t, "others are removed", func() bool { return slices.Contains(c.history.all(), "remove others") })
 			eventually.True(t, "the agent is ready", func() bool { return missing(t, f) == "" })
-			if c.leads() != backend.InKernel || len(log.lines("connections of the backend that was in force before may be lost")) == 0 {
-				t.Errorf("packets are led to the %s; log %q", c.leads(), log.lines(""))
+			if c.leads() != backend.InKernel || len(log.Lines("connections of the backend that was in force before may be lost")) == 0 {
+				t.Errorf("packets are led to the %s; log %q", c.leads(), log.Lines(""))
 			}
 		})
 	}
@@ -95,16 +96,16 @@ func TestStartupHandoverGoesOnInTheEnd(t *testing.T) {
 
 // Pods do not wait for a full table of connections to become empty: each step tries once.
 func TestStartupHandoverWithFullTable(t *testing.T) {
-	log := &logBuffer{}
+	log := &drivertest.LogBuffer{}
 	f, c, _ := arriving(t, backend.InKernel, true, func(a *StartupHandover, c *fakeMigration) {
-		c.fails["carry to kernel"], c.full, a.Log = 1000, true, log.logger()
+		c.fails["carry to kernel"], c.full, a.Log = 1000, true, log.Logger()
 	})
 	want := []string{"look", "carry to kernel", "mine applies", "carry to kernel", "lead to kernel", "remove others"}
 	if got := c.history.all(); !slices.Equal(got[:min(len(got), len(want))], want) {
 		t.Errorf("history %q, want %q", got, want)
 	}
 	eventually.True(t, "the agent is ready", func() bool { return missing(t, f) == "" })
-	if n := len(log.lines("may be lost")); n != 1 {
+	if n := len(log.Lines("may be lost")); n != 1 {
 		t.Errorf("%d lines of the log about the full table", n)
 	}
 }

@@ -17,8 +17,7 @@ type reporter struct {
 	cluster   *cluster
 	stages    *stages
 	scheduler *scheduler
-	existing  *revalidator
-	audit     *audit
+	modules   modules
 }
 
 // status returns the current status. It runs in the loop.
@@ -30,19 +29,8 @@ func (rep *reporter) status() control.Status {
 		Observed: rep.cluster.observed, Programmed: rep.scheduler.programmed, LastApply: rep.scheduler.lastApply,
 		Writes: map[string]int{}, Flows: map[string]int{}, Problems: slices.Concat(rep.cluster.problems.all(), rep.cluster.tiered.waiting(), rep.cluster.nodeProblems(), rep.cluster.antreaProblems(), rep.cluster.engine.Collisions()),
 		Quarantined: slices.Clone(view.quarantined), Repairs: rep.stages.repairs.status(),
-		ExistingConnections: rep.existing.status(),
 	}
-	if rep.cfg.HealthAddress != nil {
-		s.Health = rep.cfg.HealthAddress()
-	}
-	if rep.cfg.Underlay != nil {
-		u := rep.cfg.Underlay()
-		s.Underlay = &u
-	}
-	if rep.cfg.Offload != nil {
-		o := rep.cfg.Offload()
-		s.Offload = &o
-	}
+	rep.modules.status(&s)
 	if h := rep.stages.handover; h != nil {
 		s.Handover = &control.Handover{To: h.to.Name(), Phase: h.phase().String(), Since: h.began}
 		if h.err != nil {
@@ -59,9 +47,7 @@ func (rep *reporter) status() control.Status {
 		}
 	}
 	s.Problems = append(s.Problems, rep.cluster.ownNodeProblems()...)
-	if rep.cfg.NodeProblems != nil {
-		s.Problems = append(s.Problems, rep.cfg.NodeProblems()...)
-	}
+	s.Problems = append(s.Problems, rep.modules.problems()...)
 	for _, o := range slices.Concat(rep.outages(), rep.lostInterfaces()) {
 		s.Problems = append(s.Problems, o.Problem)
 	}
@@ -76,7 +62,7 @@ func (rep *reporter) status() control.Status {
 	s.Problems = append(s.Problems, rep.unchangedProblems()...)
 	s.Problems = append(s.Problems, rep.quarantineProblems(view.quarantined)...)
 	sortProblems(s.Problems)
-	rep.cluster.tracker.fill(&s, view.closed)
+	rep.cluster.model.fill(&s, view.closed)
 	return s
 }
 
@@ -122,8 +108,8 @@ func (rep *reporter) quarantineProblems(quarantined []control.Quarantined) []mod
 func (rep *reporter) podsReady(pods []model.PodID) (bool, error) {
 	closed := rep.stages.quarantine.view().closed
 	for _, id := range pods {
-		state, reason := rep.cluster.tracker.state(id, closed)
-		if state == control.EndpointClosed && closed[id] != "" && rep.cluster.tracker.endpoints[id] != nil {
+		state, reason := rep.cluster.model.state(id, closed)
+		if state == control.EndpointClosed && closed[id] != "" && rep.cluster.model.Endpoints[id] != nil {
 			return false, fmt.Errorf("pod %s is closed: %s", id, reason)
 		}
 		if state != control.EndpointProgrammed {
@@ -135,7 +121,7 @@ func (rep *reporter) podsReady(pods []model.PodID) (bool, error) {
 
 // unprogrammed returns why the policy of a pod is not in force, if it is not.
 func (rep *reporter) unprogrammed(id model.PodID) string {
-	switch state, reason := rep.cluster.tracker.state(id, rep.stages.quarantine.view().closed); {
+	switch state, reason := rep.cluster.model.state(id, rep.stages.quarantine.view().closed); {
 	case state == control.EndpointProgrammed:
 		return ""
 	case state == control.EndpointClosed:

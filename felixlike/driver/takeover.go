@@ -89,12 +89,12 @@ func (hs *handovers) join(ctx context.Context, h *handover) {
 		h.runner.wants.send(u)
 	}
 	if hs.cluster.nodeLost { // the last known object stays in force
-		h.runner.wants.send(model.NodeUpdate{Node: hs.cluster.tracker.nodes[hs.cfg.Node]})
+		h.runner.wants.send(model.NodeUpdate{Node: hs.cluster.model.Nodes[hs.cfg.Node]})
 	}
-	h.runner.wants.send(hs.cluster.tracker.host)
-	h.runner.wants.send(hs.cluster.tracker.services)
-	h.runner.wants.send(hs.cluster.tracker.denials)
-	for _, u := range hs.cluster.tracker.attached() {
+	h.runner.wants.send(hs.cluster.model.Host)
+	h.runner.wants.send(hs.cluster.model.Services)
+	h.runner.wants.send(hs.cluster.model.Denials)
+	for _, u := range hs.cluster.model.attached() {
 		h.runner.wants.send(u)
 	}
 	// The stages of the startup handover serve the first backend only. Leftovers that they have not removed are removed after the change.
@@ -113,8 +113,8 @@ func (hs *handovers) follow(ctx context.Context, h *handover, old *runner) {
 	switch next := h.runner; {
 	case old.running || next.running:
 	case next.err != nil: // retried, like any failed stage
-		next.wanted = true
-	case next.programmed < old.noted:
+		next.dirty = true
+	case next.programmed < old.attempted:
 		hs.scheduler.start(ctx, next, false)
 	default:
 		h.next()
@@ -169,12 +169,12 @@ func (hs *handovers) beside(ctx context.Context, h *handover, work func(context.
 // applied once more: by then it has the objects that the old one kept for both.
 func (hs *handovers) takeOver(h *handover, old *runner) {
 	hs.stages.drop(old)
-	h.runner.Required, h.runner.wanted = true, true
+	h.runner.Required, h.runner.dirty = true, true
 	hs.stages.backend = h.to
 	hs.stages.backend.Decides()
 	hs.stages.quarantine.forget(old.Name)
 	hs.stages.logFor(h.to)
-	if hs.cluster.tracker.logs.Reported {
+	if hs.cluster.model.Logs.Reported {
 		// The new backend does not report: policyLog turns that on, if it can.
 		hs.feed.update(model.LogsUpdate{})
 	}
@@ -238,7 +238,7 @@ func (hs *handovers) end(ctx context.Context, h *handover, result error) {
 	hs.removeLeftovers(ctx)
 	// Two variants of iptables share their ipsets, and both have changed them.
 	hs.stages.decides().stale, hs.scheduler.dirty = true, true
-	hs.scheduler.translations.changed()
+	hs.scheduler.modules.onForeign()
 	h.outcome <- result
 	hs.stages.log().Info("the change of the backend has ended", "took", time.Since(h.began))
 }

@@ -35,8 +35,8 @@ type tieredTurn struct {
 	queued, revision uint64
 	// submit gives it to the engine; nil afterwards.
 	submit func()
-	// noted is the tracker's count of updates with the policy, zero before.
-	noted uint64
+	// submittedAt is the model's revision with the policy, zero before.
+	submittedAt uint64
 }
 
 func newTieredTurns(c *cluster, s *stages) *tieredTurns {
@@ -86,7 +86,7 @@ func (ts *tieredTurns) begin(spent time.Duration) bool {
 	if len(queue) == 0 || r == nil || r.failures > 0 {
 		return false
 	}
-	others := ts.cluster.tracker.noted > r.programmed
+	others := ts.cluster.model.revision > r.programmed
 	if ts.yielded = !ts.yielded && (others || spent > 0); ts.yielded {
 		return false
 	}
@@ -106,9 +106,9 @@ func (ts *tieredTurns) flushed() {
 	for object, t := range ts.items {
 		switch {
 		case t.submit != nil:
-		case t.noted == 0:
-			t.noted = ts.cluster.tracker.noted
-		case r != nil && r.programmed >= t.noted:
+		case t.submittedAt == 0:
+			t.submittedAt = ts.cluster.model.revision
+		case r != nil && r.programmed >= t.submittedAt:
 			delete(ts.items, object)
 		}
 	}

@@ -17,6 +17,7 @@ import (
 
 	"github.com/felixlike/felixlike/felixlike/antrea"
 	"github.com/felixlike/felixlike/felixlike/datastore"
+	"github.com/felixlike/felixlike/felixlike/driver/drivertest"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/test/eventually"
 )
@@ -59,8 +60,8 @@ func tiered(t *testing.T, name string, number, rules int) datastore.Event {
 // keeps its former rules until its turn. New pods wait for all of them.
 func TestLargeTieredPoliciesTakeTurns(t *testing.T) {
 	const count, rules = 8, 400
-	f, table := startSlow(t, &logBuffer{})
-	f.source.send(true, datastore.NamespaceSet{Namespace: &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "x"}}})
+	f, table := startSlow(t, &drivertest.LogBuffer{})
+	f.Source.Send(true, datastore.NamespaceSet{Namespace: &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "x"}}})
 	if err := programmed(t, f, podA); err != nil {
 		t.Fatal(err)
 	}
@@ -77,19 +78,19 @@ func TestLargeTieredPoliciesTakeTurns(t *testing.T) {
 		for i := range count {
 			events = append(events, tiered(t, fmt.Sprint("large-", i), i, rules))
 		}
-		f.source.send(true, events...)
+		f.Source.Send(true, events...)
 	}
 	table.mu.Lock()
 	table.applies = table.applies[:1]
 	table.mu.Unlock()
 	open := table.holdBack(t)
 	send(rules)
-	f.source.send(true, ruled("small", "b", 2, 1))
+	f.Source.Send(true, ruled("small", "b", 2, 1))
 	eventually.True(t, "the waiting policies are named", func() bool {
 		return len(f.Status().Problems) >= count-2 && strings.Contains(f.Status().Problems[0].Reason, "others are programmed before it")
 	})
 	attached := &model.Attachment{Pod: podA, Interface: "veth-a", Addresses: nil}
-	if err := f.queue.ask(t.Context(), func() { attached = f.cluster.tracker.attachments[podA] }); err != nil {
+	if err := f.queue.ask(t.Context(), func() { attached = f.cluster.model.Attachments[podA] }); err != nil {
 		t.Fatal(err)
 	}
 	waiting, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
@@ -142,8 +143,8 @@ func TestLargeTieredPoliciesTakeTurns(t *testing.T) {
 
 // TestCorrectedTieredPolicyDoesNotWait: if applies fail since a large policy came, its next version is tried at once, and the one after that. Others wait.
 func TestCorrectedTieredPolicyDoesNotWait(t *testing.T) {
-	f, table := startSlow(t, &logBuffer{})
-	f.source.send(true, datastore.NamespaceSet{Namespace: &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "x"}}})
+	f, table := startSlow(t, &drivertest.LogBuffer{})
+	f.Source.Send(true, datastore.NamespaceSet{Namespace: &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "x"}}})
 	asked := func(rules int) func() bool {
 		return func() bool {
 			table.mu.Lock()
@@ -152,11 +153,11 @@ func TestCorrectedTieredPolicyDoesNotWait(t *testing.T) {
 		}
 	}
 	table.setSlow("*")
-	f.source.send(true, tiered(t, "large", 0, 400))
+	f.Source.Send(true, tiered(t, "large", 0, 400))
 	eventually.True(t, "the apply fails", func() bool { return asked(400)() && f.Status().LastApply.Error != "" })
-	f.source.send(true, tiered(t, "other", 2, 300))
+	f.Source.Send(true, tiered(t, "other", 2, 300))
 	for _, rules := range []int{399, 398} {
-		f.source.send(true, tiered(t, "large", 0, rules))
+		f.Source.Send(true, tiered(t, "large", 0, rules))
 		eventually.True(t, fmt.Sprintf("the version with %d rules is tried", rules), asked(rules))
 	}
 	if asked(300)() {
@@ -168,10 +169,10 @@ func TestCorrectedTieredPolicyDoesNotWait(t *testing.T) {
 
 // TestDeletedTieredPolicyHasNoTurn: a policy that is deleted, or made small, while it waits never comes.
 func TestDeletedTieredPolicyHasNoTurn(t *testing.T) {
-	f, table := startSlow(t, &logBuffer{})
+	f, table := startSlow(t, &drivertest.LogBuffer{})
 	open := table.holdBack(t)
-	f.source.send(true, datastore.NamespaceSet{Namespace: &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "x"}}}, tiered(t, "first", 0, 400), tiered(t, "gone", 2, 400), tiered(t, "other", 3, 400), tiered(t, "small", 4, 400))
-	f.source.send(true, datastore.ClusterNetworkPolicyDeleted{Name: "gone"}, datastore.AntreaDeleted{ID: antrea.ID{Kind: antrea.KindClusterNetworkPolicy, Name: "other"}}, tiered(t, "small", 4, 3))
+	f.Source.Send(true, datastore.NamespaceSet{Namespace: &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "x"}}}, tiered(t, "first", 0, 400), tiered(t, "gone", 2, 400), tiered(t, "other", 3, 400), tiered(t, "small", 4, 400))
+	f.Source.Send(true, datastore.ClusterNetworkPolicyDeleted{Name: "gone"}, datastore.AntreaDeleted{ID: antrea.ID{Kind: antrea.KindClusterNetworkPolicy, Name: "other"}}, tiered(t, "small", 4, 3))
 	open()
 	eventually.True(t, "the first and the small one are in force", func() bool { return len(f.Status().Problems) == 0 && len(table.programmed()) == 2 })
 	table.mu.Lock()

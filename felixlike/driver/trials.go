@@ -84,22 +84,22 @@ func (s *trials) begin(ts *turns) bool {
 func (s *trials) ended(ts *turns, o outcome) {
 	switch {
 	case o.err == nil:
-		s.succeeded(ts, o.noted)
+		s.succeeded(ts, o.attempted)
 		ts.report()
 	case !errors.Is(o.err, context.DeadlineExceeded):
 	case o.runner.applied:
-		s.missed(ts, 0, o.noted, o.ended.Sub(o.started))
+		s.missed(ts, 0, o.attempted, o.ended.Sub(o.started))
 	default:
 		// The state in force may be an earlier agent's, so all policies are tried once more.
 		if s.misses++; s.misses >= maxFirstMisses {
-			s.missed(ts, largeCost, o.noted, o.ended.Sub(o.started))
+			s.missed(ts, largeCost, o.attempted, o.ended.Sub(o.started))
 		}
 	}
 }
 
-func (s *trials) succeeded(ts *turns, noted uint64) {
+func (s *trials) succeeded(ts *turns, revision uint64) {
 	for id, t := range ts.items {
-		if t.state != fresh || t.noted == 0 || t.noted > noted {
+		if t.state != fresh || t.submittedAt == 0 || t.submittedAt > revision {
 			continue
 		}
 		if t.outdated() {
@@ -122,10 +122,10 @@ func (s *trials) forget(ts *turns) {
 
 // missed withdraws the new and changed policies of an apply that missed its deadline. With a
 // cost, it withdraws only those that cost at least as much, and they get no rules.
-func (s *trials) missed(ts *turns, cost time.Duration, noted uint64, took time.Duration) {
+func (s *trials) missed(ts *turns, cost time.Duration, revision uint64, took time.Duration) {
 	var among []*turn
 	for _, t := range ts.items {
-		if t.state == fresh && t.noted > 0 && t.noted <= noted && t.cost >= cost {
+		if t.state == fresh && t.submittedAt > 0 && t.submittedAt <= revision && t.cost >= cost {
 			among = append(among, t)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/felixlike/datastore"
+	"github.com/felixlike/felixlike/felixlike/driver/drivertest"
 	"github.com/felixlike/felixlike/internal/isolate"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/test/eventually"
@@ -19,12 +20,12 @@ import (
 // The first apply of an agent misses its deadline because of a large policy, again and again.
 // All other policies come into force, and that one is closed and named.
 func TestFirstApplyThatNeverEnds(t *testing.T) {
-	f, table := newSlow(t, &logBuffer{})
+	f, table := newSlow(t, &drivertest.LogBuffer{})
 	table.setSlow("x/evil")
-	f.attachmentsSynced()
-	f.attach("a", "10.10.0.2")
-	f.attach("b", "10.10.0.3")
-	f.source.send(true, node("node1", "10.10.0.0/24"), labelled("a"), labelled("b"),
+	f.AttachmentsSynced()
+	f.Attach("a", "10.10.0.2")
+	f.Attach("b", "10.10.0.3")
+	f.Source.Send(true, drivertest.Node("node1", "10.10.0.0/24"), labelled("a"), labelled("b"),
 		ruled("evil", "a", 1000, 10), ruled("large", "b", 1000, 10), ruled("small", "b", 2, 1))
 	eventually.True(t, "one policy is set aside", func() bool { return len(f.Status().Quarantined) == 1 })
 	if err := programmed(t, f, podB); err != nil {
@@ -47,15 +48,15 @@ func TestFirstApplyThatNeverEnds(t *testing.T) {
 func TestRestlessSlowPolicyIsRefused(t *testing.T) {
 	for name, ports := range map[string]int{"large": 300, "small": 1} {
 		t.Run(name, func(t *testing.T) {
-			f, table := startSlow(t, &logBuffer{}, ruled("evil", "a", 2, ports))
+			f, table := startSlow(t, &drivertest.LogBuffer{}, ruled("evil", "a", 2, ports))
 			table.setSlow("x/evil")
 			for i, end := 0, time.Now().Add(10*time.Second); len(f.Status().Quarantined) == 0; i++ {
 				if time.Now().After(end) {
 					t.Fatal("the policy is not refused")
 				}
-				f.source.send(true, ruled("evil", "a", 3+i%2, ports))
+				f.Source.Send(true, ruled("evil", "a", 3+i%2, ports))
 			}
-			f.source.send(true, ruled("new", "b", 2, 1))
+			f.Source.Send(true, ruled("new", "b", 2, 1))
 			if err := programmed(t, f, podB); err != nil {
 				t.Fatal(err)
 			}
@@ -73,13 +74,13 @@ func TestRestlessSlowPolicyIsRefused(t *testing.T) {
 // A policy that changes during the first apply with its rules is programmed in order: no
 // older version comes back.
 func TestChangeDuringApply(t *testing.T) {
-	f, table := startSlow(t, &logBuffer{}, ruled("large", "a", 1000, 10))
+	f, table := startSlow(t, &drivertest.LogBuffer{}, ruled("large", "a", 1000, 10))
 	gate := make(chan struct{})
 	entered := 0
 	table.set(func() { table.gate, entered = gate, table.entered })
-	f.source.send(true, ruled("large", "a", 999, 10))
+	f.Source.Send(true, ruled("large", "a", 999, 10))
 	eventually.True(t, "it is programmed", func() bool { return table.count() > entered })
-	f.source.send(true, ruled("large", "a", 998, 10))
+	f.Source.Send(true, ruled("large", "a", 998, 10))
 	table.set(func() { table.gate = nil })
 	close(gate)
 	if err := programmed(t, f, podA); err != nil {
@@ -116,7 +117,7 @@ func TestDeletedPolicyEndsTheFailure(t *testing.T) {
 	deleted := datastore.NetworkPolicyDeleted{Namespace: "x", Name: "evil"}
 	check := func(t *testing.T, f *fixture, table *slowTable) {
 		t.Helper()
-		f.source.send(true, deleted, ruled("last", "b", 2, 1))
+		f.Source.Send(true, deleted, ruled("last", "b", 2, 1))
 		eventually.True(t, "the policy is gone", func() bool {
 			programmed := table.programmed()
 			_, there := programmed["x/evil"]
@@ -127,31 +128,31 @@ func TestDeletedPolicyEndsTheFailure(t *testing.T) {
 		}
 	}
 	t.Run("during its first apply", func(t *testing.T) {
-		f, table := startSlow(t, &logBuffer{})
+		f, table := startSlow(t, &drivertest.LogBuffer{})
 		table.setSlow("x/evil")
 		entered := table.count()
-		f.source.send(true, ruled("evil", "a", 3, 300))
+		f.Source.Send(true, ruled("evil", "a", 3, 300))
 		eventually.True(t, "it is programmed", func() bool { return table.count() > entered })
 		check(t, f, table)
 	})
 	t.Run("later", func(t *testing.T) {
-		log := &logBuffer{}
+		log := &drivertest.LogBuffer{}
 		f, table := startSlow(t, log, ruled("evil", "a", 3, 300))
 		table.setSlow("x/evil")
-		f.source.send(true, ruled("other", "b", 2, 1))
-		eventually.True(t, "applies fail", func() bool { return len(log.lines("programming the dataplane failed")) > 2 })
+		f.Source.Send(true, ruled("other", "b", 2, 1))
+		eventually.True(t, "applies fail", func() bool { return len(log.Lines("programming the dataplane failed")) > 2 })
 		check(t, f, table)
 	})
 	t.Run("in its turn", func(t *testing.T) {
-		log := &logBuffer{}
+		log := &drivertest.LogBuffer{}
 		f, table := startSlow(t, log, ruled("evil", "a", 3, 300))
 		gate := make(chan struct{})
 		entered := 0
 		table.set(func() { table.gate, entered = gate, table.entered })
-		f.source.send(true, ruled("other", "b", 2, 1))
+		f.Source.Send(true, ruled("other", "b", 2, 1))
 		eventually.True(t, "an apply is under way", func() bool { return table.count() > entered })
 		// Before the failure is known, the deletion waits for its turn.
-		f.source.send(true, deleted)
+		f.Source.Send(true, deleted)
 		table.setSlow("x/evil")
 		table.set(func() { table.gate = nil })
 		close(gate)
@@ -161,13 +162,13 @@ func TestDeletedPolicyEndsTheFailure(t *testing.T) {
 
 // An update of a refused policy does not have it tried early, unless it got cheaper.
 func TestTouchedPolicyIsNotTriedEarly(t *testing.T) {
-	f, table := startSlow(t, &logBuffer{})
+	f, table := startSlow(t, &drivertest.LogBuffer{})
 	table.setSlow("x/evil")
-	f.source.send(true, ruled("evil", "a", 8, 1))
+	f.Source.Send(true, ruled("evil", "a", 8, 1))
 	eventually.True(t, "it is set aside", func() bool { return len(f.Status().Quarantined) == 1 })
 	before := table.count()
 	for i := range 50 {
-		f.source.send(true, ruled("evil", "a", 8-i%2, 1), ruled("other", "b", 1+i%2, 1))
+		f.Source.Send(true, ruled("evil", "a", 8-i%2, 1), ruled("other", "b", 1+i%2, 1))
 		if err := programmed(t, f, podB); err != nil {
 			t.Fatal(err)
 		}
@@ -199,23 +200,23 @@ func TestTouchedPolicyIsNotTriedEarly(t *testing.T) {
 // A policy of a whole slice has its turn, though cheaper ones wait whenever a pass begins.
 func TestExpensivePolicyHasItsTurn(t *testing.T) {
 	table := &slowTable{wanted: map[string]int{}}
-	stage := backend.Stage{Name: "nftables", Required: true, Managers: managersOf(table), Apply: table.apply}
+	stage := backend.Stage{Name: "nftables", Required: true, Managers: drivertest.ManagersOf(table), Apply: table.apply}
 	d := New(Config{
 		Node: "node1", Log: slog.New(slog.DiscardHandler), Stages: []backend.Stage{stage},
-		Backend: &fake{name: "fake", stage: stage}, Timing: DefaultTiming(),
+		Backend: &drivertest.Backend{NameIs: "fake", StageIs: stage}, Timing: DefaultTiming(),
 	})
 	send := func(events ...datastore.Event) { d.feed.onBatch(datastore.Batch{Events: events}) }
-	send(node("node1", "10.10.0.0/24"), labelled("a"), labelled("b"))
+	send(drivertest.Node("node1", "10.10.0.0/24"), labelled("a"), labelled("b"))
 	d.stages.decides().applied = true
 	send(ruled("expensive", "a", 1000, 6))
 	rules := func(name string) int {
-		return len(d.cluster.tracker.policies[model.PolicyID{Tier: model.TierNetworkPolicy, Namespace: "x", Name: name}].Ingress)
+		return len(d.cluster.model.Policies[model.PolicyID{Tier: model.TierNetworkPolicy, Namespace: "x", Name: name}].Ingress)
 	}
 	for i := range 6 {
 		send(ruled("cheap", "b", 60+i, 10))
 		d.scheduler.turns.begin()
-		d.stages.decides().programmed = d.cluster.tracker.noted
-		d.scheduler.turns.trials.succeeded(d.scheduler.turns, d.cluster.tracker.noted)
+		d.stages.decides().programmed = d.cluster.model.revision
+		d.scheduler.turns.trials.succeeded(d.scheduler.turns, d.cluster.model.revision)
 		if rules("expensive") == 1000 {
 			return
 		}
@@ -249,13 +250,13 @@ func (d *deadlines) seen() (time.Duration, int) {
 // after a foreign change, which read everything.
 func TestShortDeadlineIsForChanges(t *testing.T) {
 	var policy, other deadlines
-	table := newFakeTable(t)
-	stage := table.stage()
-	stage.Timeout, stage.Apply, stage.Watch = time.Minute, policy.apply, table.watch
+	table := drivertest.NewTable(t)
+	stage := table.Stage()
+	stage.Timeout, stage.Apply, stage.Watch = time.Minute, policy.apply, table.Watch
 	lost := make(chan error)
 	f := startWith(t, Config{
 		Stages:  []backend.Stage{stage, {Name: "conntrack", Apply: other.apply, Timeout: 30 * time.Second}},
-		Backend: &fake{name: "fake", stage: stage}, Lost: lost,
+		Backend: &drivertest.Backend{NameIs: "fake", StageIs: stage}, Lost: lost,
 	})
 	f.begin(t, labelled("a"))
 	want := func(how string, do func(), want time.Duration) {
@@ -271,13 +272,13 @@ func TestShortDeadlineIsForChanges(t *testing.T) {
 		}
 	}
 	change := func() {
-		f.source.send(true, webPolicy())
+		f.Source.Send(true, webPolicy())
 		if err := programmed(t, f); err != nil {
 			t.Fatal(err)
 		}
 	}
 	want("a change", change, changeTimeout)
-	changed := <-table.changed
+	changed := <-table.Changed
 	want("a foreign change", changed, time.Minute)
 	want("a change after it", change, changeTimeout)
 	want("a lost connection", func() { lost <- errors.New("gone") }, time.Minute)
@@ -296,7 +297,7 @@ func TestDeadlinesGrowWithTheRules(t *testing.T) {
 		{50_000, 220 * time.Second, 50 * time.Second},
 		{1_000_000, 5 * time.Minute, 70 * time.Second},
 	} {
-		tracked := newTracker("node1")
+		tracked := newModel("node1")
 		half := make([]model.Rule, c.rules/2)
 		tracked.OnUpdate(model.PolicyUpdate{Policy: &model.Policy{Ingress: half, Egress: half}})
 		r.applied = false

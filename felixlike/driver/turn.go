@@ -15,8 +15,8 @@ import (
 type trial struct {
 	// before is the object with the rules that were in force before, or nil.
 	before *networkingv1.NetworkPolicy
-	// noted is the tracker's count of updates with the policy.
-	noted uint64
+	// submittedAt is the model's revision with the policy.
+	submittedAt uint64
 	// why is the reason for the quarantine.
 	why string
 	isolate.Retry

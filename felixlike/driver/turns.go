@@ -105,10 +105,10 @@ func (ts *turns) wait(t *turn) {
 // has.
 func (ts *turns) programming(t *turn) bool {
 	r := ts.stages.decides()
-	if r == nil || t.state != fresh || t.noted == 0 {
+	if r == nil || t.state != fresh || t.submittedAt == 0 {
 		return false
 	}
-	return r.running && t.noted <= r.noted || ts.stages.pass != nil && t.noted <= ts.stages.pass.noted
+	return r.running && t.submittedAt <= r.attempted || ts.stages.pass != nil && t.submittedAt <= ts.stages.pass.attempted
 }
 
 // begun reports whether the backend has programmed anything. Before that, the engine gets all
@@ -172,16 +172,16 @@ func (ts *turns) submit(t *turn) {
 		return
 	}
 	ts.cluster.problems.setObject(object, t.source, ts.cluster.engine.SetNetworkPolicy(t.wanted))
-	t.submitted, t.state, t.noted, t.tried = t.wanted, fresh, 0, t.cost
+	t.submitted, t.state, t.submittedAt, t.tried = t.wanted, fresh, 0, t.cost
 }
 
 // flushed checks, after a flush of the engine, which large policies apply here.
 func (ts *turns) flushed() {
 	for _, t := range ts.items {
-		local := ts.cluster.tracker.policies[t.policy()] != nil
+		local := ts.cluster.model.Policies[t.policy()] != nil
 		switch {
-		case t.state == fresh && t.noted == 0:
-			t.noted = ts.cluster.tracker.noted
+		case t.state == fresh && t.submittedAt == 0:
+			t.submittedAt = ts.cluster.model.revision
 		case t.state == elsewhere && local:
 			ts.wait(t)
 			t.revision, ts.weighed = ts.cluster.observed, false
@@ -203,7 +203,7 @@ func (ts *turns) report() {
 			ts.waiting[t.policy()] = true
 		}
 	}
-	ts.stages.quarantine.set(ts.stages.log(), turnsStage, ts.refusals(ts.cluster.tracker))
+	ts.stages.quarantine.set(ts.stages.log(), turnsStage, ts.refusals(ts.cluster.model))
 }
 
 // partial returns the policies of which the engine does not have the rules as written.
@@ -225,7 +225,7 @@ func (ts *turns) begin() {
 		return
 	}
 	defer ts.flush()
-	others := ts.cluster.tracker.noted > r.programmed
+	others := ts.cluster.model.revision > r.programmed
 	ts.weigh()
 	for _, t := range ts.items {
 		// No apply runs now. A deleted policy may be the one that the backend cannot program.
@@ -339,7 +339,7 @@ func (ts *turns) weigh() {
 }
 
 // refusals lists the policies that the agent itself quarantines.
-func (ts *turns) refusals(tr *tracker) []tables.Refusal {
+func (ts *turns) refusals(tr *Model) []tables.Refusal {
 	var out []tables.Refusal
 	for _, t := range ts.items {
 		if t.state != excess && t.Attempts == 0 {
@@ -348,7 +348,7 @@ func (ts *turns) refusals(tr *tracker) []tables.Refusal {
 		id := t.policy()
 		r := tables.Refusal{Object: policyflows.Object, Name: id.String(), Origin: tables.OfPolicy{ID: id}, Reason: t.why, Since: t.Since, NextTry: t.Next, Attempts: max(1, t.Attempts)}
 		var pods []model.PodID
-		for pod, e := range tr.endpoints {
+		for pod, e := range tr.Endpoints {
 			if slices.Contains(e.Ingress.NetworkPolicies, id) || slices.Contains(e.Egress.NetworkPolicies, id) {
 				pods = append(pods, pod)
 			}

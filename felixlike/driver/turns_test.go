@@ -11,6 +11,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 
 	"github.com/felixlike/felixlike/felixlike/datastore"
+	"github.com/felixlike/felixlike/felixlike/driver/drivertest"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/test/eventually"
 )
@@ -30,10 +31,10 @@ func later10s(t *testing.T, f *fixture) {
 // and named. All others are in force, and a changed one is never without rules. When the
 // deadline is not missed any more, the policy comes back.
 func TestMissedDeadlineIsTheRefusalOfItsPolicy(t *testing.T) {
-	log := &logBuffer{}
+	log := &drivertest.LogBuffer{}
 	f, table := startSlow(t, log, ruled("changed", "b", 1, 1), webPolicy())
 	table.setSlow("x/evil")
-	f.source.send(true, ruled("evil", "a", 3, 1), ruled("changed", "b", 2, 1), ruled("new", "b", 4, 1))
+	f.Source.Send(true, ruled("evil", "a", 3, 1), ruled("changed", "b", 2, 1), ruled("new", "b", 4, 1))
 	eventually.True(t, "one policy is set aside", func() bool { return len(f.Status().Quarantined) == 1 })
 	q := f.Status().Quarantined[0]
 	if len(q.Owners) != 1 || q.Owners[0].String() != "NetworkPolicy x/evil" || !slices.Equal(q.Pods, []string{"x/a"}) || !strings.Contains(q.Reason, "not done within") {
@@ -72,24 +73,24 @@ func TestMissedDeadlineIsTheRefusalOfItsPolicy(t *testing.T) {
 	if got := table.programmed()["x/evil"]; got != 3 {
 		t.Errorf("programmed with %d rules", got)
 	}
-	if n := len(log.lines("an object is set aside")); n != 1 {
+	if n := len(log.Lines("an object is set aside")); n != 1 {
 		t.Errorf("logged %d times", n)
 	}
 }
 
 // A policy that was refused is tried at once when it becomes smaller.
 func TestChangedPolicyIsTriedAtOnce(t *testing.T) {
-	f, table := startSlow(t, &logBuffer{})
+	f, table := startSlow(t, &drivertest.LogBuffer{})
 	table.setSlow("x/evil")
-	f.source.send(true, ruled("evil", "a", 3, 1))
+	f.Source.Send(true, ruled("evil", "a", 3, 1))
 	eventually.True(t, "it is set aside", func() bool { return len(f.Status().Quarantined) == 1 })
 	table.setSlow()
-	f.source.send(true, ruled("evil", "a", 2, 1))
+	f.Source.Send(true, ruled("evil", "a", 2, 1))
 	eventually.True(t, "it comes back", func() bool { return len(f.Status().Quarantined) == 0 && table.programmed()["x/evil"] == 2 })
 	table.setSlow("x/evil")
-	f.source.send(true, ruled("evil", "a", 3, 1))
+	f.Source.Send(true, ruled("evil", "a", 3, 1))
 	eventually.True(t, "it is set aside", func() bool { return len(f.Status().Quarantined) == 1 })
-	f.source.send(true, datastore.NetworkPolicyDeleted{Namespace: "x", Name: "evil"})
+	f.Source.Send(true, datastore.NetworkPolicyDeleted{Namespace: "x", Name: "evil"})
 	eventually.True(t, "it is forgotten", func() bool {
 		_, there := table.programmed()["x/evil"]
 		return len(f.Status().Quarantined) == 0 && !there
@@ -98,11 +99,11 @@ func TestChangedPolicyIsTriedAtOnce(t *testing.T) {
 
 // A machine that misses every deadline for a while refuses no policy.
 func TestBusyMachineRefusesNoPolicy(t *testing.T) {
-	log := &logBuffer{}
+	log := &drivertest.LogBuffer{}
 	f, table := startSlow(t, log, ruled("changed", "b", 1, 1))
 	table.setSlow("*")
-	f.source.send(true, ruled("new", "a", 3, 1), ruled("changed", "b", 2, 1))
-	eventually.True(t, "applies fail", func() bool { return len(log.lines("programming the dataplane failed")) > 4 })
+	f.Source.Send(true, ruled("new", "a", 3, 1), ruled("changed", "b", 2, 1))
+	eventually.True(t, "applies fail", func() bool { return len(log.Lines("programming the dataplane failed")) > 4 })
 	table.setSlow()
 	if err := programmed(t, f, podA, podB); err != nil {
 		t.Fatal(err)
@@ -110,20 +111,20 @@ func TestBusyMachineRefusesNoPolicy(t *testing.T) {
 	if got, want := table.programmed(), (map[string]int{"x/new": 3, "x/changed": 2}); !maps.Equal(got, want) {
 		t.Errorf("programmed %v, want %v", got, want)
 	}
-	if found := log.lines("an object is set aside"); len(found) > 0 {
+	if found := log.Lines("an object is set aside"); len(found) > 0 {
 		t.Errorf("%v", found)
 	}
 }
 
 // Large policies are programmed one at a time, and small ones do not wait for all of them.
 func TestLargePoliciesTakeTurns(t *testing.T) {
-	f, table := startSlow(t, &logBuffer{})
+	f, table := startSlow(t, &drivertest.LogBuffer{})
 	var events []datastore.Event
 	for i := range 8 {
 		events = append(events, ruled(fmt.Sprint("large-", i), "a", 1000, 10))
 	}
-	f.source.send(true, events...)
-	f.source.send(true, ruled("small", "b", 2, 1))
+	f.Source.Send(true, events...)
+	f.Source.Send(true, ruled("small", "b", 2, 1))
 	if err := programmed(t, f, podA, podB); err != nil {
 		t.Fatal(err)
 	}
@@ -152,14 +153,14 @@ func TestLargePoliciesTakeTurns(t *testing.T) {
 	for i := range events {
 		events[i] = ruled(fmt.Sprint("large-", i), "a", 999, 10)
 	}
-	f.source.send(true, events...)
+	f.Source.Send(true, events...)
 	if err := programmed(t, f, podA); err != nil {
 		t.Fatal(err)
 	}
 	for i := range events {
 		events[i] = datastore.NetworkPolicyDeleted{Namespace: "x", Name: fmt.Sprint("large-", i)}
 	}
-	f.source.send(true, events...)
+	f.Source.Send(true, events...)
 	eventually.True(t, "all are deleted", func() bool { return len(table.programmed()) == 1 })
 	table.mu.Lock()
 	defer table.mu.Unlock()
@@ -198,12 +199,12 @@ func wantTurns(t *testing.T, table *slowTable, want int) {
 // The engine has the rules of a large policy only where it applies. When a label makes many
 // of them apply, they take turns.
 func TestLargePoliciesElsewhere(t *testing.T) {
-	f, table := startSlow(t, &logBuffer{})
+	f, table := startSlow(t, &drivertest.LogBuffer{})
 	var events []datastore.Event
 	for i := range 5 {
 		events = append(events, ruled(fmt.Sprint("large-", i), "c", 1000, 10))
 	}
-	f.source.send(true, events...)
+	f.Source.Send(true, events...)
 	if err := programmed(t, f); err != nil {
 		t.Fatal(err)
 	}
@@ -228,13 +229,13 @@ func TestLargePoliciesElsewhere(t *testing.T) {
 		e.Pod.Labels = map[string]string{"name": label}
 		return e
 	}
-	f.source.send(true, renamed("c"))
+	f.Source.Send(true, renamed("c"))
 	if err := programmed(t, f, podA); err != nil {
 		t.Fatal(err)
 	}
 	check(settled)
 	wantTurns(t, table, 5)
-	f.source.send(true, renamed("a"))
+	f.Source.Send(true, renamed("a"))
 	if err := programmed(t, f, podA); err != nil {
 		t.Fatal(err)
 	}
@@ -244,14 +245,14 @@ func TestLargePoliciesElsewhere(t *testing.T) {
 // The large policies of a node have a bound. The namespace that has the most of them loses
 // its newest ones. They come back when there is room.
 func TestSumOfLargePolicies(t *testing.T) {
-	f, table := startSlow(t, &logBuffer{})
+	f, table := startSlow(t, &drivertest.LogBuffer{})
 	var events []datastore.Event
 	for i := range 14 {
 		events = append(events, ruled(fmt.Sprintf("large-%02d", i), "a", 1000, 10))
 	}
-	f.source.send(true, events...)
+	f.Source.Send(true, events...)
 	other := ruled("large-zz", "b", 1000, 10)
-	f.source.send(true, other)
+	f.Source.Send(true, other)
 	aside := func() (names []string) {
 		for _, q := range f.Status().Quarantined {
 			names = append(names, q.Name)
@@ -265,23 +266,23 @@ func TestSumOfLargePolicies(t *testing.T) {
 		t.Errorf("set aside: %s", got)
 	}
 	wantTurns(t, table, 11)
-	f.source.send(true, datastore.NetworkPolicyDeleted{Namespace: "x", Name: "large-00"}, datastore.NetworkPolicyDeleted{Namespace: "x", Name: "large-01"})
+	f.Source.Send(true, datastore.NetworkPolicyDeleted{Namespace: "x", Name: "large-00"}, datastore.NetworkPolicyDeleted{Namespace: "x", Name: "large-01"})
 	eventually.True(t, "the oldest come back", func() bool { return strings.Join(aside(), " ") == "x/large-13 x/large-zz" })
 }
 
 // All policies that the datastore has at the start are programmed together, also if this
 // misses its deadline once: they were in force before.
 func TestFirstApplyHasLargePolicies(t *testing.T) {
-	log := &logBuffer{}
+	log := &drivertest.LogBuffer{}
 	f, table := newSlow(t, log)
 	table.misses = 1
-	f.attachmentsSynced()
-	f.attach("a", "10.10.0.2")
-	f.source.send(true, node("node1", "10.10.0.0/24"), labelled("a"), ruled("large-1", "a", 1000, 10), ruled("large-2", "a", 1000, 10))
+	f.AttachmentsSynced()
+	f.Attach("a", "10.10.0.2")
+	f.Source.Send(true, drivertest.Node("node1", "10.10.0.0/24"), labelled("a"), ruled("large-1", "a", 1000, 10), ruled("large-2", "a", 1000, 10))
 	if err := programmed(t, f, podA); err != nil {
 		t.Fatal(err)
 	}
-	if n := len(log.lines("programming the dataplane failed")); n != 1 {
+	if n := len(log.Lines("programming the dataplane failed")); n != 1 {
 		t.Errorf("%d applies failed", n)
 	}
 	table.mu.Lock()
@@ -306,6 +307,28 @@ func TestCostOfLogging(t *testing.T) {
 		}
 		if got := costOf(p, true); got != inSwitch {
 			t.Errorf("%s in the switch: %s, %s without", value, got, inSwitch)
+		}
+	}
+}
+
+// TestPartialTurns: in these states the engine does not have a policy as written.
+func TestPartialTurns(t *testing.T) {
+	p, older := &networkingv1.NetworkPolicy{}, &networkingv1.NetworkPolicy{}
+	for _, c := range []struct {
+		turn turn
+		want bool
+	}{
+		{turn{state: waiting, wanted: p}, true},
+		{turn{state: waiting, submitted: p}, true},
+		{turn{state: fresh, wanted: p, submitted: older}, true},
+		{turn{state: untried, wanted: p, trial: trial{}}, true},
+		{turn{state: refused, wanted: p}, true},
+		{turn{state: excess, wanted: p}, true},
+		{turn{state: fresh, wanted: p, submitted: p}, false},
+		{turn{state: settled, wanted: p, submitted: p}, false},
+	} {
+		if got := c.turn.partial(); got != c.want {
+			t.Errorf("state %d: %v", c.turn.state, got)
 		}
 	}
 }

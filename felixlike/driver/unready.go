@@ -23,16 +23,13 @@ func (rep *reporter) unchangedProblems() []model.Problem {
 
 // outages returns the reasons why this node is not ready although everything is programmed.
 func (rep *reporter) outages() []datastore.Notice {
-	all := append(rep.audit.notices(), rep.stages.leftovers.notices(rep.cfg.Node)...)
+	all := rep.stages.leftovers.notices(rep.cfg.Node)
 	for _, r := range rep.stages.runners {
 		for _, reason := range r.unreadable {
 			all = append(all, datastore.Notice{Problem: model.Problem{Object: model.NodeRef(rep.cfg.Node), Reason: reason}, Kind: noticeUnreadable})
 		}
 	}
-	if rep.cfg.Outages != nil {
-		all = append(all, rep.cfg.Outages()...)
-	}
-	return all
+	return append(all, rep.modules.notices()...)
 }
 
 // lostInterfaces names the pods that have lost their interface. Until everything is programmed,
@@ -44,7 +41,7 @@ func (rep *reporter) lostInterfaces() []datastore.Notice {
 	var all []datastore.Notice
 	for _, lost := range rep.cfg.LostInterfaces() {
 		// A pod that the datastore does not have is deleted. One with another sandbox has been made anew.
-		if now := rep.cluster.tracker.attachments[lost.Pod]; rep.cluster.tracker.endpoints[lost.Pod] == nil || now != nil && now.Sandbox != lost.Sandbox {
+		if now := rep.cluster.model.Attachments[lost.Pod]; rep.cluster.model.Endpoints[lost.Pod] == nil || now != nil && now.Sandbox != lost.Sandbox {
 			continue
 		}
 		all = append(all, datastore.Notice{Kind: noticeInterfaceLost, Problem: model.Problem{

@@ -10,6 +10,7 @@ import (
 
 	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/felixlike/config"
+	"github.com/felixlike/felixlike/felixlike/driver/drivertest"
 	"github.com/felixlike/felixlike/test/tablestest"
 )
 
@@ -36,7 +37,7 @@ func TestVariantsShareTheirSets(t *testing.T) {
 			var slow atomic.Bool
 			stage := next.Stage()
 			f := startWith(t, Config{
-				Backend: old, NewBackend: func(string) (backend.Backend, error) { return staged{next, stage}, nil },
+				Backend: old, NewBackend: func(string) (backend.Backend, error) { return drivertest.Staged{Backend: next, StageIs: stage}, nil },
 				Stages: []backend.Stage{old.Stage(), {Name: "slow", Apply: func(ctx context.Context) (backend.Applied, error) {
 					for slow.Load() && ctx.Err() == nil {
 						time.Sleep(time.Millisecond)
@@ -53,7 +54,7 @@ func TestVariantsShareTheirSets(t *testing.T) {
 				slow.Store(true)
 				defer slow.Store(round < verifying)
 				prefix := fmt.Sprintf("10.11.%d.0/24", round)
-				f.source.send(true, node(fmt.Sprint("node-", round), prefix))
+				f.Source.Send(true, drivertest.Node(fmt.Sprint("node-", round), prefix))
 				for !holds(prefix) {
 					if ctx.Err() != nil {
 						t.Errorf("round %d: the backend in force does not follow", round)

@@ -1,10 +1,11 @@
-package driver
+package packetlog
 
 import (
 	"bytes"
 	"context"
 	"encoding/hex"
 	"errors"
+	"io"
 	"net/netip"
 	"slices"
 	"strings"
@@ -15,6 +16,9 @@ import (
 	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/felixlike/denied"
+	"github.com/felixlike/felixlike/felixlike/driver"
+	"github.com/felixlike/felixlike/felixlike/driver/drivertest"
+	"github.com/felixlike/felixlike/felixlike/driver/moduletest"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/policyflows"
 	"github.com/felixlike/felixlike/rules"
@@ -100,7 +104,7 @@ type observer struct {
 	stuck sync.Mutex
 }
 
-func observe(f *fixture) *observer {
+func observe(f *logged) *observer {
 	ctx, cancel := context.WithCancel(context.Background())
 	o := &observer{cancel: cancel, done: make(chan error, 1)}
 	go func() {
@@ -135,11 +139,9 @@ func (o *observer) end(t *testing.T) {
 func begun(o *observer) bool { return o.begun }
 
 // reportedIn returns the DenialsUpdates of the managers, in order.
-func reportedIn(f *fakeTable) []bool {
-	f.busy.Lock()
-	defer f.busy.Unlock()
+func reportedIn(f *drivertest.Table) []bool {
 	var all []bool
-	for _, u := range f.updates {
+	for _, u := range f.Received() {
 		if u, ok := u.(model.DenialsUpdate); ok {
 			all = append(all, u.Reported)
 		}
@@ -157,12 +159,29 @@ func packet(t *testing.T) []byte {
 	return b
 }
 
-func startReporting(t *testing.T) (*fixture, *fakeTable, *fakeDenials) {
+// logged is a driver with both streams.
+type logged struct {
+	*moduletest.Fixture
+	*Denied
+	*Log
+}
+
+// start runs a driver with both streams and one stage. w gets the log.
+func start(t *testing.T, stage backend.Stage, b *drivertest.Backend, w io.Writer) *logged {
 	t.Helper()
-	table, reports := newFakeTable(t), &fakeDenials{}
-	f := startWith(t, Config{Stages: []backend.Stage{table.stage()}, Backend: &fake{name: "fake", stage: table.stage(), denials: reports}})
-	f.attach("a", "10.10.0.5")
-	f.begin(t, podOn("a", "node1"))
+	v := &driver.View{}
+	f := &logged{Denied: NewDenied(v), Log: NewLog(v, w)}
+	b.NameIs, b.StageIs = "fake", stage
+	f.Fixture = moduletest.Start(t, driver.Config{Stages: []backend.Stage{stage}, Backend: b}, v, f.Log.Module())
+	return f
+}
+
+func startReporting(t *testing.T) (*logged, *drivertest.Table, *fakeDenials) {
+	t.Helper()
+	table, reports := drivertest.NewTable(t), &fakeDenials{}
+	f := start(t, table.Stage(), &drivertest.Backend{DenialsIs: reports}, nil)
+	f.Attach("a", "10.10.0.5")
+	f.Begin(t, drivertest.PodOn("a", "node1"))
 	return f, table, reports
 }
 
@@ -243,7 +262,7 @@ func TestWhatCannotBeFollowed(t *testing.T) {
 	}
 	eventually.True(t, "nothing reports then", func() bool { got := reportedIn(table); return !got[len(got)-1] })
 
-	none := startWith(t, Config{Stages: []backend.Stage{newFakeTable(t).stage()}})
+	none := start(t, drivertest.NewTable(t).Stage(), &drivertest.Backend{}, nil)
 	if err := none.Drops(t.Context(), time.Hour, nil); err == nil || !strings.Contains(err.Error(), "has not programmed anything yet") {
 		t.Errorf("%v", err)
 	}
@@ -276,9 +295,9 @@ func TestNotShown(t *testing.T) {
 		time.Sleep(10 * time.Microsecond)
 	}
 	eventually.True(t, "it is noted that the follower is slow", func() bool {
-		f.drops.mu.Lock()
-		defer f.drops.mu.Unlock()
-		for follower := range f.drops.followers {
+		f.Denied.mu.Lock()
+		defer f.Denied.mu.Unlock()
+		for follower := range f.Denied.followers {
 			return follower.missed > 0
 		}
 		return false
@@ -300,9 +319,9 @@ func TestNotShown(t *testing.T) {
 // have the reason, in the closed direction only.
 func TestClosedPodsSaySo(t *testing.T) {
 	f, table, reports := startReporting(t)
-	f.attach("unknown", "10.10.0.7")
-	table.set(func() {
-		table.refused = []tables.Refusal{{Object: policyflows.Object, Name: "x/p", Rule: "ingress", Reason: "no such meter", Closed: []string{"x/a"}}}
+	f.Attach("unknown", "10.10.0.7")
+	table.Set(func() {
+		table.Refused = []tables.Refusal{{Object: policyflows.Object, Name: "x/p", Rule: "ingress", Reason: "no such meter", Closed: []string{"x/a"}}}
 	})
 	o := observe(f)
 	eventually.True(t, "the follower is served", o.has(begun))
@@ -310,7 +329,7 @@ func TestClosedPodsSaySo(t *testing.T) {
 		reports.report(denied.Report{Direction: d, Packet: packet(t)}) // from x/unknown to x/a
 	}
 	eventually.True(t, "both are reported", o.has(func(o *observer) bool { return len(o.seen) == 2 }))
-	for i, want := range []string{"x/p is set aside: no such meter", unknownPod} {
+	for i, want := range []string{"x/p is set aside: no such meter", driver.UnknownPod} {
 		if d := o.seen[i]; d.By != control.ByClosed || d.Reason != want {
 			t.Errorf("%+v, want the reason %q", d, want)
 		}

@@ -1,4 +1,7 @@
-package driver
+// Package audit asks the switch at a low rate where sample packets between pods of this node would go, and compares the answer with the model. It
+// reads the model in the driver's loop, and asks beside it. It programs nothing: after a difference, it has the driver read everything. It is tested
+// with a switch of made-up answers under a driver here, and with Open vSwitch in test/e2e.
+package audit
 
 import (
 	"context"
@@ -10,9 +13,11 @@ import (
 
 	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/felixlike/datastore"
+	"github.com/felixlike/felixlike/felixlike/driver"
 	"github.com/felixlike/felixlike/felixlike/metrics"
 	"github.com/felixlike/felixlike/internal/panics"
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/ovsfwd/vswitchd"
 )
 
 const (
@@ -24,8 +29,7 @@ const (
 	auditShare = 100
 )
 
-// audit asks the switch at a low rate where sample packets between pods of this node would go, and compares the
-// answer with the model. So it finds what no stage can see: a stage compares its own objects with the desired ones,
+// Audit asks the switch and compares its answers with the model. So it finds what no stage can see: a stage compares its own objects with the desired ones,
 // and flows of other programs are not its objects.
 //
 // A backend in the switch is asked for the verdict on a packet from pod to pod. Under a netfilter backend the switch
@@ -34,14 +38,10 @@ const (
 // The audit asks only while nothing is pending and no stage runs, and it drops an answer if anything was applied
 // meanwhile. It reports a difference that it sees twice, with the model read again in between. Then it asks for a
 // full read of the dataplane, and repeats the question until the answers agree.
-type audit struct {
-	cfg       *Config
-	queue     *queue
-	cluster   *cluster
-	stages    *stages
-	scheduler *scheduler
-	metrics   *metrics.Metrics
-	random    *rand.Rand
+type Audit struct {
+	Options
+	view   *driver.View
+	random *rand.Rand
 	// turn counts the samples: each pod is the destination in its turn, and allowed and denied packets alternate.
 	turn int
 	// suspect is the packet whose answer differed at the last question, or nil.
@@ -50,6 +50,18 @@ type audit struct {
 	mu sync.Mutex
 	// found is the reported difference, or "".
 	found string
+}
+
+// Options are what an Audit uses.
+type Options struct {
+	// Trace asks the switch which way a packet would take.
+	Trace func(ctx context.Context, p vswitchd.TracedPacket) (vswitchd.Traced, error)
+	// Gateway is the bridge's port to the host.
+	Gateway Gateway
+	// LostInterfaces returns the recorded attachments whose interface is gone. It may be nil.
+	LostInterfaces func() []model.Attachment
+	// Every is the time between two questions; 0 is 5 s. A question costs about a millisecond, most of it in ovs-vswitchd.
+	Every time.Duration
 }
 
 // Gateway is the bridge's port to the host.
@@ -65,24 +77,28 @@ type question struct {
 	inSwitch bool
 	// allowed is the verdict of policy.
 	allowed bool
-	// noted and started are the tracker's count of updates and the start of the newest run.
-	noted   uint64
-	started time.Time
+	// revision and started are the model's revision and the start of the newest run.
+	revision uint64
+	started  time.Time
 }
 
-func newAudit(cfg *Config, q *queue, c *cluster, s *stages, sc *scheduler, m *metrics.Metrics) *audit {
-	return &audit{
-		cfg: cfg, queue: q, cluster: c, stages: s, scheduler: sc, metrics: m,
+// New returns an Audit that has not started.
+func New(v *driver.View, o Options) *Audit {
+	if o.Every == 0 {
+		o.Every = 5 * time.Second
+	}
+	return &Audit{
+		Options: o, view: v,
 		random: rand.New(rand.NewPCG(1, 1)), // the same questions after each start
 	}
 }
 
+// Module returns the module of the audit.
+func (a *Audit) Module() driver.Module { return driver.Module{Run: a.run, Notices: a.notices} }
+
 // run audits until ctx ends.
-func (a *audit) run(ctx context.Context) error {
-	if a.cfg.Trace == nil {
-		return nil
-	}
-	wait := a.cfg.AuditEvery
+func (a *Audit) run(ctx context.Context) error {
+	wait := a.Every
 	for {
 		select {
 		case <-ctx.Done():
@@ -90,32 +106,32 @@ func (a *audit) run(ctx context.Context) error {
 		case <-time.After(wait):
 		}
 		if err := panics.Guard(func() error { wait = a.step(ctx); return nil }); err != nil {
-			a.stages.panics.With(a.stages.log(), err).Error("the audit of the datapath has panicked", "error", err)
-			wait = auditShare * a.cfg.AuditEvery
+			a.view.Panicked(err).Error("the audit of the datapath has panicked", "error", err)
+			wait = auditShare * a.Every
 		}
 	}
 }
 
 // step asks one question, and returns the wait until the next one.
-func (a *audit) step(ctx context.Context) time.Duration {
-	soon := a.cfg.AuditEvery / 5
+func (a *Audit) step(ctx context.Context) time.Duration {
+	soon := a.Every / 5
 	began := time.Now()
 	q, busy := a.next(ctx)
 	switch {
 	case busy:
 		return soon
 	case q == nil:
-		return a.cfg.AuditEvery
+		return a.Every
 	}
 	asking, cancel := context.WithTimeout(ctx, auditTimeout)
 	defer cancel()
 	why, err := a.differs(asking, q)
-	pause := max(a.cfg.AuditEvery, auditShare*time.Since(began))
+	pause := max(a.Every, auditShare*time.Since(began))
 	if err != nil {
 		// A switch that does not answer is reported by the one who watches it.
-		a.metrics.Audited(metrics.AuditFailed)
-		a.stages.log().Debug("the audit of the datapath has no answer", "error", err)
-		return a.cfg.AuditEvery
+		a.view.Metrics().Audited(metrics.AuditFailed)
+		a.view.Log().Debug("the audit of the datapath has no answer", "error", err)
+		return a.Every
 	}
 	if !a.still(ctx, q) {
 		return soon
@@ -127,56 +143,48 @@ func (a *audit) step(ctx context.Context) time.Duration {
 }
 
 // judge takes an answer: why is the difference, or "". It reports whether the answer agrees.
-func (a *audit) judge(ctx context.Context, q *question, why string) (agrees bool) {
+func (a *Audit) judge(ctx context.Context, q *question, why string) (agrees bool) {
 	before := a.problem()
 	switch {
 	case why == "":
-		a.metrics.Audited(metrics.AuditAgrees)
+		a.view.Metrics().Audited(metrics.AuditAgrees)
 		a.suspect = nil
 		if before != "" {
 			a.set("")
-			a.stages.log().Info("the datapath agrees with the model again", "packet", q.String())
+			a.view.Log().Info("the datapath agrees with the model again", "packet", q.String())
 		}
 		return true
 	case a.suspect == nil:
 		a.suspect = &q.flow
 		return false
 	case before == "":
-		a.stages.log().Error("the datapath differs from the model; reading everything again", "difference", why)
-		a.queue.call(ctx, a.distrust)
+		a.view.Log().Error("the datapath differs from the model; reading everything again", "difference", why)
+		_ = a.view.Do(ctx, a.view.Reread) // fails only when the agent ends
 	}
-	a.metrics.Audited(metrics.AuditDiffers)
+	a.view.Metrics().Audited(metrics.AuditDiffers)
 	a.set(why)
 	return false
 }
 
-// distrust makes the next pass read everything. It runs in the loop.
-func (a *audit) distrust() {
-	for _, r := range a.stages.runners {
-		r.stale, r.distrusted = true, true
-	}
-	a.scheduler.dirty = true
-}
-
 // differs asks the switch, and returns what differs.
-func (a *audit) differs(ctx context.Context, q *question) (string, error) {
+func (a *Audit) differs(ctx context.Context, q *question) (string, error) {
 	out := q.from.OFPort
 	if !q.inSwitch {
-		led, err := a.cfg.Trace(ctx, q.packet(q.from.OFPort, q.from.MAC, a.cfg.Gateway.MAC))
+		led, err := a.Trace(ctx, q.packet(q.from.OFPort, q.from.MAC, a.Gateway.MAC))
 		if err != nil {
 			return "", err
 		}
-		if !led.Leaves(a.cfg.Gateway.Port) {
+		if !led.Leaves(a.Gateway.Port) {
 			return fmt.Sprintf("%s: the switch does not lead it to the host; last flow %s", q, led.Last), nil
 		}
-		out = a.cfg.Gateway.Port
+		out = a.Gateway.Port
 	}
 	// Pods send to the gateway's MAC address, and the host to the pod's.
-	from, to := q.from.MAC, a.cfg.Gateway.MAC
+	from, to := q.from.MAC, a.Gateway.MAC
 	if !q.inSwitch {
-		from, to = a.cfg.Gateway.MAC, q.to.MAC
+		from, to = a.Gateway.MAC, q.to.MAC
 	}
-	came, err := a.cfg.Trace(ctx, q.packet(out, from, to))
+	came, err := a.Trace(ctx, q.packet(out, from, to))
 	switch delivered := came.Leaves(q.to.OFPort); {
 	case err != nil || delivered == q.allowed:
 		return "", err
@@ -189,14 +197,14 @@ func (a *audit) differs(ctx context.Context, q *question) (string, error) {
 }
 
 // next returns the next question: the suspect's again, if there is one. busy is set if nothing can be asked now.
-func (a *audit) next(ctx context.Context) (q *question, busy bool) {
+func (a *Audit) next(ctx context.Context) (q *question, busy bool) {
 	gone := false
-	err := a.queue.ask(ctx, func() {
-		if busy = !a.idle(); busy {
+	err := a.view.Do(ctx, func() {
+		if busy = !a.view.Idle(); busy {
 			return
 		}
 		q = &question{
-			inSwitch: a.stages.backend.Place() == backend.InSwitch, noted: a.cluster.tracker.noted, started: a.newest(),
+			inSwitch: a.view.Backend().Place() == backend.InSwitch, revision: a.view.Attempted(), started: a.view.LastRun(),
 		}
 		var ok bool
 		if a.suspect != nil {
@@ -217,47 +225,33 @@ func (a *audit) next(ctx context.Context) (q *question, busy bool) {
 	return q, busy || err != nil
 }
 
-// idle reports whether everything is programmed and nothing runs. It runs in the loop.
-func (a *audit) idle() bool {
-	return a.cluster.inSync() && a.scheduler.programmed > 0 && a.scheduler.lastApply.Error == "" && !a.scheduler.dirty &&
-		a.stages.pass == nil && a.stages.running == 0 && a.stages.handover == nil && !a.scheduler.turns.pending() && !a.cluster.tiered.waits()
-}
-
-// newest returns the start of the newest run of a stage. It runs in the loop.
-func (a *audit) newest() (at time.Time) {
-	for _, r := range a.stages.runners {
-		at = later(at, r.started)
-	}
-	return at
-}
-
 // still reports whether nothing has changed or was applied since the question.
-func (a *audit) still(ctx context.Context, q *question) (same bool) {
-	err := a.queue.ask(ctx, func() {
-		same = a.idle() && a.cluster.tracker.noted == q.noted && a.newest().Equal(q.started)
+func (a *Audit) still(ctx context.Context, q *question) (same bool) {
+	err := a.view.Do(ctx, func() {
+		same = a.view.Idle() && a.view.Attempted() == q.revision && a.view.LastRun().Equal(q.started)
 	})
 	return err == nil && same
 }
 
-func (a *audit) set(found string) {
+func (a *Audit) set(found string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.found = found
 }
 
-func (a *audit) problem() string {
+func (a *Audit) problem() string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.found
 }
 
 // notices returns the reported difference. It may be called from any goroutine.
-func (a *audit) notices() []datastore.Notice {
+func (a *Audit) notices() []datastore.Notice {
 	found := a.problem()
 	if found == "" {
 		return nil
 	}
 	return []datastore.Notice{{Kind: noticeDatapathDiffers, Problem: model.Problem{
-		Object: model.NodeRef(a.cfg.Node), Reason: "the datapath differs from the model: " + found,
+		Object: model.NodeRef(a.view.Node()), Reason: "the datapath differs from the model: " + found,
 	}}}
 }

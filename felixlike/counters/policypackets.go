@@ -1,4 +1,4 @@
-package driver
+package counters
 
 import (
 	"context"
@@ -74,21 +74,21 @@ func (p *policyPackets) addLocked(now map[packetCounter]uint64) map[metrics.Poli
 }
 
 // policyPackets returns the sums of the packets that policy decided.
-func (s *sampler) policyPackets(ctx context.Context) (map[metrics.PolicyPackets]uint64, error) {
+func (s *Counters) policyPackets(ctx context.Context) (map[metrics.PolicyPackets]uint64, error) {
 	return s.packets.sum(func() (map[packetCounter]uint64, error) { return s.readPackets(ctx) })
 }
 
 // readPackets reads the counters of the backend in force.
-func (s *sampler) readPackets(ctx context.Context) (map[packetCounter]uint64, error) {
+func (s *Counters) readPackets(ctx context.Context) (map[packetCounter]uint64, error) {
 	type ruleOf struct {
 		direction model.Direction
 		action    model.Action
 	}
 	var counting backend.Backend
 	var policies []*model.Policy
-	if err := s.queue.ask(ctx, func() {
-		counting = s.stages.backend
-		policies = slices.Collect(maps.Values(s.cluster.tracker.policies))
+	if err := s.view.Do(ctx, func() {
+		counting = s.view.Backend()
+		policies = slices.Collect(maps.Values(s.view.Model().Policies))
 	}); err != nil {
 		return nil, err
 	}

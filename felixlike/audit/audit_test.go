@@ -1,4 +1,4 @@
-package driver
+package audit
 
 import (
 	"context"
@@ -18,6 +18,9 @@ import (
 
 	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/felixlike/datastore"
+	"github.com/felixlike/felixlike/felixlike/driver"
+	"github.com/felixlike/felixlike/felixlike/driver/drivertest"
+	"github.com/felixlike/felixlike/felixlike/driver/moduletest"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/vswitchd"
 	"github.com/felixlike/felixlike/test/eventually"
@@ -68,21 +71,19 @@ func (f *fakeSwitch) Trace(_ context.Context, p vswitchd.TracedPacket) (vswitchd
 }
 
 // audited runs a driver that audits the switch, with the pods a, b and c.
-func audited(t *testing.T, sw *fakeSwitch, place backend.Place, table *fakeTable, log *logBuffer) *fixture {
+func audited(t *testing.T, sw *fakeSwitch, place backend.Place, table *drivertest.Table, log *drivertest.LogBuffer) *moduletest.Fixture {
 	t.Helper()
-	cfg := Config{
-		Stages: []backend.Stage{table.watchedStage()}, Backend: &fake{name: "fake", place: place}, Trace: sw.Trace,
-		Gateway: Gateway{Port: 2, MAC: net.HardwareAddr{2, 0, 0, 0, 0, 2}},
-	}
-	cfg.AuditEvery = 5 * time.Millisecond
+	cfg := driver.Config{Stages: []backend.Stage{table.WatchedStage()}, Backend: &drivertest.Backend{NameIs: "fake", PlaceIs: place}}
 	if log != nil {
-		cfg.Log = log.logger()
+		cfg.Log = log.Logger()
 	}
-	f := startWith(t, cfg)
+	v := &driver.View{}
+	a := New(v, Options{Trace: sw.Trace, Gateway: Gateway{Port: 2, MAC: net.HardwareAddr{2, 0, 0, 0, 0, 2}}, Every: 5 * time.Millisecond})
+	f := moduletest.Start(t, cfg, v, a.Module())
 	var pods []datastore.Event
 	for i, name := range []string{"a", "b", "c"} {
 		at := byte(3 + i)
-		f.updates <- func(update func(model.Update), _ func()) {
+		f.Updates <- func(update func(model.Update), _ func()) {
 			update(model.AttachmentUpdate{Attachment: &model.Attachment{
 				Pod: model.PodID{Namespace: "x", Name: name}, Interface: "veth-" + name, OFPort: uint32(at),
 				MAC: net.HardwareAddr{2, 0, 0, 0, 0, at}, Addresses: []netip.Addr{netip.AddrFrom4([4]byte{10, 10, 0, at})},
@@ -100,7 +101,7 @@ func audited(t *testing.T, sw *fakeSwitch, place backend.Place, table *fakeTable
 			Ports: []networkingv1.NetworkPolicyPort{{Port: &port}},
 		}},
 	}}
-	f.begin(t, append(pods, datastore.NetworkPolicySet{Policy: onlyC})...)
+	f.Begin(t, append(pods, datastore.NetworkPolicySet{Policy: onlyC})...)
 	return f
 }
 
@@ -119,9 +120,9 @@ func TestAuditAgrees(t *testing.T) {
 	for name, place := range map[string]backend.Place{"in the switch": backend.InSwitch, "in the kernel": backend.InKernel} {
 		t.Run(name, func(t *testing.T) {
 			sw := &fakeSwitch{steers: place == backend.InKernel}
-			f := audited(t, sw, place, newFakeTable(t), nil)
+			f := audited(t, sw, place, drivertest.NewTable(t), nil)
 			sw.asks(t, 40)
-			if got := missing(t, f); got != "" {
+			if got := f.Missing(t); got != "" {
 				t.Errorf("not ready: %s", got)
 			}
 			sw.mu.Lock()
@@ -147,15 +148,15 @@ func TestAuditNamesDifferences(t *testing.T) {
 		"not to pod": {backend.InKernel, func(f *fakeSwitch, on bool) { f.lost = on }, "the switch does not deliver it to the pod when it comes from the host"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			sw, table, log := &fakeSwitch{steers: test.place == backend.InKernel}, newFakeTable(t), &logBuffer{}
+			sw, table, log := &fakeSwitch{steers: test.place == backend.InKernel}, drivertest.NewTable(t), &drivertest.LogBuffer{}
 			f := audited(t, sw, test.place, table, log)
 			sw.asks(t, 4)
 			sw.set(func() { test.change(sw, true) })
-			eventually.True(t, "the difference is named", func() bool { return strings.Contains(missing(t, f), test.want) })
+			eventually.True(t, "the difference is named", func() bool { return strings.Contains(f.Missing(t), test.want) })
 			eventually.True(t, "everything is read again", func() bool {
-				table.mu.Lock()
-				defer table.mu.Unlock()
-				return table.invalidated == 1
+				table.Mu.Lock()
+				defer table.Mu.Unlock()
+				return table.Invalidated == 1
 			})
 			notices, err := f.Notices(t.Context())
 			if err != nil || len(notices) != 1 || notices[0].Kind != noticeDatapathDiffers {
@@ -174,11 +175,11 @@ func TestAuditNamesDifferences(t *testing.T) {
 				t.Error("the metrics do not show the difference")
 			}
 			sw.set(func() { test.change(sw, false) })
-			eventually.True(t, "the agent is ready", func() bool { return missing(t, f) == "" })
-			if n := len(log.lines("the datapath differs")); n != 1 {
+			eventually.True(t, "the agent is ready", func() bool { return f.Missing(t) == "" })
+			if n := len(log.Lines("the datapath differs")); n != 1 {
 				t.Errorf("%d lines about the difference", n)
 			}
-			if n := len(log.lines("agrees with the model again")); n != 1 {
+			if n := len(log.Lines("agrees with the model again")); n != 1 {
 				t.Errorf("%d lines about its end", n)
 			}
 		})
@@ -188,14 +189,14 @@ func TestAuditNamesDifferences(t *testing.T) {
 // The audit reports no answer that a change may have altered: no answer during an apply, and no difference that it
 // sees only once.
 func TestAuditOfChangesInFlight(t *testing.T) {
-	sw, log := &fakeSwitch{lost: true}, &logBuffer{}
-	var f atomic.Pointer[fixture]
+	sw, log := &fakeSwitch{lost: true}, &drivertest.LogBuffer{}
+	var f atomic.Pointer[moduletest.Fixture]
 	sw.during = func() {
 		if f := f.Load(); f != nil {
-			f.source.send(true, podOn("other", "node2"))
+			f.Source.Send(true, drivertest.PodOn("other", "node2"))
 		}
 	}
-	fixture := audited(t, sw, backend.InSwitch, newFakeTable(t), log)
+	fixture := audited(t, sw, backend.InSwitch, drivertest.NewTable(t), log)
 	f.Store(fixture)
 	sw.asks(t, 20)
 	once := 0
@@ -203,19 +204,19 @@ func TestAuditOfChangesInFlight(t *testing.T) {
 		sw.during = func() { once++; sw.lost = once%2 == 0 }
 	})
 	sw.asks(t, 60)
-	if lines := log.lines("the datapath differs"); len(lines) > 0 {
+	if lines := log.Lines("the datapath differs"); len(lines) > 0 {
 		t.Errorf("a change in flight is reported: %v", lines)
 	}
 }
 
 // While a stage runs, nothing is asked: its apply does not wait for the audit, nor the audit for it.
 func TestAuditWaitsForStages(t *testing.T) {
-	sw, table := &fakeSwitch{}, newFakeTable(t)
+	sw, table := &fakeSwitch{}, drivertest.NewTable(t)
 	f := audited(t, sw, backend.InSwitch, table, nil)
 	sw.asks(t, 3)
 	hold, held := make(chan struct{}), make(chan struct{}, 1)
-	table.set(func() {
-		table.onApply = func() {
+	table.Set(func() {
+		table.OnApply = func() {
 			select {
 			case held <- struct{}{}:
 			default:
@@ -223,7 +224,7 @@ func TestAuditWaitsForStages(t *testing.T) {
 			<-hold
 		}
 	})
-	f.source.send(true, podOn("new", "node1"))
+	f.Source.Send(true, drivertest.PodOn("new", "node1"))
 	<-held
 	time.Sleep(20 * time.Millisecond) // a question that had begun ends
 	sw.mu.Lock()
@@ -243,15 +244,15 @@ func TestAuditWaitsForStages(t *testing.T) {
 // A pod that is closed, or has lost its interface, is not asked about.
 func TestAuditLeavesOutClosedPods(t *testing.T) {
 	sw := &fakeSwitch{lost: true}
-	cfg := Config{
-		Stages: []backend.Stage{newFakeTable(t).stage()}, Backend: &fake{name: "fake", place: backend.InSwitch}, Trace: sw.Trace,
+	v := &driver.View{}
+	a := New(v, Options{
+		Trace: sw.Trace, Every: time.Millisecond,
 		LostInterfaces: func() []model.Attachment { return []model.Attachment{{Pod: model.PodID{Namespace: "x", Name: "b"}}} },
-	}
-	cfg.AuditEvery = time.Millisecond
-	f := startWith(t, cfg)
-	f.begin(t, podOn("a", "node1"), podOn("b", "node1"))
+	})
+	f := moduletest.Start(t, driver.Config{Backend: &drivertest.Backend{NameIs: "fake", PlaceIs: backend.InSwitch}}, v, a.Module())
+	f.Begin(t, drivertest.PodOn("a", "node1"), drivertest.PodOn("b", "node1"))
 	for i, name := range []string{"a", "b", "stranger"} {
-		f.updates <- func(update func(model.Update), _ func()) {
+		f.Updates <- func(update func(model.Update), _ func()) {
 			update(model.AttachmentUpdate{Attachment: &model.Attachment{
 				Pod: model.PodID{Namespace: "x", Name: name}, Interface: "veth-" + name, OFPort: uint32(3 + i),
 				Addresses: []netip.Addr{netip.AddrFrom4([4]byte{10, 10, 0, byte(3 + i)})},

@@ -1,4 +1,4 @@
-package driver
+package revalidate
 
 import (
 	"context"
@@ -6,14 +6,15 @@ import (
 	"time"
 
 	"github.com/felixlike/felixlike/felixlike/backend"
+	"github.com/felixlike/felixlike/felixlike/driver"
 	"github.com/felixlike/felixlike/internal/isolate"
 	"github.com/felixlike/felixlike/internal/panics"
 	"github.com/felixlike/felixlike/managers"
 	"github.com/felixlike/felixlike/ovsfwd/carry"
 )
 
-// Translations know the sources that packets of pods must have, and end flows that go on with another one.
-type Translations interface {
+// Sources know the sources that packets of pods must have, and end flows that go on with another one.
+type Sources interface {
 	// Now returns the desired sources, nil before the node is known. It is another value after each change.
 	Now() *managers.Translations
 	// EndTranslations ends the unanswered connections with another source, and returns their number.
@@ -27,40 +28,43 @@ const (
 	maxTranslationRest = 4 * time.Second
 )
 
-// translations ends flows without answers that go on with another source than they must have: NAT binds a connection at its first
+// Translations ends flows without answers that go on with another source than they must have: NAT binds a connection at its first
 // packet, and each packet keeps its entry. It has a goroutine of its own, beside the loop and the stages. It looks after the start,
 // after a change of nodes or Egresses, a repair, and a change of the backend, each time when the dataplane has the change.
-type translations struct {
-	queue  *queue
-	stages *stages
-	all    Translations
-	timing Timing
+type Translations struct {
+	view   *driver.View
+	all    Sources
+	timing driver.Timing
 	wake   chan struct{}
 	// programmed are the sources that the dataplane has. begun are those of the last look.
 	programmed, begun atomic.Pointer[managers.Translations]
 }
 
-func newTranslations(cfg *Config, q *queue, s *stages) *translations {
-	return &translations{queue: q, stages: s, all: cfg.Translations, timing: cfg.Timing, wake: make(chan struct{}, 1)}
+// NewTranslations ends flows with another source than they must have.
+func NewTranslations(v *driver.View, all Sources, timing driver.Timing) *Translations {
+	return &Translations{view: v, all: all, timing: timing, wake: make(chan struct{}, 1)}
 }
 
-// desired returns the sources that the managers have rendered. It runs in the loop.
-func (t *translations) desired() *managers.Translations {
-	if t.all == nil {
-		return nil
+// Module returns the module of the translations.
+func (t *Translations) Module() driver.Module {
+	return driver.Module{
+		Run: t.run, OnForeign: t.changed,
+		OnPass: func() func() {
+			desired := t.all.Now()
+			return func() { t.applied(desired) }
+		},
 	}
-	return t.all.Now()
 }
 
 // applied takes the sources that the dataplane has. It runs in the loop.
-func (t *translations) applied(now *managers.Translations) {
+func (t *Translations) applied(now *managers.Translations) {
 	if t.programmed.Store(now); now != t.begun.Load() {
 		t.changed()
 	}
 }
 
 // changed asks for a look. It may be called from any goroutine.
-func (t *translations) changed() {
+func (t *Translations) changed() {
 	select {
 	case t.wake <- struct{}{}:
 	default: // it will look anyway
@@ -68,10 +72,7 @@ func (t *translations) changed() {
 }
 
 // run looks after changes, until ctx ends.
-func (t *translations) run(ctx context.Context) error {
-	if t.all == nil {
-		return nil
-	}
+func (t *Translations) run(ctx context.Context) error {
 	failures := 0
 	for {
 		select {
@@ -88,7 +89,7 @@ func (t *translations) run(ctx context.Context) error {
 		case err != nil:
 			failures++
 			rest = max(rest, isolate.Wait(failures, t.timing.RetryMin, t.timing.RetryMax))
-			t.stages.log().Warn("flows without answers may go on with another source than they must have", "error", err, "retry", rest)
+			t.view.Log().Warn("flows without answers may go on with another source than they must have", "error", err, "retry", rest)
 			t.changed()
 		default:
 			failures = 0
@@ -103,10 +104,10 @@ func (t *translations) run(ctx context.Context) error {
 
 // look ends the flows that are wrong now. During a change of the backend it waits: connections are between two enforcement points, and
 // the end of the change asks again.
-func (t *translations) look(ctx context.Context) error {
+func (t *Translations) look(ctx context.Context) error {
 	changing, inSwitch := false, false
-	if err := t.queue.ask(ctx, func() {
-		changing, inSwitch = t.stages.handover != nil, t.stages.backend.Place() == backend.InSwitch
+	if err := t.view.Do(ctx, func() {
+		changing, inSwitch = t.view.Changing(), t.view.Backend().Place() == backend.InSwitch
 	}); err != nil {
 		return err
 	}
@@ -120,7 +121,7 @@ func (t *translations) look(ctx context.Context) error {
 		t.begun.Store(nil)
 	}
 	if ended > 0 {
-		t.stages.log().Info("flows without answers are ended: their packets must have another source now", "ended", ended)
+		t.view.Log().Info("flows without answers are ended: their packets must have another source now", "ended", ended)
 	}
 	return err
 }

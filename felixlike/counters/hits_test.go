@@ -1,4 +1,4 @@
-package driver
+package counters
 
 import (
 	"testing"
@@ -10,7 +10,7 @@ import (
 
 // TestLastHit: a hit has the time of the sample that saw its counter grow.
 func TestLastHit(t *testing.T) {
-	s := newSampler(nil, nil, nil)
+	s := New(nil)
 	begin := time.Unix(1000, 0)
 	key, other := backend.RuleKey{Policy: "shop/db", Rule: "ingress[0]"}, backend.RuleKey{Policy: "shop/db", Rule: "ingress[1]"}
 	for _, step := range []struct {

@@ -1,4 +1,4 @@
-package driver
+package audit
 
 import (
 	"fmt"
@@ -38,7 +38,7 @@ func (f flow) packet(in uint32, from, to net.HardwareAddr) vswitchd.TracedPacket
 
 // choose draws a packet between two pods. Each pod is the destination in its turn. It returns false if there are no
 // two pods with addresses of one family. It runs in the loop.
-func (a *audit) choose(q *question) (found bool) {
+func (a *Audit) choose(q *question) (found bool) {
 	pods := a.eligible()
 	if len(pods) < 2 {
 		return false
@@ -63,23 +63,23 @@ func (a *audit) choose(q *question) (found bool) {
 }
 
 // eligible returns the pods whose packets are judged by policy alone.
-func (a *audit) eligible() map[model.PodID]*model.Attachment {
-	t, closed := a.cluster.tracker, a.stages.quarantine.view().closed
+func (a *Audit) eligible() map[model.PodID]*model.Attachment {
+	t := a.view.Model()
 	owners := map[netip.Addr]int{}
 	all := map[model.PodID]*model.Attachment{}
-	for id, at := range t.attachments {
+	for id, at := range t.Attachments {
 		for _, address := range at.Addresses {
 			owners[address]++
 		}
-		if state, _ := t.state(id, closed); state == control.EndpointProgrammed && at.OFPort != 0 {
+		if state, _ := a.view.State(id); state == control.EndpointProgrammed && at.OFPort != 0 {
 			all[id] = at
 		}
 	}
 	maps.DeleteFunc(all, func(_ model.PodID, at *model.Attachment) bool {
 		return slices.ContainsFunc(at.Addresses, func(address netip.Addr) bool { return owners[address] > 1 })
 	})
-	if a.cfg.LostInterfaces != nil {
-		for _, lost := range a.cfg.LostInterfaces() {
+	if a.LostInterfaces != nil {
+		for _, lost := range a.LostInterfaces() {
 			delete(all, lost.Pod)
 		}
 	}
@@ -88,7 +88,7 @@ func (a *audit) eligible() map[model.PodID]*model.Attachment {
 
 // draw draws a packet between the question's pods, and judges it. It reports whether the pods have addresses of one
 // family.
-func (a *audit) draw(q *question) bool {
+func (a *Audit) draw(q *question) bool {
 	var pairs [][2]netip.Addr
 	for _, from := range q.from.Addresses {
 		for _, to := range q.to.Addresses {
@@ -111,10 +111,10 @@ func (a *audit) draw(q *question) bool {
 }
 
 // port draws a port that a rule of the pods names, or TCP port 80.
-func (a *audit) port(q *question) model.PortRange {
+func (a *Audit) port(q *question) model.PortRange {
 	ports := []model.PortRange{{Protocol: model.TCP, First: 80}}
 	for _, id := range a.applied(q) {
-		p := a.cluster.tracker.policies[id]
+		p := a.view.Model().Policies[id]
 		for _, d := range model.Directions() {
 			for _, r := range p.Rules(d) {
 				for _, named := range r.Ports {
@@ -131,14 +131,14 @@ func (a *audit) port(q *question) model.PortRange {
 }
 
 // applied returns the policies that judge the packets from one pod to the other.
-func (a *audit) applied(q *question) []model.PolicyID {
-	t := a.cluster.tracker
-	all := slices.AppendSeq(slices.Collect(t.endpoints[q.from.Pod].Applied(model.Egress).All()), t.endpoints[q.to.Pod].Applied(model.Ingress).All())
-	return slices.DeleteFunc(all, func(id model.PolicyID) bool { return t.policies[id] == nil })
+func (a *Audit) applied(q *question) []model.PolicyID {
+	t := a.view.Model()
+	all := slices.AppendSeq(slices.Collect(t.Endpoints[q.from.Pod].Applied(model.Egress).All()), t.Endpoints[q.to.Pod].Applied(model.Ingress).All())
+	return slices.DeleteFunc(all, func(id model.PolicyID) bool { return t.Policies[id] == nil })
 }
 
 // verdict reports whether policy allows the packet.
-func (a *audit) verdict(q *question) bool {
+func (a *Audit) verdict(q *question) bool {
 	j, known := judge.New(), map[model.GroupID]bool{}
 	learn := func(ids []model.GroupID) {
 		for _, id := range ids {
@@ -147,12 +147,12 @@ func (a *audit) verdict(q *question) bool {
 			}
 			known[id] = true
 			members := slices.Concat(
-				a.cluster.engine.MembersAt(id, q.Source, q.Protocol, q.Packet.Port), a.cluster.engine.MembersAt(id, q.Destination, q.Protocol, q.Packet.Port))
+				a.view.MembersAt(id, q.Source, q.Protocol, q.Packet.Port), a.view.MembersAt(id, q.Destination, q.Protocol, q.Packet.Port))
 			j.OnUpdate(model.GroupUpdate{Group: model.Group{ID: id}, Added: members})
 		}
 	}
 	for _, id := range a.applied(q) {
-		p := a.cluster.tracker.policies[id]
+		p := a.view.Model().Policies[id]
 		j.OnUpdate(model.PolicyUpdate{Policy: p})
 		for _, d := range model.Directions() {
 			for _, r := range p.Rules(d) {
@@ -161,14 +161,14 @@ func (a *audit) verdict(q *question) bool {
 			}
 		}
 	}
-	t := a.cluster.tracker
-	return !j.Decide(t.endpoints[q.client].Applied(model.Egress), model.Egress, q.Packet).Action.Denies() &&
-		!j.Decide(t.endpoints[q.server].Applied(model.Ingress), model.Ingress, q.Packet).Action.Denies()
+	t := a.view.Model()
+	return !j.Decide(t.Endpoints[q.client].Applied(model.Egress), model.Egress, q.Packet).Action.Denies() &&
+		!j.Decide(t.Endpoints[q.server].Applied(model.Ingress), model.Ingress, q.Packet).Action.Denies()
 }
 
 // again completes a question about the suspect by the model as it is now. It reports whether the packet can still be
 // asked about.
-func (a *audit) again(q *question) bool {
+func (a *Audit) again(q *question) bool {
 	pods := a.eligible()
 	q.flow = *a.suspect
 	q.from, q.to = pods[q.client], pods[q.server]

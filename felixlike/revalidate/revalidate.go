@@ -1,4 +1,7 @@
-package driver
+// Package revalidate ends connections that a change has made wrong: established ones that policy denies now (Connections), and flows whose packets
+// go on with another source than they must have (Translations). Each has a goroutine of its own, beside the driver's loop and the stages. It is
+// tested with made-up connections under a driver here, and with packets in test/e2e.
+package revalidate
 
 import (
 	"context"
@@ -10,6 +13,7 @@ import (
 	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/felixlike/driver"
 	"github.com/felixlike/felixlike/internal/isolate"
 	"github.com/felixlike/felixlike/internal/panics"
 	"github.com/felixlike/felixlike/model"
@@ -37,10 +41,10 @@ const (
 	walkAgain = 100 * time.Millisecond
 )
 
-// revalidator ends the established connections that a change of policy denies
+// Connections ends the established connections that a change of policy denies
 // (existingConnections: revalidate). It has a goroutine of its own, beside the loop and the stages.
 //
-//	loop: an update -------> noted in changed
+//	loop: an update -------> kept in changed
 //	loop: policy applied --> wake --> walk: pods whose verdicts may have changed
 //	                                        their connections, from the kernel or the switch
 //	                                        judged by the model; denied ones lose their mark
@@ -50,18 +54,16 @@ const (
 //
 // The first apply counts as a change for all pods: policy may have changed while no agent ran. So does a copy of
 // connections to the other enforcement point: a copy has the marks that connections had at the one before.
-type revalidator struct {
-	queue   *queue
-	cluster *cluster
-	stages  *stages
+type Connections struct {
+	view *driver.View
 	// established is nil if connections are kept.
 	established Established
 	services    []netip.Prefix
-	timing      Timing
+	timing      driver.Timing
 	wake        chan struct{}
 
-	// flushing has the updates of the flush under way, with the tracker's counts. It belongs to the loop.
-	flushing []notedUpdate
+	// flushing has the updates of the flush under way, with the model's revisions. It belongs to the loop.
+	flushing []revisedUpdate
 
 	mu sync.Mutex
 	verdicts
@@ -71,49 +73,49 @@ type revalidator struct {
 	ended         uint64
 }
 
-type notedUpdate struct {
+type revisedUpdate struct {
 	model.Update
-	noted uint64
+	revision uint64
 }
 
-func newRevalidator(cfg *Config, q *queue, c *cluster, s *stages) *revalidator {
-	return &revalidator{
-		queue: q, cluster: c, stages: s, established: cfg.Revalidate, services: cfg.ServiceCIDRs, timing: cfg.Timing,
-		wake: make(chan struct{}, 1), verdicts: newVerdicts(),
+// NewConnections ends the connections that policy denies. established is nil if they are kept; services are the prefixes of Service addresses in
+// the settings.
+func NewConnections(v *driver.View, established Established, services []netip.Prefix, timing driver.Timing) *Connections {
+	return &Connections{view: v, established: established, services: services, timing: timing, wake: make(chan struct{}, 1), verdicts: newVerdicts()}
+}
+
+// Module returns the module of the connections.
+func (r *Connections) Module() driver.Module {
+	m := driver.Module{Status: func(s *control.Status) { s.ExistingConnections = r.status() }}
+	if r.established != nil {
+		m.Run, m.OnUpdate, m.OnFlush, m.OnEnforced = r.run, r.onUpdate, r.flushed, r.applied
 	}
+	return m
 }
 
 // onUpdate notes an update, until flushed. It runs in the loop.
-func (r *revalidator) onUpdate(u model.Update, noted uint64) {
-	if r.established != nil {
-		r.flushing = append(r.flushing, notedUpdate{u, noted})
-	}
+func (r *Connections) onUpdate(u model.Update, revision uint64) {
+	r.flushing = append(r.flushing, revisedUpdate{u, revision})
 }
 
 // flushed takes the updates of a flush of the engine. A policy that is not partial any more has changed, also if
 // the engine has no update of it. It runs in the loop.
-func (r *revalidator) flushed(partial map[model.PolicyID]bool, noted uint64) {
-	if r.established == nil {
-		return
-	}
+func (r *Connections) flushed(partial map[model.PolicyID]bool, revision uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, u := range r.flushing {
-		r.take(u.Update, u.noted)
+		r.take(u.Update, u.revision)
 	}
 	r.flushing = nil
-	if r.setPartial(partial, noted) {
+	if r.setPartial(partial, revision) {
 		r.nudge()
 	}
 }
 
 // applied takes the count of updates that the dataplane has. It runs in the loop.
-func (r *revalidator) applied(noted uint64) {
-	if r.established == nil {
-		return
-	}
+func (r *Connections) applied(revision uint64) {
 	r.mu.Lock()
-	r.programmed = max(r.programmed, noted)
+	r.programmed = max(r.programmed, revision)
 	wait := len(r.changed) > 0
 	r.mu.Unlock()
 	if wait {
@@ -121,9 +123,9 @@ func (r *revalidator) applied(noted uint64) {
 	}
 }
 
-// carried notes that connections were copied to an enforcement point, or may have been: all pods have changed. It
+// Carried notes that connections were copied to an enforcement point, or may have been: all pods have changed. It
 // is for any goroutine.
-func (r *revalidator) carried() {
+func (r *Connections) Carried() {
 	if r.established == nil {
 		return
 	}
@@ -137,7 +139,7 @@ func (r *revalidator) carried() {
 	r.nudge()
 }
 
-func (r *revalidator) nudge() {
+func (r *Connections) nudge() {
 	select {
 	case r.wake <- struct{}{}:
 	default: // it will walk anyway
@@ -145,10 +147,7 @@ func (r *revalidator) nudge() {
 }
 
 // run walks after changes, until ctx ends.
-func (r *revalidator) run(ctx context.Context) error {
-	if r.established == nil {
-		return nil
-	}
+func (r *Connections) run(ctx context.Context) error {
 	failures := 0
 	for {
 		select {
@@ -166,7 +165,7 @@ func (r *revalidator) run(ctx context.Context) error {
 		case err != nil:
 			failures++
 			rest = isolate.Wait(failures, r.timing.RetryMin, r.timing.RetryMax)
-			r.stages.log().Warn("connections that policy denies may continue", "error", err, "retry", rest)
+			r.view.Log().Warn("connections that policy denies may continue", "error", err, "retry", rest)
 		case again:
 			rest = walkAgain
 		default:
@@ -185,32 +184,32 @@ func (r *revalidator) run(ctx context.Context) error {
 
 // look returns the site, or nil if there cannot be a walk now: during a change of the backend, connections are
 // between two enforcement points.
-func (r *revalidator) look(ctx context.Context) (s *site, err error) {
-	err = r.queue.ask(ctx, func() {
-		t := r.cluster.tracker
-		if r.stages.handover != nil {
+func (r *Connections) look(ctx context.Context) (s *site, err error) {
+	err = r.view.Do(ctx, func() {
+		t := r.view.Model()
+		if r.view.Changing() {
 			return
 		}
 		s = &site{
-			inSwitch: r.stages.backend.Place() == backend.InSwitch,
+			inSwitch: r.view.Backend().Place() == backend.InSwitch,
 			pods:     map[netip.Addr]model.PodID{}, own: map[netip.Addr]bool{},
-			services: slices.Concat(r.services, t.services.Prefixes),
+			services: slices.Concat(r.services, t.Services.Prefixes),
 		}
 		r.mu.Lock()
 		s.programmed = r.programmed
 		r.mu.Unlock()
-		for id, a := range t.attachments {
-			if t.endpoints[id] == nil {
+		for id, a := range t.Attachments {
+			if t.Endpoints[id] == nil {
 				continue // its address may be another pod's by now
 			}
 			for _, addr := range a.Addresses {
 				s.pods[addr] = id
 			}
 		}
-		for _, a := range t.host.Addresses {
+		for _, a := range t.Host.Addresses {
 			s.own[a] = true
 		}
-		if n := t.nodes[r.cluster.node]; n != nil {
+		if n := t.Nodes[r.view.Node()]; n != nil {
 			for _, f := range model.Families() {
 				s.own[n.Address(f)], s.own[n.Gateway(f)] = true, true
 			}
@@ -221,7 +220,7 @@ func (r *revalidator) look(ctx context.Context) (s *site, err error) {
 
 // walk looks at the connections of the pods whose verdicts may have changed. It returns true if it has to be
 // called again although nothing has changed.
-func (r *revalidator) walk(ctx context.Context) (again bool, err error) {
+func (r *Connections) walk(ctx context.Context) (again bool, err error) {
 	s, err := r.look(ctx)
 	if err != nil || s == nil {
 		return s == nil, err
@@ -249,7 +248,7 @@ func (r *revalidator) walk(ctx context.Context) (again bool, err error) {
 
 // end ends the connections of the affected pods that policy denies. What cannot be read is an error, and the rest
 // is judged.
-func (r *revalidator) end(ctx context.Context, s *site, affected map[netip.Addr]bool, w *control.Walk) error {
+func (r *Connections) end(ctx context.Context, s *site, affected map[netip.Addr]bool, w *control.Walk) error {
 	all, unread := r.established.Through(ctx, s.inSwitch)
 	all = slices.DeleteFunc(all, func(k conntrack.Connection) bool {
 		from, to, _ := s.ends(&k)
@@ -269,14 +268,14 @@ func (r *revalidator) end(ctx context.Context, s *site, affected map[netip.Addr]
 
 // due takes the changes that the dataplane has, and returns them with the addresses of the pods that they
 // affect.
-func (r *revalidator) due(s *site) (due map[any]uint64, affected map[netip.Addr]bool) {
+func (r *Connections) due(s *site) (due map[any]uint64, affected map[netip.Addr]bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.verdicts.due(s)
 }
 
 // denied returns the connections that policy denies.
-func (r *revalidator) denied(s *site, all []conntrack.Connection) []conntrack.Connection {
+func (r *Connections) denied(s *site, all []conntrack.Connection) []conntrack.Connection {
 	var denied []conntrack.Connection
 	for len(all) > 0 {
 		judged := r.judgeSome(s, all, &denied)
@@ -286,7 +285,7 @@ func (r *revalidator) denied(s *site, all []conntrack.Connection) []conntrack.Co
 }
 
 // judgeSome judges the first connections, for judgeAtOnce, and returns their number. It adds the denied ones.
-func (r *revalidator) judgeSome(s *site, all []conntrack.Connection, denied *[]conntrack.Connection) int {
+func (r *Connections) judgeSome(s *site, all []conntrack.Connection, denied *[]conntrack.Connection) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	began := time.Now()
@@ -302,7 +301,7 @@ func (r *revalidator) judgeSome(s *site, all []conntrack.Connection, denied *[]c
 }
 
 // progress notes how far a walk is.
-func (r *revalidator) progress(w control.Walk, of, ended int) {
+func (r *Connections) progress(w control.Walk, of, ended int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	w.Of, w.Took = of, time.Since(w.At)
@@ -311,7 +310,7 @@ func (r *revalidator) progress(w control.Walk, of, ended int) {
 }
 
 // note notes the end of a walk. Unless it has completed, its changes wait for the next one.
-func (r *revalidator) note(due map[any]uint64, w control.Walk, completed bool) {
+func (r *Connections) note(due map[any]uint64, w control.Walk, completed bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	w.Of = w.Looked
@@ -326,12 +325,12 @@ func (r *revalidator) note(due map[any]uint64, w control.Walk, completed bool) {
 		return
 	}
 	if w.Ended > 0 {
-		r.stages.log().Info("connections that policy denies now are ended", "looked", w.Looked, "ended", w.Ended, "took", w.Took)
+		r.view.Log().Info("connections that policy denies now are ended", "looked", w.Looked, "ended", w.Ended, "took", w.Took)
 	}
 }
 
 // status is for any goroutine.
-func (r *revalidator) status() control.ExistingConnections {
+func (r *Connections) status() control.ExistingConnections {
 	if r.established == nil {
 		return control.ExistingConnections{Mode: config.Keep}
 	}

@@ -1,4 +1,4 @@
-package driver
+package packetlog
 
 import (
 	"context"
@@ -14,10 +14,10 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/felixlike/datastore"
 	"github.com/felixlike/felixlike/felixlike/denied"
+	"github.com/felixlike/felixlike/felixlike/driver/drivertest"
 	"github.com/felixlike/felixlike/internal/isolate"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/rules"
@@ -45,11 +45,9 @@ func (s *logSink) all() []string {
 }
 
 // logsReportedIn returns the LogsUpdates of the managers, in order.
-func logsReportedIn(f *fakeTable) []bool {
-	f.busy.Lock()
-	defer f.busy.Unlock()
+func logsReportedIn(f *drivertest.Table) []bool {
 	var all []bool
-	for _, u := range f.updates {
+	for _, u := range f.Received() {
 		if u, ok := u.(model.LogsUpdate); ok {
 			all = append(all, u.Reported)
 		}
@@ -68,11 +66,11 @@ func loggingPolicy(annotations map[string]string) datastore.Event {
 // TestPolicyLog: the dataplane reports while a rule has Log. Each report becomes a line, up to
 // the limit of its rule, and the others are counted.
 func TestPolicyLog(t *testing.T) {
-	table, reports, sink := newFakeTable(t), &fakeDenials{}, &logSink{}
-	f := startWith(t, Config{Stages: []backend.Stage{table.stage()}, Backend: &fake{name: "fake", stage: table.stage(), logs: reports}, PolicyLog: sink})
-	f.attach("a", "10.10.0.5")
+	table, reports, sink := drivertest.NewTable(t), &fakeDenials{}, &logSink{}
+	f := start(t, table.Stage(), &drivertest.Backend{LogsIs: reports}, sink)
+	f.Attach("a", "10.10.0.5")
 	logging := map[string]string{model.LogAnnotation: "true", model.LogLabelAnnotation: "audit"}
-	f.begin(t, podOn("a", "node1"), loggingPolicy(logging))
+	f.Begin(t, drivertest.PodOn("a", "node1"), loggingPolicy(logging))
 	eventually.True(t, "the dataplane reports", func() bool { return slices.Equal(logsReportedIn(table), []bool{true}) })
 
 	ctx, cancel := context.WithCancel(context.Background())
@@ -123,7 +121,7 @@ func TestPolicyLog(t *testing.T) {
 		t.Error(err)
 	}
 
-	f.source.send(false, loggingPolicy(nil))
+	f.Source.Send(false, loggingPolicy(nil))
 	eventually.True(t, "the dataplane reports no more", func() bool {
 		return slices.Equal(logsReportedIn(table), []bool{true, false})
 	})
@@ -133,10 +131,10 @@ func TestPolicyLog(t *testing.T) {
 // TestPolicyLogThatFails: where the dataplane cannot report, it is not asked to, and a follower
 // gets the reason.
 func TestPolicyLogThatFails(t *testing.T) {
-	table, reports := newFakeTable(t), &fakeDenials{check: errors.New("no NFLOG here")}
-	f := startWith(t, Config{Stages: []backend.Stage{table.stage()}, Backend: &fake{name: "fake", stage: table.stage(), logs: reports}})
-	f.attach("a", "10.10.0.5")
-	f.begin(t, podOn("a", "node1"), loggingPolicy(map[string]string{model.LogAnnotation: "allow"}))
+	table, reports := drivertest.NewTable(t), &fakeDenials{check: errors.New("no NFLOG here")}
+	f := start(t, table.Stage(), &drivertest.Backend{LogsIs: reports}, nil)
+	f.Attach("a", "10.10.0.5")
+	f.Begin(t, drivertest.PodOn("a", "node1"), loggingPolicy(map[string]string{model.LogAnnotation: "allow"}))
 	eventually.True(t, "a follower gets the reason", func() bool {
 		err := f.PolicyLog(t.Context(), time.Hour, func(*control.Logged) error { return errors.New("served") })
 		return err != nil && strings.Contains(err.Error(), "no NFLOG here")
@@ -149,29 +147,29 @@ func TestPolicyLogThatFails(t *testing.T) {
 // TestPolicyLogOfARefusedPolicy: if the dataplane refuses a policy because its rules report, the
 // reports are turned off, so that its pods are not closed for longer. A follower gets the reason.
 func TestPolicyLogOfARefusedPolicy(t *testing.T) {
-	table, reports := newFakeTable(t), &fakeDenials{}
+	table, reports := drivertest.NewTable(t), &fakeDenials{}
 	refused := tables.Refusal{
 		Object: "chain", Name: "pin-x/open", Reason: "no such target",
 		Origin: tables.OfPolicy{ID: model.PolicyID{Tier: model.TierNetworkPolicy, Namespace: "x", Name: "open"}, Direction: model.Ingress},
 	}
 	accepts := true
-	table.onApply = func() { // the stage holds its locks
+	table.OnApply = func() { // the stage holds its locks
 		reported := false
-		for _, u := range table.updates {
+		for _, u := range table.Updates {
 			if u, ok := u.(model.LogsUpdate); ok {
 				reported = u.Reported
 			}
 		}
-		if table.refused = nil; reported && !accepts {
-			table.refused = []tables.Refusal{refused}
+		if table.Refused = nil; reported && !accepts {
+			table.Refused = []tables.Refusal{refused}
 		}
 	}
-	f := startWith(t, Config{Stages: []backend.Stage{table.stage()}, Backend: &fake{name: "fake", stage: table.stage(), logs: reports}})
-	f.attach("a", "10.10.0.5")
-	f.begin(t, podOn("a", "node1"), loggingPolicy(map[string]string{model.LogAnnotation: "true"}))
+	f := start(t, table.Stage(), &drivertest.Backend{LogsIs: reports}, nil)
+	f.Attach("a", "10.10.0.5")
+	f.Begin(t, drivertest.PodOn("a", "node1"), loggingPolicy(map[string]string{model.LogAnnotation: "true"}))
 	eventually.True(t, "the dataplane reports", func() bool { return slices.Equal(logsReportedIn(table), []bool{true}) })
-	table.set(func() { accepts = false })
-	f.source.send(true, podOn("b", "node1"))
+	table.Set(func() { accepts = false })
+	f.Source.Send(true, drivertest.PodOn("b", "node1"))
 	eventually.True(t, "the reports are turned off", func() bool { return slices.Equal(logsReportedIn(table), []bool{true, false}) })
 	eventually.True(t, "nothing is quarantined", func() bool { return len(f.Status().Quarantined) == 0 })
 	eventually.True(t, "a follower gets the reason", func() bool {
@@ -254,7 +252,7 @@ func TestLogNames(t *testing.T) {
 	if !names.outdated(at, 7) {
 		t.Error("nothing is read at first")
 	}
-	names.view, names.viewed, names.viewedAtNoted = &denied.View{}, at, 7
+	names.view, names.viewed, names.viewedRevision = &denied.View{}, at, 7
 	if names.outdated(at.Add(time.Hour), 7) || names.outdated(at.Add(logViewFor-1), 8) || !names.outdated(at.Add(logViewFor), 8) {
 		t.Error("read at a wrong time")
 	}
@@ -262,7 +260,7 @@ func TestLogNames(t *testing.T) {
 
 // TestUnwrittenLines: lines that a stalled output does not take are counted in a later line.
 func TestUnwrittenLines(t *testing.T) {
-	l, sink := newPolicyLog(newQueue(), nil, nil, nil), &logSink{}
+	l, sink := NewLog(nil, nil), &logSink{}
 	l.send(make([]control.Logged, maxWaiting+10))
 	l.send([]control.Logged{{NotLogged: 5}})
 	ctx, cancel := context.WithCancel(t.Context())

@@ -1,4 +1,4 @@
-package driver
+package packetlog
 
 import (
 	"context"
@@ -6,10 +6,11 @@ import (
 	"time"
 
 	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/felixlike/driver"
 )
 
-// follow calls got with each drop, and with nil at least once per alive, until ctx ends.
-func (d *drops) follow(ctx context.Context, alive time.Duration, got func(*control.Drop) error) error {
+// Drops implements control.Agent. It calls got with each drop, and with nil at least once per alive, until ctx ends.
+func (d *Denied) Drops(ctx context.Context, alive time.Duration, got func(*control.Drop) error) error {
 	f := &follower{drops: make(chan control.Drop, maxWaiting), failed: make(chan error, 1)}
 	if err := d.begin(ctx, f); err != nil {
 		return err
@@ -17,8 +18,8 @@ func (d *drops) follow(ctx context.Context, alive time.Duration, got func(*contr
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endWithin)
 		defer cancel()
-		if err := d.end(ctx, f); err != nil && !errors.Is(err, errStopped) {
-			d.stages.log().Warn("the dataplane may still report denied packets although no client follows them", "error", err)
+		if err := d.end(ctx, f); err != nil && !errors.Is(err, driver.ErrStopped) {
+			d.view.Log().Warn("the dataplane may still report denied packets although no client follows them", "error", err)
 		}
 	}()
 	if err := got(nil); err != nil {
@@ -31,8 +32,8 @@ func (d *drops) follow(ctx context.Context, alive time.Duration, got func(*contr
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-d.queue.stopped:
-			return errStopped
+		case <-d.view.Stopped():
+			return driver.ErrStopped
 		case err := <-f.failed:
 			return err
 		case drop := <-f.drops:
@@ -50,7 +51,7 @@ func (d *drops) follow(ctx context.Context, alive time.Duration, got func(*contr
 }
 
 // sendMissed sends a follower the number of drops that it was too slow for.
-func (d *drops) sendMissed(f *follower, got func(*control.Drop) error) error {
+func (d *Denied) sendMissed(f *follower, got func(*control.Drop) error) error {
 	d.mu.Lock()
 	missed := f.missed
 	f.missed = 0
@@ -62,7 +63,7 @@ func (d *drops) sendMissed(f *follower, got func(*control.Drop) error) error {
 }
 
 // take takes the turn, and returns the function that releases it.
-func (d *drops) take(ctx context.Context) (release func(), err error) {
+func (d *Denied) take(ctx context.Context) (release func(), err error) {
 	select {
 	case d.turn <- struct{}{}:
 		return func() { <-d.turn }, nil
@@ -72,7 +73,7 @@ func (d *drops) take(ctx context.Context) (release func(), err error) {
 }
 
 // begin adds a follower. For the first one, the dataplane begins to report.
-func (d *drops) begin(ctx context.Context, f *follower) error {
+func (d *Denied) begin(ctx context.Context, f *follower) error {
 	ctx, cancel := context.WithTimeout(ctx, followWithin)
 	defer cancel()
 	release, err := d.take(ctx)
@@ -94,7 +95,7 @@ func (d *drops) begin(ctx context.Context, f *follower) error {
 }
 
 // end removes a follower. After the last one, the dataplane stops reporting.
-func (d *drops) end(ctx context.Context, f *follower) error {
+func (d *Denied) end(ctx context.Context, f *follower) error {
 	release, err := d.take(ctx)
 	if err != nil {
 		return err

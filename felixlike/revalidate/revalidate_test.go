@@ -1,4 +1,4 @@
-package driver
+package revalidate
 
 import (
 	"context"
@@ -13,9 +13,11 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/datastore"
+	"github.com/felixlike/felixlike/felixlike/driver"
+	"github.com/felixlike/felixlike/felixlike/driver/drivertest"
+	"github.com/felixlike/felixlike/felixlike/driver/moduletest"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/conntrack"
 	"github.com/felixlike/felixlike/test/eventually"
@@ -95,16 +97,24 @@ func ingressPolicy(name string, allows bool) datastore.NetworkPolicySet {
 	return datastore.NetworkPolicySet{Policy: p, Source: name + ".yaml"}
 }
 
+// walker is a driver that revalidates.
+type walker struct {
+	*moduletest.Fixture
+	existing *Connections
+}
+
 // walking starts a driver that revalidates, with one pod and the events.
-func walking(t *testing.T, e *fakeEstablished, events ...datastore.Event) *fixture {
+func walking(t *testing.T, e *fakeEstablished, events ...datastore.Event) *walker {
 	t.Helper()
-	f := startWith(t, Config{Revalidate: e, Stages: []backend.Stage{newFakeTable(t).stage()}})
-	f.attach("a", walkedPod)
-	f.begin(t, append([]datastore.Event{podOn("a", "node1")}, events...)...)
+	v := &driver.View{}
+	f := &walker{existing: NewConnections(v, e, nil, moduletest.Timing())}
+	f.Fixture = moduletest.Start(t, driver.Config{}, v, f.existing.Module())
+	f.Attach("a", walkedPod)
+	f.Begin(t, append([]datastore.Event{drivertest.PodOn("a", "node1")}, events...)...)
 	return f
 }
 
-func settledWalks(t *testing.T, f *fixture) {
+func settledWalks(t *testing.T, f *walker) {
 	t.Helper()
 	eventually.True(t, "all changes are walked", func() bool {
 		s := f.existing.status()
@@ -115,12 +125,12 @@ func settledWalks(t *testing.T, f *fixture) {
 // TestWalkOfReplacedPolicy replaces a policy that allows a connection by another one that does, during a walk.
 func TestWalkOfReplacedPolicy(t *testing.T) {
 	e := &fakeEstablished{allowed: []conntrack.Connection{toPod(1), toPod(2)}}
-	var f *fixture
+	var f *walker
 	ready := make(chan struct{})
 	e.onLook = func(look int) error {
 		<-ready
 		if look == 1 {
-			f.source.send(true, datastore.NetworkPolicyDeleted{Namespace: "x", Name: "a"}, ingressPolicy("b", true))
+			f.Source.Send(true, datastore.NetworkPolicyDeleted{Namespace: "x", Name: "a"}, ingressPolicy("b", true))
 		}
 		return nil
 	}
@@ -131,7 +141,7 @@ func TestWalkOfReplacedPolicy(t *testing.T) {
 	if _, ended := e.counts(); ended != 0 {
 		t.Errorf("%d allowed connections are ended", ended)
 	}
-	f.source.send(true, ingressPolicy("b", false))
+	f.Source.Send(true, ingressPolicy("b", false))
 	eventually.True(t, "the end of denied connections", e.hasEnded(2))
 }
 
@@ -140,10 +150,10 @@ func TestWalkOfReusedAddress(t *testing.T) {
 	e := &fakeEstablished{allowed: []conntrack.Connection{toPod(1)}}
 	f := walking(t, e, ingressPolicy("a", true))
 	for n := range 15 {
-		f.attach(fmt.Sprintf("gone%d", n), walkedPod)
+		f.Attach(fmt.Sprintf("gone%d", n), walkedPod)
 	}
 	settledWalks(t, f)
-	f.source.send(true, ingressPolicy("a", false))
+	f.Source.Send(true, ingressPolicy("a", false))
 	eventually.True(t, "the end of the denied connection", e.hasEnded(1))
 }
 
@@ -154,7 +164,7 @@ func TestWalkAfterCarry(t *testing.T) {
 	eventually.True(t, "the end of the denied connection", e.hasEnded(1))
 	settledWalks(t, f)
 	e.put(toPod(1))
-	f.Carried()
+	f.existing.Carried()
 	eventually.True(t, "the end of the copied connection", e.hasEnded(2))
 }
 
@@ -181,15 +191,15 @@ func TestWalkOfPartOfTheConnections(t *testing.T) {
 	})
 }
 
-// resting is a revalidator that a test feeds, with one pod that policies apply to.
+// resting are connections that a test feeds, with one pod that policies apply to.
 type resting struct {
-	*revalidator
-	site  *site
-	noted uint64
+	*Connections
+	site     *site
+	revision uint64
 }
 
 func newResting(applied model.Applied) *resting {
-	r := &resting{revalidator: newRevalidator(&Config{Revalidate: &fakeEstablished{}}, nil, nil, nil)}
+	r := &resting{Connections: NewConnections(nil, &fakeEstablished{}, nil, driver.Timing{})}
 	r.site = &site{pods: map[netip.Addr]model.PodID{netip.MustParseAddr(walkedPod): {Namespace: "x", Name: "a"}}}
 	r.update(applying(applied))
 	return r
@@ -197,8 +207,8 @@ func newResting(applied model.Applied) *resting {
 
 func (r *resting) update(all ...model.Update) {
 	for _, u := range all {
-		r.noted++
-		r.onUpdate(u, r.noted)
+		r.revision++
+		r.onUpdate(u, r.revision)
 	}
 }
 
@@ -220,7 +230,7 @@ func TestWalkSeesWholeFlushes(t *testing.T) {
 	a, b := policyOf("a", allow), policyOf("b", allow)
 	r := newResting(model.Applied{NetworkPolicies: []model.PolicyID{a.ID}})
 	r.update(model.PolicyUpdate{Policy: a})
-	r.flushed(nil, r.noted)
+	r.flushed(nil, r.revision)
 	for _, u := range []model.Update{
 		model.PolicyRemove{ID: a.ID}, applying(model.Applied{NetworkPolicies: []model.PolicyID{b.ID}}), model.PolicyUpdate{Policy: b},
 	} {
@@ -228,7 +238,7 @@ func TestWalkSeesWholeFlushes(t *testing.T) {
 			t.Errorf("denied after %T", u)
 		}
 	}
-	if r.flushed(nil, r.noted); r.denies() {
+	if r.flushed(nil, r.revision); r.denies() {
 		t.Error("denied after the flush")
 	}
 }
@@ -239,25 +249,25 @@ func TestWalkOfPartialPolicies(t *testing.T) {
 	applied := model.Applied{NetworkPolicies: []model.PolicyID{empty.ID}}
 	r := newResting(applied)
 	r.update(model.PolicyUpdate{Policy: empty})
-	r.flushed(map[model.PolicyID]bool{empty.ID: true}, r.noted)
+	r.flushed(map[model.PolicyID]bool{empty.ID: true}, r.revision)
 	if r.denies() {
 		t.Error("denied by a policy whose rules wait")
 	}
 	admin := &model.Policy{ID: model.PolicyID{Tier: model.TierAdmin, Name: "no"}, Ingress: []model.Rule{{AnyPeer: true, AnyPort: true, Action: model.Deny}}}
 	applied.Admin = []model.PolicyID{admin.ID}
 	r.update(model.PolicyUpdate{Policy: admin}, applying(applied))
-	if r.flushed(map[model.PolicyID]bool{empty.ID: true}, r.noted); !r.denies() {
+	if r.flushed(map[model.PolicyID]bool{empty.ID: true}, r.revision); !r.denies() {
 		t.Error("an admin rule does not deny")
 	}
 	applied.Admin = nil
 	r.update(applying(applied))
-	r.flushed(map[model.PolicyID]bool{empty.ID: true}, r.noted)
-	r.site.programmed = r.noted
+	r.flushed(map[model.PolicyID]bool{empty.ID: true}, r.revision)
+	r.site.programmed = r.revision
 	if _, affected := r.due(r.site); len(affected) != 1 {
 		t.Errorf("affected %v", affected)
 	}
 	// The policy's rules are those that it had.
-	if r.flushed(nil, r.noted); !r.denies() {
+	if r.flushed(nil, r.revision); !r.denies() {
 		t.Error("not denied by a policy with all its rules")
 	}
 	if _, affected := r.due(r.site); len(affected) != 1 {
@@ -271,7 +281,7 @@ func TestWalkOfMessages(t *testing.T) {
 	admin := &model.Policy{ID: model.PolicyID{Tier: model.TierAdmin, Name: "no"}, Ingress: []model.Rule{timestamps}}
 	r := newResting(model.Applied{Admin: []model.PolicyID{admin.ID}})
 	r.update(model.PolicyUpdate{Policy: admin})
-	r.flushed(nil, r.noted)
+	r.flushed(nil, r.revision)
 	for kind, denied := range map[uint8]bool{8: false, 13: true} {
 		k := toPod(1)
 		k.Original.Protocol, k.Original.SrcPort, k.Original.DstPort = uint8(model.ICMP), 0, 0
@@ -279,28 +289,6 @@ func TestWalkOfMessages(t *testing.T) {
 		k.Reply = k.Original.Reverse()
 		if got := len(r.denied(r.site, []conntrack.Connection{k})) == 1; got != denied {
 			t.Errorf("type %d: denied %t, want %t", kind, got, denied)
-		}
-	}
-}
-
-// TestPartialTurns: in these states the engine does not have a policy as written.
-func TestPartialTurns(t *testing.T) {
-	p, older := ingressPolicy("a", true).Policy, ingressPolicy("a", false).Policy
-	for _, c := range []struct {
-		turn turn
-		want bool
-	}{
-		{turn{state: waiting, wanted: p}, true},
-		{turn{state: waiting, submitted: p}, true},
-		{turn{state: fresh, wanted: p, submitted: older}, true},
-		{turn{state: untried, wanted: p, trial: trial{}}, true},
-		{turn{state: refused, wanted: p}, true},
-		{turn{state: excess, wanted: p}, true},
-		{turn{state: fresh, wanted: p, submitted: p}, false},
-		{turn{state: settled, wanted: p, submitted: p}, false},
-	} {
-		if got := c.turn.partial(); got != c.want {
-			t.Errorf("state %d: %v", c.turn.state, got)
 		}
 	}
 }
@@ -314,7 +302,7 @@ func TestWalkLetsTheLoopGoOn(t *testing.T) {
 	large := policyOf("a", rules...)
 	r := newResting(model.Applied{NetworkPolicies: []model.PolicyID{large.ID}})
 	r.update(model.PolicyUpdate{Policy: large})
-	r.flushed(nil, r.noted)
+	r.flushed(nil, r.revision)
 	all := make([]conntrack.Connection, 100)
 	for i := range all {
 		all[i] = toPod(uint16(i))

@@ -1,4 +1,6 @@
-package driver
+// Package counters reads the packets and connections that the rules of policies have counted: for people (Hits) and for metrics. It is tested here
+// by what it does with numbers, and with packets in test/e2e.
+package counters
 
 import (
 	"cmp"
@@ -11,6 +13,8 @@ import (
 
 	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/felixlike/driver"
+	"github.com/felixlike/felixlike/felixlike/metrics"
 	"github.com/felixlike/felixlike/model"
 )
 
@@ -19,11 +23,9 @@ import (
 // third of a second.
 const sampleEvery = 30 * time.Second
 
-// sampler keeps the last counters, to find the time of a hit.
-type sampler struct {
-	queue   *queue
-	cluster *cluster
-	stages  *stages
+// Counters keeps the last counters, to find the time of a hit.
+type Counters struct {
+	view    *driver.View
 	asked   chan struct{}
 	packets *policyPackets
 
@@ -32,12 +34,24 @@ type sampler struct {
 	last  map[backend.RuleKey]control.RuleHits
 }
 
-func newSampler(q *queue, c *cluster, s *stages) *sampler {
-	return &sampler{queue: q, cluster: c, stages: s, asked: make(chan struct{}, 1), packets: newPolicyPackets(), last: map[backend.RuleKey]control.RuleHits{}}
+// New returns Counters that have read nothing yet.
+func New(v *driver.View) *Counters {
+	return &Counters{view: v, asked: make(chan struct{}, 1), packets: newPolicyPackets(), last: map[backend.RuleKey]control.RuleHits{}}
+}
+
+// Module returns the module of the counters.
+func (s *Counters) Module() driver.Module {
+	return driver.Module{Run: s.sample, Count: func(m *metrics.Metrics) {
+		m.CountPolicyPackets(func() (map[metrics.PolicyPackets]uint64, error) {
+			ctx, cancel := context.WithTimeout(context.Background(), countTimeout)
+			defer cancel()
+			return s.policyPackets(ctx)
+		})
+	}}
 }
 
 // note stores the counters, and adds the time of each rule's last hit.
-func (s *sampler) note(at time.Time, read backend.Counted) (all []control.RuleHits, since time.Time) {
+func (s *Counters) note(at time.Time, read backend.Counted) (all []control.RuleHits, since time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	first := s.since.IsZero()
@@ -70,7 +84,7 @@ func sum(n *uint64) uint64 {
 }
 
 // sample reads the counters every sampleEvery, from the first request on.
-func (s *sampler) sample(ctx context.Context) error {
+func (s *Counters) sample(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 		return ctx.Err()
@@ -84,14 +98,14 @@ func (s *sampler) sample(ctx context.Context) error {
 			return ctx.Err()
 		case <-tick.C:
 			if _, err := s.read(ctx); err != nil {
-				s.stages.log().Debug("counters not read", "error", err)
+				s.view.Log().Debug("counters not read", "error", err)
 			}
 		}
 	}
 }
 
-// hits reads the counters, and samples them from now on.
-func (s *sampler) hits(ctx context.Context) (control.Hits, error) {
+// Hits reads the counters, and samples them from now on.
+func (s *Counters) Hits(ctx context.Context) (control.Hits, error) {
 	select {
 	case s.asked <- struct{}{}:
 	default: // sample runs already
@@ -99,13 +113,13 @@ func (s *sampler) hits(ctx context.Context) (control.Hits, error) {
 	return s.read(ctx)
 }
 
-func (s *sampler) read(ctx context.Context) (control.Hits, error) {
-	out := control.Hits{Node: s.cluster.node}
+func (s *Counters) read(ctx context.Context) (control.Hits, error) {
+	out := control.Hits{Node: s.view.Node()}
 	var counting backend.Backend
 	var policies []*model.Policy
-	err := s.queue.ask(ctx, func() {
-		out.Backend, counting = s.stages.backend.Name(), s.stages.backend
-		policies = slices.Collect(maps.Values(s.cluster.tracker.policies))
+	err := s.view.Do(ctx, func() {
+		out.Backend, counting = s.view.Backend().Name(), s.view.Backend()
+		policies = slices.Collect(maps.Values(s.view.Model().Policies))
 	})
 	if err != nil {
 		return out, err

@@ -1,4 +1,4 @@
-package driver
+package revalidate
 
 import (
 	"net/netip"
@@ -20,7 +20,7 @@ type verdicts struct {
 	// partial are the NetworkPolicies of which the engine does not have the rules as written.
 	partial map[model.PolicyID]bool
 	// changed has the model.PodIDs, model.PolicyIDs and model.GroupIDs whose connections wait for a walk, with
-	// the tracker's count at their newest update.
+	// the model's revision at their newest update.
 	changed map[any]uint64
 }
 
@@ -29,31 +29,31 @@ func newVerdicts() verdicts {
 }
 
 // take adds an update of the model.
-func (v *verdicts) take(u model.Update, noted uint64) {
+func (v *verdicts) take(u model.Update, revision uint64) {
 	v.judge.OnUpdate(u)
 	switch u := u.(type) {
 	case model.EndpointUpdate:
 		v.endpoints[u.Endpoint.ID] = u.Endpoint
-		v.changed[u.Endpoint.ID] = noted
+		v.changed[u.Endpoint.ID] = revision
 	case model.EndpointRemove:
 		delete(v.endpoints, u.ID)
 		delete(v.changed, u.ID)
 	case model.PolicyUpdate:
-		v.changed[u.Policy.ID] = noted
+		v.changed[u.Policy.ID] = revision
 	case model.PolicyRemove: // its endpoints have updates
 		delete(v.changed, u.ID)
 	case model.GroupUpdate:
-		v.changed[u.Group.ID] = noted
+		v.changed[u.Group.ID] = revision
 	case model.GroupRemove:
 		delete(v.changed, u.ID)
 	}
 }
 
 // setPartial replaces the partial policies. One that is not partial any more has changed: the result is true.
-func (v *verdicts) setPartial(partial map[model.PolicyID]bool, noted uint64) (changed bool) {
+func (v *verdicts) setPartial(partial map[model.PolicyID]bool, revision uint64) (changed bool) {
 	for id := range v.partial {
 		if !partial[id] {
-			v.changed[id], changed = noted, true
+			v.changed[id], changed = revision, true
 		}
 	}
 	v.partial = partial

@@ -1,4 +1,4 @@
-package driver
+package packetlog
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/felixlike/denied"
+	"github.com/felixlike/felixlike/felixlike/driver"
 	"github.com/felixlike/felixlike/felixlike/policy/judge"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/policyflows"
@@ -34,21 +35,11 @@ func (s *session) stop() {
 }
 
 // newSession starts to listen, and then makes the dataplane report.
-func (d *drops) newSession(ctx context.Context) (*session, error) {
+func (d *Denied) newSession(ctx context.Context) (*session, error) {
 	var b backend.Backend
-	changing, begun := false, false
-	if err := d.queue.ask(ctx, func() {
-		b, changing = d.stages.backend, d.stages.handover != nil
-		r := d.stages.decides()
-		begun = d.cluster.inSync() && r != nil && r.applied
-	}); err != nil {
+	var cannot error
+	if err := errors.Join(d.view.Do(ctx, func() { b, cannot = d.view.Enforcing() }), cannot); err != nil {
 		return nil, err
-	}
-	switch {
-	case !begun:
-		return nil, errors.New("the agent has not programmed anything yet")
-	case changing:
-		return nil, errors.New("the backend is being changed: try again when that is over")
 	}
 	if err := b.Denials().Check(ctx); err != nil {
 		return nil, fmt.Errorf("the packets that backend %s denies cannot be followed here: %w", b.Name(), err)
@@ -100,7 +91,7 @@ func (s *session) takeLost() uint64 {
 }
 
 // serve adds names to reports and sends them to the followers, until the session ends.
-func (d *drops) serve(ctx context.Context, s *session, b backend.Backend, ended <-chan struct{}) {
+func (d *Denied) serve(ctx context.Context, s *session, b backend.Backend, ended <-chan struct{}) {
 	defer func() { <-ended }()
 	names := &dropNames{}
 	skipped := &skips{read: b.Denials().Skipped, limit: rules.ReportsPerSecond}
@@ -120,7 +111,7 @@ func (d *drops) serve(ctx context.Context, s *session, b backend.Backend, ended 
 			all = s.gather(r, gather)
 		case <-tick.C:
 			changed := false
-			if d.queue.ask(ctx, func() { changed = d.stages.backend.Name() != b.Name() }) == nil && changed {
+			if d.view.Do(ctx, func() { changed = d.view.Backend().Name() != b.Name() }) == nil && changed {
 				d.fail(errors.New("the backend has changed: follow again"))
 				<-ctx.Done()
 				return
@@ -198,20 +189,20 @@ func (s *skips) begin(ctx context.Context) {
 
 // dropNames is a view of the model, valid until the model changes.
 type dropNames struct {
-	view  *denied.View
-	noted uint64
+	view     *denied.View
+	revision uint64
 }
 
 // named adds pods and policies to the reports.
-func (d *drops) named(ctx context.Context, names *dropNames, all []denied.Report) ([]control.Drop, error) {
+func (d *Denied) named(ctx context.Context, names *dropNames, all []denied.Report) ([]control.Drop, error) {
 	if len(all) == 0 {
 		return nil, nil
 	}
 	var ordered []model.Update
-	err := d.queue.ask(ctx, func() {
-		if names.view == nil || names.noted != d.cluster.tracker.noted {
-			names.view, ordered = d.view()
-			names.noted = d.cluster.tracker.noted
+	err := d.view.Do(ctx, func() {
+		if names.view == nil || names.revision != d.view.Attempted() {
+			names.view, ordered = d.cluster()
+			names.revision = d.view.Attempted()
 		}
 		names.view.Closed = d.closed()
 	})
@@ -228,7 +219,7 @@ func (d *drops) named(ctx context.Context, names *dropNames, all []denied.Report
 	for _, r := range all {
 		drop, err := names.view.Drop(r)
 		if err != nil {
-			d.stages.log().Debug("a denied packet cannot be read", "error", err)
+			d.view.Log().Debug("a denied packet cannot be read", "error", err)
 			continue
 		}
 		out = append(out, drop)
@@ -236,36 +227,36 @@ func (d *drops) named(ctx context.Context, names *dropNames, all []denied.Report
 	return out, nil
 }
 
-// view returns a view of the current model, without its Judge, and the updates for it if it needs one. It runs in
+// cluster returns a view of the current model, without its Judge, and the updates for it if it needs one. It runs in
 // the loop.
-func (d *drops) view() (v *denied.View, ordered []model.Update) {
-	v = denied.NewView(d.cluster.engine.PodAddresses(), d.cluster.tracker.attachments, d.cluster.tracker.nodes, d.cluster.node, d.cluster.tracker.host.Addresses)
-	v.Endpoints = maps.Clone(d.cluster.tracker.endpoints)
+func (d *Denied) cluster() (v *denied.View, ordered []model.Update) {
+	v = denied.NewView(d.view.PodAddresses(), d.view.Model().Attachments, d.view.Model().Nodes, d.view.Node(), d.view.Model().Host.Addresses)
+	v.Endpoints = maps.Clone(d.view.Model().Endpoints)
 	for _, e := range v.Endpoints {
 		if len(e.Ingress.Admin)+len(e.Ingress.Baseline)+len(e.Egress.Admin)+len(e.Egress.Baseline) == 0 {
 			continue
 		}
 		// Only these tiers have rules that deny; to find such a rule, the view needs all
 		// policies and groups.
-		return v, d.cluster.engine.Snapshot()
+		return v, d.view.Snapshot()
 	}
 	return v, nil
 }
 
 // closed returns the reasons why attached pods are closed in a direction, for closed pods
 // with drops that are reported. It runs in the loop.
-func (d *drops) closed() map[denied.Way]string {
+func (d *Denied) closed() map[denied.Way]string {
 	closed := map[denied.Way]string{}
-	for id := range d.cluster.tracker.attachments {
-		if d.cluster.tracker.endpoints[id] == nil {
+	for id := range d.view.Model().Attachments {
+		if d.view.Model().Endpoints[id] == nil {
 			for _, direction := range model.Directions() {
-				closed[denied.Way{Pod: id, Direction: direction}] = unknownPod
+				closed[denied.Way{Pod: id, Direction: direction}] = driver.UnknownPod
 			}
 		}
 	}
 	// A drop-only replacement drops packets without a report. So reported packets of pods
 	// with closed chains were denied for other reasons.
-	for _, r := range d.stages.quarantine.refused[d.stages.backend.Stage().Name] {
+	for _, r := range d.view.Refused() {
 		for _, direction := range model.Directions() {
 			if r.Object != policyflows.Object || r.Rule != direction.String() {
 				continue

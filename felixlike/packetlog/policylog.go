@@ -1,4 +1,4 @@
-package driver
+package packetlog
 
 import (
 	"context"
@@ -14,17 +14,16 @@ import (
 	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/felixlike/denied"
+	"github.com/felixlike/felixlike/felixlike/driver"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/tables"
 )
 
-// policyLog writes a line for each packet that a rule with Log decides. While there is such a
+// Log writes a line for each packet that a rule with Log decides. While there is such a
 // rule, it listens to the dataplane, and the dataplane reports.
-type policyLog struct {
-	queue   *queue
-	feed    *feed
-	stages  *stages
-	cluster *cluster
+type Log struct {
+	view *driver.View
+	to   io.Writer
 	// lines wait for the writer. A log that nobody reads delays nothing else.
 	lines chan control.Logged
 	// unwritten counts the packets whose lines were not written. A later line has the number.
@@ -39,7 +38,7 @@ type policyLog struct {
 // logFollower is one client that follows the log.
 type logFollower struct {
 	lines chan control.Logged
-	// missed counts the lines that the follower was too slow for; guarded by policyLog.mu.
+	// missed counts the lines that the follower was too slow for; guarded by Log.mu.
 	missed uint64
 }
 
@@ -57,12 +56,24 @@ const (
 	logTimeout = time.Minute
 )
 
-func newPolicyLog(q *queue, f *feed, s *stages, c *cluster) *policyLog {
-	return &policyLog{queue: q, feed: f, stages: s, cluster: c, lines: make(chan control.Logged, maxWaiting), followers: map[*logFollower]struct{}{}}
+// NewLog returns the log of rules with Log. w gets its lines; it may be nil.
+func NewLog(v *driver.View, w io.Writer) *Log {
+	return &Log{view: v, to: w, lines: make(chan control.Logged, maxWaiting), followers: map[*logFollower]struct{}{}}
+}
+
+// Module returns the module of the log.
+func (l *Log) Module() driver.Module {
+	return driver.Module{Run: func(ctx context.Context) error {
+		if l.to != nil {
+			// Not waited for: a reader of the log that has stopped must not keep the agent.
+			go l.write(ctx, l.to)
+		}
+		return l.run(ctx)
+	}}
 }
 
 // write writes the lines to w until ctx ends.
-func (l *policyLog) write(ctx context.Context, w io.Writer) {
+func (l *Log) write(ctx context.Context, w io.Writer) {
 	for {
 		select {
 		case <-ctx.Done():
@@ -81,7 +92,7 @@ func (l *policyLog) write(ctx context.Context, w io.Writer) {
 
 // run logs while rules have Log, until ctx ends. At the end it does not turn the reports off: the
 // dataplane keeps what is programmed.
-func (l *policyLog) run(ctx context.Context) error {
+func (l *Log) run(ctx context.Context) error {
 	var retries logRetries
 	tick := time.NewTicker(logCheckEvery)
 	defer tick.Stop()
@@ -105,29 +116,29 @@ func (l *policyLog) run(ctx context.Context) error {
 		}
 		err := l.serve(ctx, b)
 		if err != nil && ctx.Err() == nil && retries.failed(began, time.Now(), err) {
-			l.stages.log().Warn("rules with logging do not log", "component", "policy-log", "backend", b.Name(), "error", err, "retry", retries.Next)
+			l.view.Log().Warn("rules with logging do not log", "component", "policy-log", "backend", b.Name(), "error", err, "retry", retries.Next)
 		}
 		l.fail(err)
 	}
 }
 
-func (l *policyLog) fail(err error) {
+func (l *Log) fail(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.failure = err
 }
 
 // wanted returns the backend in force if rules have Log, and nil during a handover.
-func (l *policyLog) wanted(ctx context.Context) backend.Backend {
+func (l *Log) wanted(ctx context.Context) backend.Backend {
 	var b backend.Backend
-	_ = l.queue.ask(ctx, func() { // fails only when the agent ends
-		r := l.stages.decides()
-		if l.stages.handover != nil || !l.cluster.inSync() || r == nil || !r.applied {
+	_ = l.view.Do(ctx, func() { // fails only when the agent ends
+		enforcing, err := l.view.Enforcing()
+		if err != nil {
 			return
 		}
-		for _, p := range l.cluster.tracker.policies {
+		for _, p := range l.view.Model().Policies {
 			if p.Logs() {
-				b = l.stages.backend
+				b = enforcing
 				return
 			}
 		}
@@ -136,7 +147,7 @@ func (l *policyLog) wanted(ctx context.Context) backend.Backend {
 }
 
 // serve logs until no rule has Log, or another backend is in force.
-func (l *policyLog) serve(ctx context.Context, b backend.Backend) (err error) {
+func (l *Log) serve(ctx context.Context, b backend.Backend) (err error) {
 	if err := b.Logs().Check(ctx); err != nil {
 		return errors.Join(err, l.setReported(ctx, false))
 	}
@@ -169,24 +180,16 @@ func (l *policyLog) serve(ctx context.Context, b backend.Backend) (err error) {
 }
 
 // setReported switches the reports of the dataplane, and waits until that is programmed.
-func (l *policyLog) setReported(ctx context.Context, on bool) error {
+func (l *Log) setReported(ctx context.Context, on bool) error {
 	if ctx.Err() != nil {
 		return nil // the agent ends
 	}
-	var noted uint64
-	if err := l.queue.ask(ctx, func() {
-		if l.cluster.tracker.logs.Reported != on {
-			l.feed.update(model.LogsUpdate{Reported: on})
-		}
-		noted = l.cluster.tracker.noted
-	}); err != nil {
-		return err
-	}
 	ctx, cancel := context.WithTimeout(ctx, logTimeout)
 	defer cancel()
-	err := l.queue.wait(ctx, func() (bool, error) {
-		r := l.stages.decides()
-		return r != nil && r.programmed >= noted && !r.running, nil
+	err := program(ctx, l.view, func() {
+		if l.view.Model().Logs.Reported != on {
+			l.view.Update(model.LogsUpdate{Reported: on})
+		}
 	})
 	if err != nil {
 		return fmt.Errorf("switch the reports of rules with logging: %w", err)
@@ -195,11 +198,11 @@ func (l *policyLog) setReported(ctx context.Context, on bool) error {
 }
 
 // quarantined returns the quarantined objects of policies that have rules with Log.
-func (l *policyLog) quarantined(ctx context.Context) (all []tables.Refusal, err error) {
-	return all, l.queue.ask(ctx, func() {
-		for _, r := range l.stages.quarantine.refused[l.stages.backend.Stage().Name] {
+func (l *Log) quarantined(ctx context.Context) (all []tables.Refusal, err error) {
+	return all, l.view.Do(ctx, func() {
+		for _, r := range l.view.Refused() {
 			if of, ok := r.Origin.(tables.OfPolicy); ok {
-				if p := l.cluster.tracker.policies[of.ID]; p != nil && p.Logs() {
+				if p := l.view.Model().Policies[of.ID]; p != nil && p.Logs() {
 					all = append(all, r)
 				}
 			}
@@ -209,7 +212,7 @@ func (l *policyLog) quarantined(ctx context.Context) (all []tables.Refusal, err 
 
 // refused returns the reason if the dataplane may have refused a policy because its rules report.
 // Logging must not change a verdict, and the pods of such a policy are closed.
-func (l *policyLog) refused(ctx context.Context, b backend.Backend, before *logRefusals) error {
+func (l *Log) refused(ctx context.Context, b backend.Backend, before *logRefusals) error {
 	now, err := l.quarantined(ctx)
 	if err != nil {
 		return err
@@ -221,7 +224,7 @@ func (l *policyLog) refused(ctx context.Context, b backend.Backend, before *logR
 }
 
 // take logs reports until no rule has Log, another backend is in force, or no more come.
-func (l *policyLog) take(ctx context.Context, s *session, b backend.Backend, refused *logRefusals, ended <-chan struct{}) error {
+func (l *Log) take(ctx context.Context, s *session, b backend.Backend, refused *logRefusals, ended <-chan struct{}) error {
 	names, limits := &logNames{}, newLogLimits()
 	tick := time.NewTicker(logCheckEvery)
 	defer tick.Stop()
@@ -253,37 +256,37 @@ func (l *policyLog) take(ctx context.Context, s *session, b backend.Backend, ref
 	}
 }
 
-// logNames has the names for reports. noted is the count of the tracker when the rules were read.
+// logNames has the names for reports. revision is the model's revision when the rules were read.
 // The addresses are as they were when viewed.
 type logNames struct {
-	view          *denied.View
-	noted         uint64
-	viewed        time.Time
-	viewedAtNoted uint64
+	view           *denied.View
+	revision       uint64
+	viewed         time.Time
+	viewedRevision uint64
 }
 
 // outdated reports whether it is time for new addresses.
-func (n *logNames) outdated(now time.Time, noted uint64) bool {
-	return n.view == nil || n.viewedAtNoted != noted && now.Sub(n.viewed) >= logViewFor
+func (n *logNames) outdated(now time.Time, revision uint64) bool {
+	return n.view == nil || n.viewedRevision != revision && now.Sub(n.viewed) >= logViewFor
 }
 
 // named adds pods and rules to the reports, as far as the limits let them through.
-func (l *policyLog) named(ctx context.Context, names *logNames, limits *logLimits, all []denied.Report) ([]control.Logged, error) {
+func (l *Log) named(ctx context.Context, names *logNames, limits *logLimits, all []denied.Report) ([]control.Logged, error) {
 	if len(all) == 0 {
 		return nil, nil
 	}
 	var policies map[model.PolicyID]*model.Policy
-	err := l.queue.ask(ctx, func() {
-		t := l.cluster.tracker
-		if names.view == nil || names.noted != t.noted {
-			policies, names.noted = maps.Clone(t.policies), t.noted
+	err := l.view.Do(ctx, func() {
+		t := l.view.Model()
+		if names.view == nil || names.revision != l.view.Attempted() {
+			policies, names.revision = maps.Clone(t.Policies), l.view.Attempted()
 		}
-		if now := time.Now(); names.outdated(now, t.noted) {
-			view := denied.NewView(l.cluster.engine.PodAddresses(), t.attachments, t.nodes, l.cluster.node, t.host.Addresses)
+		if now := time.Now(); names.outdated(now, l.view.Attempted()) {
+			view := denied.NewView(l.view.PodAddresses(), t.Attachments, t.Nodes, l.view.Node(), t.Host.Addresses)
 			if names.view != nil {
 				view.Logs = names.view.Logs
 			}
-			names.view, names.viewed, names.viewedAtNoted = view, now, t.noted
+			names.view, names.viewed, names.viewedRevision = view, now, l.view.Attempted()
 		}
 	})
 	if err != nil {
@@ -301,7 +304,7 @@ func (l *policyLog) named(ctx context.Context, names *logNames, limits *logLimit
 		line, err := names.view.Logged(r)
 		if err != nil {
 			limits.over++
-			l.stages.log().Debug("a packet of a rule with logging has no line", "error", err)
+			l.view.Log().Debug("a packet of a rule with logging has no line", "error", err)
 			continue
 		}
 		lines = append(lines, line)
@@ -310,7 +313,7 @@ func (l *policyLog) named(ctx context.Context, names *logNames, limits *logLimit
 }
 
 // send gives lines to the writer and to the followers.
-func (l *policyLog) send(all []control.Logged) {
+func (l *Log) send(all []control.Logged) {
 	written := all
 	if n := l.unwritten.Swap(0); n > 0 {
 		written = append([]control.Logged{{At: time.Now(), NotLogged: n}}, all...)
@@ -341,8 +344,8 @@ type logLine struct {
 	control.Logged
 }
 
-// follow calls got with each line, and with nil at least once per alive, until ctx ends.
-func (l *policyLog) follow(ctx context.Context, alive time.Duration, got func(*control.Logged) error) error {
+// PolicyLog implements control.Agent. It calls got with each line, and with nil at least once per alive, until ctx ends.
+func (l *Log) PolicyLog(ctx context.Context, alive time.Duration, got func(*control.Logged) error) error {
 	f := &logFollower{lines: make(chan control.Logged, maxWaiting)}
 	l.mu.Lock()
 	failure := l.failure
@@ -366,8 +369,8 @@ func (l *policyLog) follow(ctx context.Context, alive time.Duration, got func(*c
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-l.queue.stopped:
-			return errStopped
+		case <-l.view.Stopped():
+			return driver.ErrStopped
 		case line := <-f.lines:
 			err = got(&line)
 		case <-tick.C:

@@ -1,4 +1,4 @@
-package driver
+package packetlog
 
 import (
 	"slices"
@@ -41,7 +41,7 @@ type logRefusals struct{ before []tables.Refusal }
 // more returns an object that was not quarantined before, or is for another reason.
 func (r *logRefusals) more(now []tables.Refusal) *tables.Refusal {
 	same := func(all []tables.Refusal, o tables.Refusal) bool {
-		return slices.ContainsFunc(all, func(r tables.Refusal) bool { return sameObject(r, o) && r.Reason == o.Reason })
+		return slices.ContainsFunc(all, func(r tables.Refusal) bool { return r.SameObject(o) && r.Reason == o.Reason })
 	}
 	// One that was accepted meanwhile may be refused because of the reports after that.
 	r.before = slices.DeleteFunc(r.before, func(b tables.Refusal) bool { return !same(now, b) })

@@ -1,4 +1,4 @@
-package driver
+package packetlog
 
 import (
 	"golang.org/x/time/rate"

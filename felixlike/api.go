@@ -1,0 +1,44 @@
+package felixlike
+
+import (
+	"context"
+	"io"
+
+	"github.com/felixlike/felixlike/felixlike/backend"
+	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/felixlike/counters"
+	"github.com/felixlike/felixlike/felixlike/driver"
+	"github.com/felixlike/felixlike/felixlike/packetlog"
+)
+
+// api answers the control socket: the driver, and modules that have answers of their own.
+type api struct {
+	*driver.Driver
+	*packetlog.Denied
+	*packetlog.Log
+	*counters.Counters
+	view *driver.View
+	// connections lists the connections of pods that an enforcement point has allowed. It is nil where nothing tells them from others.
+	connections func(ctx context.Context, place backend.Place) ([]control.Connection, error)
+}
+
+// newAPI returns an api whose driver is not set yet. log gets the lines of rules with Log.
+func newAPI(log io.Writer) *api {
+	v := &driver.View{}
+	return &api{Denied: packetlog.NewDenied(v), Log: packetlog.NewLog(v, log), Counters: counters.New(v), view: v}
+}
+
+// modules returns the modules of the answers.
+func (a *api) modules() []driver.Module { return []driver.Module{a.Log.Module(), a.Counters.Module()} }
+
+// Connections implements control.Agent.
+func (a *api) Connections(ctx context.Context) ([]control.Connection, error) {
+	if a.connections == nil {
+		return nil, nil
+	}
+	var place backend.Place
+	if err := a.view.Do(ctx, func() { place = a.view.Backend().Place() }); err != nil {
+		return nil, err
+	}
+	return a.connections(ctx, place)
+}

@@ -1,0 +1,106 @@
+package driver
+
+import (
+	"context"
+
+	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/felixlike/datastore"
+	"github.com/felixlike/felixlike/felixlike/metrics"
+	"github.com/felixlike/felixlike/model"
+)
+
+// Module is a feature beside the stages. The driver knows no feature: it calls these functions, each of which may be nil. All but Run and Problems
+// run in the loop, so they return at once, and what they get must not be changed.
+type Module struct {
+	// Run runs until ctx ends, beside the loop. An error ends the agent.
+	Run func(ctx context.Context) error
+	// OnUpdate gets each update of the model, with the model's revision after it.
+	OnUpdate func(u model.Update, revision uint64)
+	// OnFlush follows updates that belong together. partial has the NetworkPolicies of which the model does not have the rules as written.
+	OnFlush func(partial map[model.PolicyID]bool, revision uint64)
+	// OnEnforced follows an apply of the backend in force, with the revision of the model that it has programmed.
+	OnEnforced func(revision uint64)
+	// OnPass begins a pass, when the managers have set the desired state. The function that it returns is called if the pass succeeds.
+	OnPass func() (succeeded func())
+	// OnForeign follows a repaired change of another program, and a change of the backend.
+	OnForeign func()
+	// Notices are reasons why the node is not ready although everything is programmed. A reason with a kind becomes an Event.
+	Notices func() []datastore.Notice
+	// Problems are problems of this node, for status.
+	Problems func() []model.Problem
+	// Status adds the module's part of status.
+	Status func(s *control.Status)
+	// Count registers metrics.
+	Count func(m *metrics.Metrics)
+}
+
+// modules calls the functions of all modules.
+type modules []Module
+
+func (ms modules) onUpdate(u model.Update, revision uint64) {
+	for _, m := range ms {
+		if m.OnUpdate != nil {
+			m.OnUpdate(u, revision)
+		}
+	}
+}
+
+func (ms modules) onFlush(partial func() map[model.PolicyID]bool, revision uint64) {
+	for _, m := range ms {
+		if m.OnFlush != nil {
+			m.OnFlush(partial(), revision)
+		}
+	}
+}
+
+func (ms modules) onEnforced(revision uint64) {
+	for _, m := range ms {
+		if m.OnEnforced != nil {
+			m.OnEnforced(revision)
+		}
+	}
+}
+
+// onPass returns the functions for a pass that succeeds.
+func (ms modules) onPass() (succeeded []func()) {
+	for _, m := range ms {
+		if m.OnPass != nil {
+			succeeded = append(succeeded, m.OnPass())
+		}
+	}
+	return succeeded
+}
+
+func (ms modules) onForeign() {
+	for _, m := range ms {
+		if m.OnForeign != nil {
+			m.OnForeign()
+		}
+	}
+}
+
+func (ms modules) notices() (all []datastore.Notice) {
+	for _, m := range ms {
+		if m.Notices != nil {
+			all = append(all, m.Notices()...)
+		}
+	}
+	return all
+}
+
+func (ms modules) problems() (all []model.Problem) {
+	for _, m := range ms {
+		if m.Problems != nil {
+			all = append(all, m.Problems()...)
+		}
+	}
+	return all
+}
+
+func (ms modules) status(s *control.Status) {
+	for _, m := range ms {
+		if m.Status != nil {
+			m.Status(s)
+		}
+	}
+}

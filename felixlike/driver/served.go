@@ -1,0 +1,59 @@
+package driver
+
+import (
+	"context"
+	"maps"
+	"slices"
+
+	"github.com/felixlike/felixlike/felixlike/config"
+	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/model"
+)
+
+// Model implements control.Agent.
+func (d *Driver) Model(ctx context.Context) (control.Model, error) {
+	var m control.Model
+	err := d.queue.ask(ctx, func() { m = d.reporter.model() })
+	return m, err
+}
+
+// model runs in the loop. Between two calls of the loop, the engine is always flushed.
+func (rep *reporter) model() control.Model {
+	m := control.Model{
+		Node: rep.cfg.Node, Backend: rep.stages.backend.Name(), Revision: rep.scheduler.programmed,
+		HostAddresses: slices.Clone(rep.cluster.model.Host.Addresses), ServiceCIDRs: slices.Clone(rep.cluster.model.Services.Prefixes),
+		Subnets:         slices.Clone(rep.cluster.model.Host.Subnets),
+		DenialsReported: rep.cluster.model.Denials.Reported,
+		LogsReported:    rep.cluster.model.Logs.Reported,
+		RatesUnbounded:  rep.stages.backend.Unbounded() != nil,
+	}
+	if h := rep.cluster.model.Hops; h != nil {
+		m.HopsKnown, m.Hops = true, slices.Clone(h.Hops)
+	}
+	if rep.cfg.Settings != nil {
+		m.Settings = rep.cfg.Settings()
+	}
+	layout := rep.stages.backend.Layout()
+	m.KeptInMaps = layout.Kept
+	if layout.FellBack != nil {
+		m.Settings.NFTablesLayout = config.LayoutRules
+	}
+	for _, u := range rep.cluster.engine.Snapshot() {
+		m.Add(u)
+	}
+	// This node's own object may be gone from the datastore; the last one stays in force.
+	m.Nodes = nil
+	for _, name := range slices.Sorted(maps.Keys(rep.cluster.model.Nodes)) {
+		m.Nodes = append(m.Nodes, rep.cluster.model.Nodes[name])
+	}
+	var attached []*model.Attachment
+	for _, id := range slices.SortedFunc(maps.Keys(rep.cluster.model.Attachments), model.PodID.Compare) {
+		attached = append(attached, rep.cluster.model.Attachments[id])
+	}
+	m.Attachments = control.NewAttachments(attached)
+	addresses := rep.cluster.engine.PodAddresses()
+	for _, id := range slices.SortedFunc(maps.Keys(addresses), model.PodID.Compare) {
+		m.Pods = append(m.Pods, control.Pod{ID: id, Addresses: addresses[id]})
+	}
+	return m
+}
