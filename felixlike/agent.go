@@ -24,6 +24,7 @@ import (
 	"github.com/felixlike/felixlike/felixlike/datastore/kubernetes"
 	"github.com/felixlike/felixlike/felixlike/datastore/manifests"
 	"github.com/felixlike/felixlike/felixlike/driver"
+	"github.com/felixlike/felixlike/felixlike/egress"
 	"github.com/felixlike/felixlike/felixlike/health"
 	"github.com/felixlike/felixlike/felixlike/metrics"
 	"github.com/felixlike/felixlike/felixlike/node"
@@ -39,6 +40,9 @@ import (
 	"github.com/felixlike/felixlike/ovsfwd/vswitchd"
 	"github.com/felixlike/felixlike/rules"
 )
+
+// addressesNeeded is missing until this node's own addresses are known.
+const addressesNeeded = "the addresses of this node are not known"
 
 // switchTimeout bounds a stage that talks to Open vSwitch. A bundle of 20,000
 // flows takes a second on a busy machine.
@@ -117,7 +121,6 @@ func (a *agent) run(ctx context.Context, d *api) error {
 	if to, ok := a.source.(node.Publisher); ok && a.encryption != nil {
 		g.Go(func() error { return a.encryption.Publish(ctx, to, a.log.With("component", "wireguard")) })
 	}
-	g.Go(func() error { return a.writeEgressStatus(ctx, d.Driver) })
 	g.Go(func() error { return writePolicyStatus(ctx, a.source, a.cfg.NodeName, a.log) })
 	g.Go(func() error {
 		return control.Serve(ctx, filepath.Join(a.cfg.RunDir, control.SocketName), d, a.log.With("component", "control"))
@@ -305,13 +308,14 @@ func (a *agent) driver(ctx context.Context) (*api, *node.Bridge) {
 			return newBackend(ctx, a.backendConfig.ForOther(name), cfg.Datastore, log)
 		},
 		RemoveOthers: a.removeOthers, Source: a.source, ServiceCIDRs: ports.ServiceCIDRs,
-		Attachments: a.watchAttachments, HostAddresses: a.watchHostAddresses, Hops: a.watchHops(hops), Election: newElection(a.source, cfg.NodeName, a.addresses, log),
-		Offloading: a.offloading.Run, Settings: a.settings, RefusedAddresses: a.addresses.Refused, LostInterfaces: a.lost.Attachments,
+		Attachments: a.watchAttachments, Settings: a.settings, LostInterfaces: a.lost.Attachments,
 		Managers: all,
 		Stages:   a.stages(a.startupHandover(migration), back, conntrack, br, host, senders, tunnelPort, firewalls, forwards, egress, egressAddresses, backend.RemovePodSources(a.backendConfig)),
 		View:     api.view,
-		Modules:  append(api.modules(), existing.Module(), revalidate.NewTranslations(api.view, sources, timing).Module(), asked.Module(), watches),
-		Lost:     br.Broken(), Answers: a.daemon.Answers(), Log: log, Timing: timing,
+		Modules: append(api.modules(),
+			driver.Source(api.view, addressesNeeded, a.watchHostAddresses), driver.Source(api.view, "", a.watchHops(hops)), driver.Source(api.view, "", a.offloading.Run),
+			a.egress(api.view).Module(), existing.Module(), revalidate.NewTranslations(api.view, sources, timing).Module(), asked.Module(), watches),
+		Lost: br.Broken(), Answers: a.daemon.Answers(), Log: log, Timing: timing,
 	})
 	migration.OnCarried(existing.Carried)
 	return api, br
@@ -382,6 +386,15 @@ func (a *agent) routes(host *hostnet.Reconciler) *managers.RouteManager {
 		base.Device = model.WireGuardDevice
 	}
 	return managers.NewRouteManager(a.cfg.NodeName, a.backendConfig.TrafficMode, base, host)
+}
+
+// egress returns the module of Egresses.
+func (a *agent) egress(v *driver.View) *egress.Egress {
+	o := egress.Options{Addresses: a.addresses, Node: a.cfg.NodeName, Namespace: agentNamespace(), Log: a.log.With("component", "egress")}
+	if s, ok := a.source.(*kubernetes.Source); ok {
+		o.API = s.Dynamic()
+	}
+	return egress.New(v, o)
 }
 
 // established returns the carrier if connections that policy denies are to end.

@@ -78,17 +78,17 @@ func (a *agent) policyOnlyDriver(ctx context.Context) *api {
 			s.Health, s.Underlay = a.server.Status(), &control.Underlay{TrafficMode: model.PolicyOnly}
 		},
 	}
+	addresses := driver.Source(api.view, addressesNeeded, func(ctx context.Context, update func(model.HostAddressesUpdate)) error {
+		return hostnet.WatchAddresses(ctx, nil, func(all []netip.Addr, _ []netip.Prefix) { update(model.HostAddressesUpdate{Addresses: all}) }, func(err error) {
+			log.Warn("this node's addresses may be out of date", "component", "netlink", "error", err)
+		})
+	})
 	api.Driver = driver.New(driver.Config{
 		Node: cfg.NodeName, PolicyOnly: true, Backend: a.backend, Datastore: cfg.Datastore, Migration: stays{},
 		NewBackend: func(name string) (backend.Backend, error) {
 			return newBackend(ctx, a.backendConfig.ForOther(name), cfg.Datastore, log)
 		},
 		RemoveOthers: a.removeOthers, Source: a.source, Attachments: a.chained.Watch,
-		HostAddresses: func(ctx context.Context, update func(model.HostAddressesUpdate)) error {
-			return hostnet.WatchAddresses(ctx, nil, func(all []netip.Addr, _ []netip.Prefix) { update(model.HostAddressesUpdate{Addresses: all}) }, func(err error) {
-				log.Warn("this node's addresses may be out of date", "component", "netlink", "error", err)
-			})
-		},
 		Settings: func() control.Settings {
 			return control.Settings{TrafficMode: model.PolicyOnly, NFTablesLayout: a.backendConfig.Layout}
 		},
@@ -103,7 +103,7 @@ func (a *agent) policyOnlyDriver(ctx context.Context) *api {
 				return 0, a.removeOthers(ctx, a.backend.Name())
 			})},
 		},
-		View: api.view, Modules: append(api.modules(), revalidate.NewConnections(api.view, nil, nil, timing).Module(), watches),
+		View: api.view, Modules: append(api.modules(), addresses, revalidate.NewConnections(api.view, nil, nil, timing).Module(), watches),
 		Log: log, Timing: timing,
 	})
 	return api

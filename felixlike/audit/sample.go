@@ -147,7 +147,7 @@ func (a *Audit) verdict(q *question) bool {
 			}
 			known[id] = true
 			members := slices.Concat(
-				a.view.MembersAt(id, q.Source, q.Protocol, q.Packet.Port), a.view.MembersAt(id, q.Destination, q.Protocol, q.Packet.Port))
+				a.view.Policy().MembersAt(id, q.Source, q.Protocol, q.Packet.Port), a.view.Policy().MembersAt(id, q.Destination, q.Protocol, q.Packet.Port))
 			j.OnUpdate(model.GroupUpdate{Group: model.Group{ID: id}, Added: members})
 		}
 	}

@@ -21,19 +21,18 @@ func TestHostAddressesAreWaitedFor(t *testing.T) {
 	s := &drivertest.Stages{Fail: map[string]error{}}
 	changes := make(chan model.HostAddressesUpdate)
 	seen := &addressesSeen{}
-	f := startWith(t, Config{
-		Stages: []backend.Stage{s.Stage("nftables", true)}, Managers: []managers.Manager{seen},
-		HostAddresses: func(ctx context.Context, update func(model.HostAddressesUpdate)) error {
-			for {
-				select {
-				case <-ctx.Done():
-					return ctx.Err()
-				case u := <-changes:
-					update(u)
-				}
+	v := &View{}
+	addresses := Source(v, "the addresses of this node are not known", func(ctx context.Context, update func(model.HostAddressesUpdate)) error {
+		for {
+			select {
+			case <-ctx.Done():
+				return ctx.Err()
+			case u := <-changes:
+				update(u)
 			}
-		},
+		}
 	})
+	f := startWith(t, Config{Stages: []backend.Stage{s.Stage("nftables", true)}, Managers: []managers.Manager{seen}, View: v, Modules: []Module{addresses}})
 	f.recorded = s
 	f.AttachmentsSynced()
 	f.Source.Send(true, drivertest.Node("node1", "10.10.0.0/24"))

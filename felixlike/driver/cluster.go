@@ -34,8 +34,7 @@ type cluster struct {
 	objects  *objects
 	// portless has the addresses of the pods that have lost their port, and no other pod has got since.
 	portless map[model.PodID][]netip.Addr
-	// refused is Config.RefusedAddresses.
-	refused func() map[netip.Addr]error
+	modules  modules
 	// uids are the UIDs of this node's pods.
 	uids uids
 	// tiered are the large policies of tiers that wait for their turn.
@@ -44,10 +43,6 @@ type cluster struct {
 	observed uint64
 
 	sourceSynced, attachmentsSynced bool
-	// addressesKnown is set once this node's own addresses are known.
-	addressesKnown bool
-	// holdersKnown is set once the elected nodes with addresses of Egresses are known, or none was elected when everything else was known.
-	holdersKnown bool
 	// nodeLost is set while this node's object, once known, is missing in the datastore.
 	nodeLost bool
 	// unread are the files of the datastore that could never be read in full, outdated counts those with a former
@@ -111,7 +106,7 @@ func (c *cluster) served() control.Objects {
 // inSync reports whether all first listings are complete. Before that, nothing is
 // programmed: objects of unknown pods would be removed, and their traffic left open.
 func (c *cluster) inSync() bool {
-	return c.sourceSynced && c.attachmentsSynced && c.addressesKnown && c.holdersKnown && c.model.Nodes[c.node] != nil
+	return c.sourceSynced && c.attachmentsSynced && c.model.Nodes[c.node] != nil && len(c.modules.needs()) == 0
 }
 
 // unknown lists the inputs that are missing and that the first apply needs.
@@ -123,12 +118,7 @@ func (c *cluster) unknown() []string {
 	if !c.attachmentsSynced {
 		missing = append(missing, "the attachments of the pods are not known")
 	}
-	if !c.addressesKnown {
-		missing = append(missing, "the addresses of this node are not known")
-	}
-	if c.sourceSynced && !c.holdersKnown {
-		missing = append(missing, "the nodes with the addresses of Egresses are not known")
-	}
+	missing = append(missing, c.modules.needs()...)
 	if c.sourceSynced && c.model.Nodes[c.node] == nil {
 		missing = append(missing, "node "+c.node+" is not in the datastore")
 	}

@@ -17,19 +17,6 @@ import (
 // of synced, then changes, until ctx ends.
 type AttachmentSource func(ctx context.Context, update func(model.Update), synced func()) error
 
-// AddressSource delivers this node's own addresses: at once, and after each change, until
-// ctx ends.
-type AddressSource func(ctx context.Context, update func(model.HostAddressesUpdate)) error
-
-// Election elects the nodes with the addresses of Egresses.
-type Election interface {
-	// Wanted takes all Egresses, once the datastore has listed them, and after each change, with the generation of the last Leases.
-	Wanted(all []model.EgressAddress, generation uint64)
-	// Run delivers the Leases of addresses, and after each change, until ctx ends. It delivers nothing before Wanted has had an Egress
-	// with an elected node.
-	Run(ctx context.Context, report func(model.EgressLeases)) error
-}
-
 // Config has the parts of a Driver.
 type Config struct {
 	// Node is this node's name. Status shows it and Datastore.
@@ -54,23 +41,12 @@ type Config struct {
 	Modules     []Module
 	Source      datastore.Source
 	Attachments AttachmentSource
-	// HostAddresses may be nil: then the driver does not wait for addresses.
-	HostAddresses AddressSource
-	// Hops delivers the neighbours that lead to routed peers. It may be nil.
-	Hops func(ctx context.Context, update func(model.HopsUpdate)) error
-	// Election elects the nodes with the addresses of Egresses. Without it, none is elected.
-	Election Election
-	// Offloading delivers whether the bridge is to switch packets of established connections, each time that it changes. It may
-	// be nil.
-	Offloading func(ctx context.Context, update func(model.OffloadUpdate)) error
 	// Managers serve all stages without managers of their own.
 	Managers []managers.Manager
 	// Stages are programmed in this order.
 	Stages []backend.Stage
 	// Settings are the settings that affect the programmed state. It may be nil.
 	Settings func() control.Settings
-	// RefusedAddresses returns why this node has not taken addresses of Egresses. It may be nil.
-	RefusedAddresses func() map[netip.Addr]error
 	// LostInterfaces returns the recorded attachments whose interface is gone. It may be nil.
 	LostInterfaces func() []model.Attachment
 	// Lost delivers the reason when the dataplane may have lost programmed state (a

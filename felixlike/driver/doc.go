@@ -27,7 +27,7 @@
 //	cluster     objects, model and problems; the first listings
 //	queue       calls of other goroutines into the loop
 //
-// A feature beside the stages is a Module in a package of its own: audit, revalidate, packetlog, counters. It sees the driver through a View, and the
+// A feature beside the stages is a Module in a package of its own: audit, revalidate, packetlog, counters, egress. It sees the driver through a View, and the
 // driver knows none of them.
 //
 // The package renders nothing and writes to no kernel itself. It is tested

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -34,12 +33,8 @@ type Driver struct {
 // New returns a driver that has not started.
 func New(cfg Config) *Driver {
 	d := &Driver{cfg: &cfg, queue: newQueue(), cluster: newCluster(cfg.Node), modules: cfg.Modules}
-	d.cluster.addressesKnown = cfg.HostAddresses == nil
-	d.cluster.policyOnly, d.cluster.services, d.cluster.refused = cfg.PolicyOnly, cfg.ServiceCIDRs, cfg.RefusedAddresses
+	d.cluster.policyOnly, d.cluster.services, d.cluster.modules = cfg.PolicyOnly, cfg.ServiceCIDRs, d.modules
 	d.cluster.engine.SetServiceCIDRs(cfg.ServiceCIDRs)
-	if cfg.Election != nil {
-		d.cluster.engine.SetEgressLeases(map[netip.Addr]model.EgressLease{})
-	}
 	d.stages = newStages(d.cfg, d.cluster.model)
 	turns := newTurns(d.cluster, d.stages)
 	d.cluster.model.waits = turns.waiting
@@ -50,7 +45,7 @@ func New(cfg Config) *Driver {
 	}
 	d.metrics = metrics.New(names, append([]string{"table", "chain", "set", "map", "flow", wireguard.Kind}, hostnet.Kinds()...), d.scrape)
 	d.scheduler = &scheduler{cfg: d.cfg, cluster: d.cluster, stages: d.stages, turns: turns, modules: d.modules, metrics: d.metrics}
-	d.feed = &feed{cluster: d.cluster, stages: d.stages, scheduler: d.scheduler, modules: d.modules, election: cfg.Election}
+	d.feed = &feed{cluster: d.cluster, stages: d.stages, scheduler: d.scheduler, modules: d.modules}
 	turns.flush = d.feed.flush
 	d.handovers = &handovers{cfg: d.cfg, queue: d.queue, cluster: d.cluster, stages: d.stages, scheduler: d.scheduler, feed: d.feed}
 	d.reporter = &reporter{cfg: d.cfg, cluster: d.cluster, stages: d.stages, scheduler: d.scheduler, modules: d.modules}
@@ -62,6 +57,7 @@ func New(cfg Config) *Driver {
 	if cfg.View != nil {
 		cfg.View.d = d
 	}
+	d.modules.begin()
 	return d
 }
 
@@ -82,30 +78,6 @@ func (d *Driver) Run(ctx context.Context) error {
 			func(u model.Update) { d.queue.call(ctx, func() { d.feed.onAttachment(u) }) },
 			func() { d.queue.call(ctx, func() { d.cluster.attachmentsSynced = true }) })
 	})
-	if d.cfg.HostAddresses != nil {
-		g.Go(func() error {
-			return d.cfg.HostAddresses(ctx, func(u model.HostAddressesUpdate) {
-				d.queue.call(ctx, func() { d.cluster.addressesKnown = true; d.feed.update(u) })
-			})
-		})
-	}
-	if d.cfg.Hops != nil {
-		g.Go(func() error {
-			return d.cfg.Hops(ctx, func(u model.HopsUpdate) { d.queue.call(ctx, func() { d.feed.update(u) }) })
-		})
-	}
-	if d.cfg.Election != nil {
-		g.Go(func() error {
-			return d.cfg.Election.Run(ctx, func(l model.EgressLeases) {
-				d.queue.call(ctx, func() { d.feed.onEgressLeases(l) })
-			})
-		})
-	}
-	if d.cfg.Offloading != nil {
-		g.Go(func() error {
-			return d.cfg.Offloading(ctx, func(u model.OffloadUpdate) { d.queue.call(ctx, func() { d.feed.update(u) }) })
-		})
-	}
 	for _, r := range d.stages.runners {
 		d.stages.listen(ctx, r)
 	}

@@ -15,11 +15,6 @@ type feed struct {
 	stages    *stages
 	scheduler *scheduler
 	modules   modules
-	election  Election
-	// egresses are those of the last update, generation is that of the last Leases. asked is set if they are to be handed to the election.
-	egresses   []model.EgressAddress
-	generation uint64
-	asked      bool
 }
 
 // onBatch feeds a batch of the datastore to the policy engine.
@@ -35,7 +30,7 @@ func (f *feed) onBatch(b datastore.Batch) {
 		}
 	}
 	if b.InSync && !f.cluster.sourceSynced {
-		f.cluster.sourceSynced, f.asked = true, true
+		f.cluster.sourceSynced = true
 	}
 	f.cluster.problems.source = b.Problems
 	f.cluster.unread, f.cluster.outdated = b.Unknown, b.Outdated
@@ -123,29 +118,10 @@ func (f *feed) onAttachment(u model.Update) {
 	f.flush()
 }
 
-// onEgressLeases feeds the Leases of addresses to the policy engine.
-func (f *feed) onEgressLeases(l model.EgressLeases) {
-	f.cluster.engine.SetEgressLeases(l.Leases)
-	f.generation, f.asked = l.Generation, true
-	f.cluster.holdersKnown = true
-	f.scheduler.dirty = true
-	f.flush()
-}
-
 // flush hands the engine's updates to the managers.
 func (f *feed) flush() {
 	for _, u := range f.cluster.engine.Flush() {
-		if u, ok := u.(model.EgressesUpdate); ok {
-			f.egresses, f.asked = u.Egresses, true
-		}
 		f.update(u)
-	}
-	if f.cluster.sourceSynced && f.asked {
-		f.asked = false
-		f.cluster.holdersKnown = f.cluster.holdersKnown || f.election == nil || !f.cluster.engine.ElectsEgressHolders()
-		if f.election != nil {
-			f.election.Wanted(f.egresses, f.generation)
-		}
 	}
 	f.scheduler.turns.flushed()
 	f.cluster.tiered.flushed()

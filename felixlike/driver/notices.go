@@ -62,7 +62,7 @@ func (rep *reporter) notices() []datastore.Notice {
 	// Each node keeps its own claims, so not all nodes see the same conflicts.
 	add(noticeNotUnderstood, datastore.KnownToSome, rep.cluster.nodeProblems()...)
 	add(noticeNotUnderstood, datastore.KnownToAll, rep.cluster.antreaProblems()...)
-	add(noticeNotUnderstood, datastore.KnownToSome, rep.cluster.refusedProblems()...)
+	add(noticeNotUnderstood, datastore.KnownToSome, rep.cluster.moduleProblems()...)
 	add(noticeSetAside, datastore.KnownToSome, rep.cluster.engine.Collisions()...)
 	add(noticeHostNetwork, datastore.KnownToAll, firstOfEach(rep.cluster.hostNetworkProblems())...)
 	add(noticeUnresolvedPort, datastore.KnownToSome, rep.cluster.portProblems()...)

@@ -3,7 +3,6 @@ package driver
 import (
 	"slices"
 
-	"github.com/felixlike/felixlike/felixlike/policy/compile"
 	"github.com/felixlike/felixlike/model"
 )
 
@@ -50,17 +49,11 @@ func (c *cluster) antreaProblems() []model.Problem {
 	return all
 }
 
-// refusedProblems returns the Egresses whose address this node has not taken.
-func (c *cluster) refusedProblems() []model.Problem {
-	if c.refused == nil {
-		return nil
-	}
-	refused := c.refused()
-	var all []model.Problem
-	for _, e := range c.engine.Egresses() {
-		if why := refused[e.Address]; why != nil {
-			all = append(all, model.Problem{Source: c.antreaSources[e.Object], Object: e.Object, Field: "spec.egressIP", Reason: why.Error() + compile.EgressDrops})
-		}
+// moduleProblems returns the problems that modules have with users' objects, with their files.
+func (c *cluster) moduleProblems() []model.Problem {
+	all := c.modules.objectProblems()
+	for i := range all {
+		all[i].Source = c.antreaSources[all[i].Object]
 	}
 	return all
 }

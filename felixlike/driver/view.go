@@ -4,19 +4,19 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"net/netip"
 	"time"
 
 	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/felixlike/metrics"
+	"github.com/felixlike/felixlike/felixlike/policy"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/tables"
 )
 
 // View is what a Module sees of the driver. It is made before the modules, and bound to the driver by New.
 //
-// Any goroutine may call Node, Log, Panicked, Metrics, Do, Wait and Stopped. All else belongs to the loop: a module calls it in a function that it
-// gives to Do or Wait, or that the loop calls by itself (Module).
+// Any goroutine may call Node, Log, Panicked, Metrics, Post, Do, Wait and Stopped. All else belongs to the loop: a module calls it in a function that it
+// gives to Post, Do or Wait, or that the loop calls by itself (Module).
 type View struct{ d *Driver }
 
 // Node returns the name of this node.
@@ -30,6 +30,9 @@ func (v *View) Panicked(err error) *slog.Logger { return v.d.stages.panics.With(
 
 // Metrics returns the agent's metrics.
 func (v *View) Metrics() *metrics.Metrics { return v.d.metrics }
+
+// Post hands f to the loop.
+func (v *View) Post(ctx context.Context, f func()) { v.d.queue.call(ctx, f) }
 
 // Do runs f in the loop, and returns when it has run.
 func (v *View) Do(ctx context.Context, f func()) error { return v.d.queue.ask(ctx, f) }
@@ -45,16 +48,24 @@ func (v *View) Stopped() <-chan struct{} { return v.d.queue.stopped }
 // Model returns the model. It must not be changed.
 func (v *View) Model() *Model { return v.d.cluster.model }
 
-// PodAddresses returns the addresses of all pods of the cluster by which policy is enforced.
-func (v *View) PodAddresses() map[model.PodID][]netip.Addr { return v.d.cluster.engine.PodAddresses() }
+// Policy returns the policy engine, which answers questions about the model. Only Change changes it.
+func (v *View) Policy() *policy.Engine { return v.d.cluster.engine }
 
-// Snapshot returns the updates that make the policy part of the model.
-func (v *View) Snapshot() []model.Update { return v.d.cluster.engine.Snapshot() }
-
-// MembersAt returns the members of a group that contain an address, for a protocol and port.
-func (v *View) MembersAt(id model.GroupID, at netip.Addr, p model.Protocol, port uint16) []model.Member {
-	return v.d.cluster.engine.MembersAt(id, at, p, port)
+// Change changes the policy engine, and hands its updates to the managers.
+func (v *View) Change(change func(*policy.Engine)) {
+	change(v.d.cluster.engine)
+	v.d.scheduler.dirty = true
+	v.d.feed.flush()
 }
+
+// SourceSynced reports whether the first listing of the datastore is complete, InSync whether all is known that the first apply needs.
+func (v *View) SourceSynced() bool { return v.d.cluster.sourceSynced }
+
+// InSync is explained at SourceSynced.
+func (v *View) InSync() bool { return v.d.cluster.inSync() }
+
+// SourceProblems returns the problems that the datastore has with objects.
+func (v *View) SourceProblems() []model.Problem { return v.d.cluster.problems.source }
 
 // State returns the state of a pod, and the reason if it is closed.
 func (v *View) State(id model.PodID) (state, reason string) {

@@ -282,7 +282,7 @@ func (l *Log) named(ctx context.Context, names *logNames, limits *logLimits, all
 			policies, names.revision = maps.Clone(t.Policies), l.view.Attempted()
 		}
 		if now := time.Now(); names.outdated(now, l.view.Attempted()) {
-			view := denied.NewView(l.view.PodAddresses(), t.Attachments, t.Nodes, l.view.Node(), t.Host.Addresses)
+			view := denied.NewView(l.view.Policy().PodAddresses(), t.Attachments, t.Nodes, l.view.Node(), t.Host.Addresses)
 			if names.view != nil {
 				view.Logs = names.view.Logs
 			}

@@ -230,7 +230,7 @@ func (d *Denied) named(ctx context.Context, names *dropNames, all []denied.Repor
 // cluster returns a view of the current model, without its Judge, and the updates for it if it needs one. It runs in
 // the loop.
 func (d *Denied) cluster() (v *denied.View, ordered []model.Update) {
-	v = denied.NewView(d.view.PodAddresses(), d.view.Model().Attachments, d.view.Model().Nodes, d.view.Node(), d.view.Model().Host.Addresses)
+	v = denied.NewView(d.view.Policy().PodAddresses(), d.view.Model().Attachments, d.view.Model().Nodes, d.view.Node(), d.view.Model().Host.Addresses)
 	v.Endpoints = maps.Clone(d.view.Model().Endpoints)
 	for _, e := range v.Endpoints {
 		if len(e.Ingress.Admin)+len(e.Ingress.Baseline)+len(e.Egress.Admin)+len(e.Egress.Baseline) == 0 {
@@ -238,7 +238,7 @@ func (d *Denied) cluster() (v *denied.View, ordered []model.Update) {
 		}
 		// Only these tiers have rules that deny; to find such a rule, the view needs all
 		// policies and groups.
-		return v, d.view.Snapshot()
+		return v, d.view.Policy().Snapshot()
 	}
 	return v, nil
 }

@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
-	"github.com/felixlike/felixlike/felixlike/egresselection"
+	"github.com/felixlike/felixlike/felixlike/egress/election"
 	"github.com/felixlike/felixlike/felixlike/policystatus"
 	"github.com/felixlike/felixlike/test/kubernetestest"
 )
@@ -310,7 +310,7 @@ func TestRights(t *testing.T) {
 		if err := json.Unmarshal(data, &role); err != nil {
 			t.Fatal(err)
 		}
-		if o.GetKind() == "Role" && !reflect.DeepEqual(role.Rules, append(policystatus.LeaseRights(), egresselection.Rights()...)) {
+		if o.GetKind() == "Role" && !reflect.DeepEqual(role.Rules, append(policystatus.LeaseRights(), election.Rights()...)) {
 			t.Errorf("the role grants %v", role.Rules)
 		}
 	}

@@ -221,7 +221,7 @@ func copyOf(t *testing.T, a netip.Addr, name string) {
 	}
 }
 
-// kernelLate is how much too late the kernel removes an address at most (egresselection.Timing allows for it).
+// kernelLate is how much too late the kernel removes an address at most (election.Timing allows for it).
 const kernelLate = 2 * time.Second
 
 // TestAddressesOfASecondInterface: the way out is another interface than that of the node's own address. An address comes to the interface whose prefix

@@ -18,7 +18,7 @@ import (
 
 	"github.com/felixlike/felixlike/felixlike/datastore"
 	"github.com/felixlike/felixlike/felixlike/datastore/kubernetes"
-	"github.com/felixlike/felixlike/felixlike/egressstatus"
+	"github.com/felixlike/felixlike/felixlike/egress/status"
 	"github.com/felixlike/felixlike/felixlike/policystatus"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/test/kubernetestest"
@@ -213,7 +213,7 @@ func TestRights(t *testing.T) {
 		if err := yaml.Unmarshal([]byte(document), &role); err != nil {
 			t.Fatal(err)
 		}
-		wanted := rights(slices.Concat(kubernetes.Rights(), policystatus.Rights(), egressstatus.Rights()))
+		wanted := rights(slices.Concat(kubernetes.Rights(), policystatus.Rights(), status.Rights()))
 		if deployed := rights(role.Rules); role.Kind == "ClusterRole" && !reflect.DeepEqual(deployed, wanted) {
 			t.Errorf("deployed are %v, wanted %v", deployed, wanted)
 		}

@@ -11,7 +11,7 @@ import (
 )
 
 // Rights returns all that a Source asks of the API server, Events included. The
-// ClusterRole in deploy/ grants these, policystatus.Rights and egressstatus.Rights, and nothing else.
+// ClusterRole in deploy/ grants these, policystatus.Rights and egress/status.Rights, and nothing else.
 func Rights() []rbacv1.PolicyRule {
 	read := func(group string, kinds ...kindName) rbacv1.PolicyRule {
 		r := rbacv1.PolicyRule{APIGroups: []string{group}, Verbs: []string{"list", "watch"}}

@@ -1,4 +1,4 @@
-package egressstatus
+package status
 
 import (
 	"context"

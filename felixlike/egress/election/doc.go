@@ -1,4 +1,4 @@
-// Package egresselection elects the node that holds the address of an Egress, by Leases of the agents' namespace:
+// Package election elects the node that holds the address of an Egress, by Leases of the agents' namespace:
 //
 //	egress-ADDRESS        one of each address; its holder is the node with the address. Written when that changes.
 //	egress-node-NODE      one of each node that holds addresses, or wants one. The node renews it every Timing.Renew.
@@ -45,4 +45,4 @@
 //
 // The package may not program anything but by Kernel. It is tested with a clock of its own, under cut connections, dead agents and late
 // answers (TestOneHolder, TestTakeover, TestPool), and on packets with agents and an API server by TestEgressElection of test/e2e.
-package egresselection
+package election

@@ -1,4 +1,4 @@
-package egresselection
+package election
 
 import (
 	"cmp"
