@@ -152,8 +152,8 @@ func TestPolicyThatDoesNotCome(t *testing.T) {
 		t.Errorf("after a wait that was given up: %s", got)
 	}
 	r.agent.unset(t, "hold")
-	r.agent.set(t, "refuse", "pod x/a is closed: a rule is set aside")
-	r.fails("ADD", s, nil, 11, "a rule is set aside")
+	r.agent.set(t, "refuse", "pod x/a is closed: a rule is quarantined")
+	r.fails("ADD", s, nil, 11, "a rule is quarantined")
 	if got := r.left(); got != nothing {
 		t.Errorf("after a refusal: %s", got)
 	}

@@ -178,7 +178,7 @@ func TestBlame(t *testing.T) {
 		"a type and code of ICMPv6":  {applied: model.Applied{Admin: noPing}, packet: v6("3a") + "80000000", want: control.Drop{By: control.ByRule, Policy: "admin:no-ping", Rule: "ingress[0]"}},
 		"another code of ICMPv6":     {applied: model.Applied{Admin: noPing}, packet: v6("3a") + "80010000", want: control.Drop{By: control.ByChanged}},
 		"nothing applies":            {packet: tcp("0050"), want: control.Drop{By: control.ByChanged}},
-		"closed":                     {applied: model.Applied{NetworkPolicies: isolating}, closed: "shop/x is set aside", packet: tcp("0050"), want: control.Drop{By: control.ByClosed, Reason: "shop/x is set aside"}},
+		"closed":                     {applied: model.Applied{NetworkPolicies: isolating}, closed: "shop/x is quarantined", packet: tcp("0050"), want: control.Drop{By: control.ByClosed, Reason: "shop/x is quarantined"}},
 		"of an unknown pod":          {direction: model.Egress, packet: strings.Replace(tcp("0050"), "0a0a0001", "0a0a0007", 1), want: control.Drop{By: control.ByChanged}},
 	} {
 		v := viewOf(&model.Endpoint{Ingress: c.applied})

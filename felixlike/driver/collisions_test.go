@@ -49,7 +49,7 @@ func TestCollidingGroupsAreNamed(t *testing.T) {
 		t.Errorf("status has %v", problems)
 	}
 	notices, err := f.Notices(t.Context())
-	if err != nil || !slices.ContainsFunc(notices, func(n datastore.Notice) bool { return n.Kind == noticeSetAside && named(n.Problem) }) {
+	if err != nil || !slices.ContainsFunc(notices, func(n datastore.Notice) bool { return n.Kind == noticeQuarantined && named(n.Problem) }) {
 		t.Errorf("notices are %v, %v", notices, err)
 	}
 }

@@ -17,7 +17,7 @@ const (
 	noticeUnresolvedPort = "NamedPortUnresolved"
 	noticeEqualPriority  = "EqualPriority"
 	noticeUnreachable    = "PeerUnreachable"
-	noticeSetAside       = "SetAside"
+	noticeQuarantined       = "Quarantined"
 	noticeDropped        = "TrafficDropped"
 	noticeFellBack       = "LayoutFellBack"
 	noticeUnchanged      = "BackendUnchanged"
@@ -63,7 +63,7 @@ func (rep *reporter) notices() []datastore.Notice {
 	add(noticeNotUnderstood, datastore.KnownToSome, rep.cluster.nodeProblems()...)
 	add(noticeNotUnderstood, datastore.KnownToAll, rep.cluster.antreaProblems()...)
 	add(noticeNotUnderstood, datastore.KnownToSome, rep.cluster.moduleProblems()...)
-	add(noticeSetAside, datastore.KnownToSome, rep.cluster.engine.Collisions()...)
+	add(noticeQuarantined, datastore.KnownToSome, rep.cluster.engine.Collisions()...)
 	add(noticeHostNetwork, datastore.KnownToAll, firstOfEach(rep.cluster.hostNetworkProblems())...)
 	add(noticeUnresolvedPort, datastore.KnownToSome, rep.cluster.portProblems()...)
 	add(noticeEqualPriority, datastore.KnownToSome, rep.cluster.priorityProblems()...)
@@ -73,8 +73,8 @@ func (rep *reporter) notices() []datastore.Notice {
 	add(noticeUnchanged, datastore.KnownHere, rep.unchangedProblems()...)
 	for _, q := range view.quarantined {
 		for _, object := range policiesAmong(q.Owners) {
-			add(noticeSetAside, datastore.KnownHere, model.Problem{
-				Object: object, Reason: q.Stage + " has set aside " + objectOf(q) + ": " + q.Reason + "; the pods that rely on it are closed",
+			add(noticeQuarantined, datastore.KnownHere, model.Problem{
+				Object: object, Reason: q.Stage + " has quarantined " + objectOf(q) + ": " + q.Reason + "; the pods that rely on it are closed",
 			})
 		}
 	}

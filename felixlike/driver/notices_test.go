@@ -52,7 +52,7 @@ NetworkPolicy x/bad NotUnderstood all spec.ingress[0].ports[1].protocol`
 	}
 	refuse(t, f, table, refusedWeb())
 	want := bad + `
-NetworkPolicy x/web SetAside here 
+NetworkPolicy x/web Quarantined here 
 Pod x/a TrafficDropped here `
 	if got := noticesOf(t, f); got != want {
 		t.Errorf("got:\n%s\nwant:\n%s", got, want)

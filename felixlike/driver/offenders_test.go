@@ -53,7 +53,7 @@ func TestRecreatedSlowPolicyIsRefused(t *testing.T) {
 					}
 				}
 				if q := f.Status().Quarantined; len(q) != 1 || q[0].Attempts != 1 {
-					t.Errorf("set aside: %+v", q)
+					t.Errorf("quarantined: %+v", q)
 				}
 			})
 		}

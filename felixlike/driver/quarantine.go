@@ -11,7 +11,7 @@ import (
 	"github.com/felixlike/felixlike/tables"
 )
 
-// quarantine knows what the stages have set aside, and what comes of it.
+// quarantine knows what the stages have quarantined, and what comes of it.
 type quarantine struct {
 	model *Model
 	// refused has the objects of each stage.
@@ -20,7 +20,7 @@ type quarantine struct {
 	seen *quarantineView
 }
 
-// quarantineView is what was set aside as people see it.
+// quarantineView is what was quarantined as people see it.
 type quarantineView struct {
 	quarantined []control.Quarantined
 	// closed has the reason why a pod is closed, if it is.
@@ -31,7 +31,7 @@ func newQuarantine(t *Model) *quarantine {
 	return &quarantine{model: t, refused: map[string][]tables.Refusal{}, seen: &quarantineView{}}
 }
 
-// set takes all that a stage has set aside now, and logs what is new in it.
+// set takes all that a stage has quarantined now, and logs what is new in it.
 func (q *quarantine) set(log *slog.Logger, stage string, refused []tables.Refusal) {
 	before := q.refused[stage]
 	if len(before) == 0 && len(refused) == 0 {
@@ -46,18 +46,18 @@ func (q *quarantine) set(log *slog.Logger, stage string, refused []tables.Refusa
 			continue
 		}
 		c := q.view().of(stage, r)
-		log.Error("an object is set aside: the pods that rely on it are closed, all else is programmed",
+		log.Error("an object is quarantined: the pods that rely on it are closed, all else is programmed",
 			"object", objectOf(c), "owners", texts(c.Owners, model.ObjectRef.String), "reason", c.Reason,
 			"pods", len(c.Pods), "retry", r.NextTry)
 	}
 	for _, b := range before {
 		if !slices.ContainsFunc(refused, func(r tables.Refusal) bool { return b.SameObject(r) }) {
-			log.Info("an object is not set aside any more", "object", b.Object+" "+b.Name, "attempts", b.Attempts)
+			log.Info("an object is not quarantined any more", "object", b.Object+" "+b.Name, "attempts", b.Attempts)
 		}
 	}
 }
 
-// forget drops what a removed stage had set aside.
+// forget drops what a removed stage had quarantined.
 func (q *quarantine) forget(stage string) {
 	delete(q.refused, stage)
 	q.seen = nil
@@ -72,7 +72,7 @@ func (q *quarantine) modelChanged() {
 	}
 }
 
-// view returns what was set aside as people see it.
+// view returns what was quarantined as people see it.
 func (q *quarantine) view() *quarantineView {
 	if q.seen == nil {
 		q.seen = q.look()
@@ -93,7 +93,7 @@ func (q *quarantine) look() *quarantineView {
 			for _, id := range concerned.closedBy(r) {
 				c.Pods = append(c.Pods, id.String())
 				if v.closed[id] == "" {
-					v.closed[id] = shortOwner(c) + " is set aside: " + c.Reason
+					v.closed[id] = shortOwner(c) + " is quarantined: " + c.Reason
 				}
 			}
 			v.quarantined = append(v.quarantined, c)
@@ -132,13 +132,13 @@ func shortOwner(q control.Quarantined) string {
 	return objectOf(q)
 }
 
-// quarantineReason says what it means that an object is set aside.
+// quarantineReason says what it means that an object is quarantined.
 func quarantineReason(q control.Quarantined) string {
 	of := ""
 	if q.Description != "" {
 		of = ", " + q.Description + ","
 	}
-	return fmt.Sprintf("%s %s%s is set aside: %s; pods closed by it: %s", q.Stage, objectOf(q), of, q.Reason, some(q.Pods))
+	return fmt.Sprintf("%s %s%s is quarantined: %s; pods closed by it: %s", q.Stage, objectOf(q), of, q.Reason, some(q.Pods))
 }
 
 // maxNamed bounds how many pods a sentence names.

@@ -60,7 +60,7 @@ func startQuarantine(t *testing.T, log *drivertest.LogBuffer) (*fixture, *driver
 	return f, table, others
 }
 
-// refuse makes the table set the object aside from the next Apply on, and
+// refuse makes the table quarantine the object from the next Apply on, and
 // waits for that.
 func refuse(t *testing.T, f *fixture, table *drivertest.Table, r tables.Refusal) control.Quarantined {
 	t.Helper()
@@ -109,7 +109,7 @@ func TestRefusedPolicyClosesItsPods(t *testing.T) {
 	if len(q.Owners) != 1 || q.Owners[0].String() != "NetworkPolicy x/web" || !slices.Equal(q.Pods, []string{"x/a"}) {
 		t.Errorf("quarantined %+v", q)
 	}
-	const want = "NetworkPolicy x/web is set aside: the kernel refuses it: invalid argument"
+	const want = "NetworkPolicy x/web is quarantined: the kernel refuses it: invalid argument"
 	if e := endpoint(t, f, podA); e.State != control.EndpointClosed || e.Reason != want {
 		t.Errorf("endpoint %+v", e)
 	}
@@ -131,7 +131,7 @@ func TestRefusedPolicyClosesItsPods(t *testing.T) {
 	if err := programmed(t, f, podA); err != nil {
 		t.Errorf("after the quarantine: %v", err)
 	}
-	if n := len(log.Lines("not set aside any more")); n != 1 {
+	if n := len(log.Lines("not quarantined any more")); n != 1 {
 		t.Errorf("the end was logged %d times", n)
 	}
 }
@@ -161,7 +161,7 @@ func TestQuarantineIsRetriedAloneAndLoggedOnce(t *testing.T) {
 	if now := len(others.Log()); now != ran {
 		t.Errorf("other stages ran %d times meanwhile", now-ran)
 	}
-	if n := len(log.Lines("an object is set aside")); n != 2 {
+	if n := len(log.Lines("an object is quarantined")); n != 2 {
 		t.Errorf("logged %d times, want once for each object", n)
 	}
 }
@@ -218,7 +218,7 @@ func TestRefusedFlowsAreNamedByPolicies(t *testing.T) {
 	if len(q.Owners) != 1 || q.Owners[0].String() != "NetworkPolicy x/web" || !slices.Equal(q.Pods, []string{"x/a"}) {
 		t.Errorf("%+v", q)
 	}
-	if err := programmed(t, f, podA); err == nil || !strings.Contains(err.Error(), "NetworkPolicy x/web is set aside") {
+	if err := programmed(t, f, podA); err == nil || !strings.Contains(err.Error(), "NetworkPolicy x/web is quarantined") {
 		t.Errorf("pod a: %v", err)
 	}
 	if err := programmed(t, f, podB); err != nil {

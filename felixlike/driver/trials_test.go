@@ -27,7 +27,7 @@ func TestFirstApplyThatNeverEnds(t *testing.T) {
 	f.Attach("b", "10.10.0.3")
 	f.Source.Send(true, drivertest.Node("node1", "10.10.0.0/24"), labelled("a"), labelled("b"),
 		ruled("evil", "a", 1000, 10), ruled("large", "b", 1000, 10), ruled("small", "b", 2, 1))
-	eventually.True(t, "one policy is set aside", func() bool { return len(f.Status().Quarantined) == 1 })
+	eventually.True(t, "one policy is quarantined", func() bool { return len(f.Status().Quarantined) == 1 })
 	if err := programmed(t, f, podB); err != nil {
 		t.Fatal(err)
 	}
@@ -165,7 +165,7 @@ func TestTouchedPolicyIsNotTriedEarly(t *testing.T) {
 	f, table := startSlow(t, &drivertest.LogBuffer{})
 	table.setSlow("x/evil")
 	f.Source.Send(true, ruled("evil", "a", 8, 1))
-	eventually.True(t, "it is set aside", func() bool { return len(f.Status().Quarantined) == 1 })
+	eventually.True(t, "it is quarantined", func() bool { return len(f.Status().Quarantined) == 1 })
 	before := table.count()
 	for i := range 50 {
 		f.Source.Send(true, ruled("evil", "a", 8-i%2, 1), ruled("other", "b", 1+i%2, 1))
@@ -177,7 +177,7 @@ func TestTouchedPolicyIsNotTriedEarly(t *testing.T) {
 		t.Fatal("nothing was programmed")
 	}
 	if q := f.Status().Quarantined; len(q) != 1 || q[0].Attempts != 1 {
-		t.Errorf("set aside: %+v", q)
+		t.Errorf("quarantined: %+v", q)
 	}
 	// A trial that an update caused has no longer than others.
 	if err := f.queue.ask(t.Context(), func() {

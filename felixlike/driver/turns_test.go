@@ -35,12 +35,12 @@ func TestMissedDeadlineIsTheRefusalOfItsPolicy(t *testing.T) {
 	f, table := startSlow(t, log, ruled("changed", "b", 1, 1), webPolicy())
 	table.setSlow("x/evil")
 	f.Source.Send(true, ruled("evil", "a", 3, 1), ruled("changed", "b", 2, 1), ruled("new", "b", 4, 1))
-	eventually.True(t, "one policy is set aside", func() bool { return len(f.Status().Quarantined) == 1 })
+	eventually.True(t, "one policy is quarantined", func() bool { return len(f.Status().Quarantined) == 1 })
 	q := f.Status().Quarantined[0]
 	if len(q.Owners) != 1 || q.Owners[0].String() != "NetworkPolicy x/evil" || !slices.Equal(q.Pods, []string{"x/a"}) || !strings.Contains(q.Reason, "not done within") {
 		t.Errorf("%+v", q)
 	}
-	if err := programmed(t, f, podA); err == nil || !strings.Contains(err.Error(), "NetworkPolicy x/evil is set aside") {
+	if err := programmed(t, f, podA); err == nil || !strings.Contains(err.Error(), "NetworkPolicy x/evil is quarantined") {
 		t.Errorf("pod a: %v", err)
 	}
 	if err := programmed(t, f, podB); err != nil {
@@ -50,7 +50,7 @@ func TestMissedDeadlineIsTheRefusalOfItsPolicy(t *testing.T) {
 		t.Errorf("programmed %v, want %v", got, want)
 	}
 	notices, err := f.Notices(t.Context())
-	if err != nil || !slices.ContainsFunc(notices, func(n datastore.Notice) bool { return n.Kind == noticeSetAside && n.Object.Name == "evil" }) {
+	if err != nil || !slices.ContainsFunc(notices, func(n datastore.Notice) bool { return n.Kind == noticeQuarantined && n.Object.Name == "evil" }) {
 		t.Errorf("notices %+v, %v", notices, err)
 	}
 	table.mu.Lock()
@@ -73,7 +73,7 @@ func TestMissedDeadlineIsTheRefusalOfItsPolicy(t *testing.T) {
 	if got := table.programmed()["x/evil"]; got != 3 {
 		t.Errorf("programmed with %d rules", got)
 	}
-	if n := len(log.Lines("an object is set aside")); n != 1 {
+	if n := len(log.Lines("an object is quarantined")); n != 1 {
 		t.Errorf("logged %d times", n)
 	}
 }
@@ -83,13 +83,13 @@ func TestChangedPolicyIsTriedAtOnce(t *testing.T) {
 	f, table := startSlow(t, &drivertest.LogBuffer{})
 	table.setSlow("x/evil")
 	f.Source.Send(true, ruled("evil", "a", 3, 1))
-	eventually.True(t, "it is set aside", func() bool { return len(f.Status().Quarantined) == 1 })
+	eventually.True(t, "it is quarantined", func() bool { return len(f.Status().Quarantined) == 1 })
 	table.setSlow()
 	f.Source.Send(true, ruled("evil", "a", 2, 1))
 	eventually.True(t, "it comes back", func() bool { return len(f.Status().Quarantined) == 0 && table.programmed()["x/evil"] == 2 })
 	table.setSlow("x/evil")
 	f.Source.Send(true, ruled("evil", "a", 3, 1))
-	eventually.True(t, "it is set aside", func() bool { return len(f.Status().Quarantined) == 1 })
+	eventually.True(t, "it is quarantined", func() bool { return len(f.Status().Quarantined) == 1 })
 	f.Source.Send(true, datastore.NetworkPolicyDeleted{Namespace: "x", Name: "evil"})
 	eventually.True(t, "it is forgotten", func() bool {
 		_, there := table.programmed()["x/evil"]
@@ -111,7 +111,7 @@ func TestBusyMachineRefusesNoPolicy(t *testing.T) {
 	if got, want := table.programmed(), (map[string]int{"x/new": 3, "x/changed": 2}); !maps.Equal(got, want) {
 		t.Errorf("programmed %v, want %v", got, want)
 	}
-	if found := log.Lines("an object is set aside"); len(found) > 0 {
+	if found := log.Lines("an object is quarantined"); len(found) > 0 {
 		t.Errorf("%v", found)
 	}
 }
@@ -263,7 +263,7 @@ func TestSumOfLargePolicies(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := strings.Join(aside(), " "); got != "x/large-11 x/large-12 x/large-13 x/large-zz" {
-		t.Errorf("set aside: %s", got)
+		t.Errorf("quarantined: %s", got)
 	}
 	wantTurns(t, table, 11)
 	f.Source.Send(true, datastore.NetworkPolicyDeleted{Namespace: "x", Name: "large-00"}, datastore.NetworkPolicyDeleted{Namespace: "x", Name: "large-01"})

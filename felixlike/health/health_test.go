@@ -129,7 +129,7 @@ func TestAnswers(t *testing.T) {
 		{"alive", nil, Readiness{}, "/healthz", 200, "ok\n"},
 		{"stuck", errors.New("the loop has not moved for 12s"), Readiness{}, "/healthz", 503, "stuck: the loop has not moved for 12s\n"},
 		{"ready", nil, Readiness{}, "/readyz", 200, "ready\n"},
-		{"ready with a note", nil, Readiness{Notes: []string{"x is set aside"}}, "/readyz", 200, "ready\nnote: x is set aside\n"},
+		{"ready with a note", nil, Readiness{Notes: []string{"x is quarantined"}}, "/readyz", 200, "ready\nnote: x is quarantined\n"},
 		{"not ready", nil, Readiness{Missing: []string{"a", "b"}, Notes: []string{"c"}}, "/readyz", 503, "not ready: a\nnot ready: b\nnote: c\n"},
 		{"metrics", nil, Readiness{}, "/metrics", 200, "felixlike_rules 7\n"},
 		{"root", nil, Readiness{}, "/", 200, "felixlike-agent serves /healthz, /readyz and /metrics\n"},

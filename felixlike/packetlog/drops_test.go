@@ -329,7 +329,7 @@ func TestClosedPodsSaySo(t *testing.T) {
 		reports.report(denied.Report{Direction: d, Packet: packet(t)}) // from x/unknown to x/a
 	}
 	eventually.True(t, "both are reported", o.has(func(o *observer) bool { return len(o.seen) == 2 }))
-	for i, want := range []string{"x/p is set aside: no such meter", driver.UnknownPod} {
+	for i, want := range []string{"x/p is quarantined: no such meter", driver.UnknownPod} {
 		if d := o.seen[i]; d.By != control.ByClosed || d.Reason != want {
 			t.Errorf("%+v, want the reason %q", d, want)
 		}

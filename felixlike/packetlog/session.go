@@ -263,7 +263,7 @@ func (d *Denied) closed() map[denied.Way]string {
 			}
 			for _, name := range r.Closed {
 				if id, err := control.ParsePod(name); err == nil {
-					closed[denied.Way{Pod: id, Direction: direction}] = r.Name + " is set aside: " + r.Reason
+					closed[denied.Way{Pod: id, Direction: direction}] = r.Name + " is quarantined: " + r.Reason
 				}
 			}
 		}

@@ -101,7 +101,7 @@ func (t *text) verdict(s control.Status) {
 	if s.Programmed < s.Observed {
 		faults = append(faults, "a change is not programmed yet")
 	}
-	add(&faults, len(s.Quarantined), "object is set aside", "objects are set aside")
+	add(&faults, len(s.Quarantined), "object is quarantined", "objects are quarantined")
 	closed := len(chosen(s.Endpoints, func(e control.Endpoint) bool { return e.State == control.EndpointClosed }))
 	add(&notes, closed, "pod is closed", "pods are closed")
 	add(&notes, len(s.Problems), "problem of objects", "problems of objects")

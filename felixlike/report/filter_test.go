@@ -30,7 +30,7 @@ func TestSummary(t *testing.T) {
 		"IN ORDER: 1 pod, 1 policy":                                         good,
 		"IN ORDER: 1 pod is closed; 1 problem of objects; 2 pods, 1 policy": noted,
 		"NOT IN ORDER: the first listing of the datastore is not complete; a change is not programmed yet; 1 pod, 1 policy":     waits,
-		"NOT IN ORDER: the last apply failed; 2 objects are set aside; 1 pod is closed; 1 problem of objects; 2 pods, 1 policy": status(),
+		"NOT IN ORDER: the last apply failed; 2 objects are quarantined; 1 pod is closed; 1 problem of objects; 2 pods, 1 policy": status(),
 		"NOT IN ORDER: the first listing of the datastore is not complete; no pods":                                             {},
 	} {
 		if line, _, _ := strings.Cut(shown(t, s, Filter{}, terminal.Text), "\n"); line != want {
@@ -50,11 +50,11 @@ func TestFilters(t *testing.T) {
 		names      string
 		has, lacks []string
 	}{
-		{Filter{}, "x/web x/lost y/db", []string{"x/base", "y/other", "x/bad", "y/worse", "set aside (2)", "foreign changes"}, nil},
-		{Filter{Namespace: "y"}, "y/db", []string{"y/other", "y/worse"}, []string{"x/base", "x/bad", "set aside (", "foreign changes"}},
-		{Filter{Namespace: "x"}, "x/web x/lost", []string{"x/base", "x/bad", "set aside (1)"}, []string{"y/other", "y/worse"}},
-		{Filter{Pod: "x/web"}, "x/web", []string{"set aside (1)"}, []string{"x/lost", "y/other", "x/bad"}},
-		{Filter{Faults: true}, "x/lost", []string{"x/bad", "y/worse", "set aside (2)"}, []string{"y/other", "y/db"}},
+		{Filter{}, "x/web x/lost y/db", []string{"x/base", "y/other", "x/bad", "y/worse", "quarantined (2)", "foreign changes"}, nil},
+		{Filter{Namespace: "y"}, "y/db", []string{"y/other", "y/worse"}, []string{"x/base", "x/bad", "quarantined (", "foreign changes"}},
+		{Filter{Namespace: "x"}, "x/web x/lost", []string{"x/base", "x/bad", "quarantined (1)"}, []string{"y/other", "y/worse"}},
+		{Filter{Pod: "x/web"}, "x/web", []string{"quarantined (1)"}, []string{"x/lost", "y/other", "x/bad"}},
+		{Filter{Faults: true}, "x/lost", []string{"x/bad", "y/worse", "quarantined (2)"}, []string{"y/other", "y/db"}},
 		{Filter{Namespace: "none"}, "", nil, []string{"x/", "y/"}},
 	} {
 		text := shown(t, s, c.filter, terminal.Text)

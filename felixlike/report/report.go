@@ -229,7 +229,7 @@ func (t *text) quarantined(s control.Status) {
 	if len(s.Quarantined) == 0 {
 		return
 	}
-	fmt.Fprintf(t, "\nset aside (%d); everything else is programmed:\n", len(s.Quarantined))
+	fmt.Fprintf(t, "\nquarantined (%d); everything else is programmed:\n", len(s.Quarantined))
 	table := terminal.NewTable(t.style, "  OBJECT", "OF", "PODS CLOSED", "SINCE", "TRIES", "NEXT TRY")
 	for _, q := range s.Quarantined {
 		table.Row(

@@ -102,7 +102,7 @@ func TestInOrder(t *testing.T) {
 		"first listing":  func(s *control.Status) { s.InSync = false },
 		"failed apply":   func(s *control.Status) { s.LastApply.Error = "broken" },
 		"waiting change": func(s *control.Status) { s.Observed++ },
-		"set aside":      func(s *control.Status) { s.Quarantined = status().Quarantined },
+		"quarantined":      func(s *control.Status) { s.Quarantined = status().Quarantined },
 	} {
 		bad := good
 		if spoil(&bad); InOrder(bad) {

@@ -15,7 +15,7 @@ import (
 )
 
 // The kernel swaps only sets of one type: while a rule holds a set of another,
-// it is set aside. When the rule is gone (its chain is closed), it is replaced.
+// it is quarantined. When the rule is gone (its chain is closed), it is replaced.
 func TestTypeChangeOfSetInUse(t *testing.T) {
 	for _, variant := range []string{"legacy", "nft"} {
 		t.Run(variant, func(t *testing.T) {

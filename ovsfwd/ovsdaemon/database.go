@@ -14,7 +14,7 @@ import (
 
 // createDB makes the database, or brings one of an earlier version of Open
 // vSwitch to the schema of this one. If ovsdb-server could not read the database, it
-// makes a new one and keeps the old one as evidence: see setAside.
+// makes a new one and keeps the old one as evidence: see replaceUnreadable.
 func (d *Daemons) createDB(ctx context.Context) error {
 	_, err := os.Stat(d.database())
 	if errors.Is(err, fs.ErrNotExist) {
@@ -25,7 +25,7 @@ func (d *Daemons) createDB(ctx context.Context) error {
 	}
 	_, err = d.output(ctx, "ovsdb-tool", "db-name", d.database())
 	if d.damaged(err) {
-		return d.setAside(ctx, err)
+		return d.replaceUnreadable(ctx, err)
 	}
 	if err != nil || d.opts.DatabaseDir == d.opts.Dir {
 		return err // in the run directory it was made by the same Open vSwitch
@@ -36,7 +36,7 @@ func (d *Daemons) createDB(ctx context.Context) error {
 	}
 	err = d.run(ctx, "ovsdb-tool", "convert", d.database(), d.opts.Schema)
 	if d.damaged(err) { // a crash has cut the last transaction, which the tool refuses
-		return d.setAside(ctx, err)
+		return d.replaceUnreadable(ctx, err)
 	}
 	return err
 }
@@ -54,9 +54,9 @@ func (d *Daemons) damaged(err error) bool {
 	}, func(sign string) bool { return strings.Contains(reason, sign) })
 }
 
-// setAside replaces a database that cannot be read. The new one is empty: the agent makes
+// replaceUnreadable replaces a database that cannot be read. The new one is empty: the agent makes
 // the bridge again, and puts the ports of pods back.
-func (d *Daemons) setAside(ctx context.Context, reason error) error {
+func (d *Daemons) replaceUnreadable(ctx context.Context, reason error) error {
 	aside := d.database() + ".unreadable"
 	if _, err := os.Stat(aside); err == nil {
 		aside += ".last" // the first one has the most information

@@ -36,7 +36,7 @@ func TestCrowdedTierClosesPods(t *testing.T) {
 	}
 	since := got.Refused[0].Since
 	if got, err = p.Apply(t.Context()); err != nil || since.IsZero() || !got.Refused[0].Since.Equal(since) || !got.Refused[0].NextTry.IsZero() {
-		t.Errorf("once more: %v, set aside since %s, %+v", err, since, got.Refused)
+		t.Errorf("once more: %v, quarantined since %s, %+v", err, since, got.Refused)
 	}
 	if !passes(3) || passes(4) {
 		t.Errorf("pod-3 passes: %t; pod-4: %t", passes(3), passes(4))

@@ -103,7 +103,7 @@ func (t *refusing) Apply(context.Context) (openflow.Result, error) {
 }
 
 // TestRefusedFlowsCloseTheirPods refuses random flows: the policies they were
-// made of are set aside, their pods are closed, and everything else is as
+// made of are quarantined, their pods are closed, and everything else is as
 // without the refusal.
 func TestRefusedFlowsCloseTheirPods(t *testing.T) {
 	seeded.Check(t, func(t *rapid.T) {

@@ -86,7 +86,7 @@ func TestSwitchRefusesFlows(t *testing.T) {
 		t.Fatal(err)
 	}
 	took := watch.Lap(t)
-	t.Logf("%d of %d policies are set aside, after %v", len(got.Refused), len(ids), took)
+	t.Logf("%d of %d policies are quarantined, after %v", len(got.Refused), len(ids), took)
 	if len(got.Refused) == 0 || len(got.Refused) >= len(ids) || took.Net() > time.Second {
 		t.Errorf("%d refused after %v: %+v", len(got.Refused), took, got.Refused)
 	}

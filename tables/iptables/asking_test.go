@@ -30,7 +30,7 @@ func TestRefusedPolicyClosesWhoAsksIt(t *testing.T) {
 				tablestest.LoadAsking(table, rule(tables.Accept{}, "", srcSet(model.IPv4, "alate-4")))
 			},
 			func() { tablestest.LoadAsking(table, rule(tables.Masquerade{}, "")) }, // wrong in itself
-			func() { // its set is set aside
+			func() { // its set is quarantined
 				table.QuarantineSets([]tables.Refusal{{Object: "set", Name: "alate-4"}})
 				tablestest.LoadAsking(table, rule(tables.Accept{}, "", srcSet(model.IPv4, "alate-4")))
 			},

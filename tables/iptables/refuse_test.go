@@ -217,7 +217,7 @@ func clock(table *Table) *time.Time {
 	return &now
 }
 
-// What the tool names is set aside at once, tried again when its time has come,
+// What the tool names is quarantined at once, tried again when its time has come,
 // and at once when it changes.
 func TestMissingSet(t *testing.T) {
 	eachVariant(t, func(t *testing.T, v Variant) {

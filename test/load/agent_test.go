@@ -107,7 +107,7 @@ func (w *watch) around(s backend.Stage) backend.Stage {
 		}
 		w.Rules, w.Elements, w.Flows = a.Rules, a.Elements, a.Flows
 		for _, r := range a.Refused {
-			w.Troubles = append(w.Troubles, fmt.Sprintf("set aside: %s %s: %s", r.Object, r.Name, r.Reason))
+			w.Troubles = append(w.Troubles, fmt.Sprintf("quarantined: %s %s: %s", r.Object, r.Name, r.Reason))
 		}
 		if err != nil {
 			w.Troubles = append(w.Troubles, err.Error())

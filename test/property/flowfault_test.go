@@ -73,7 +73,7 @@ func (d *dataplane) refuseFlows(refuses func(openflow.Flow) bool) error {
 	return nil
 }
 
-// closedPods are the pods of the policies that are set aside, by direction.
+// closedPods are the pods of the policies that are quarantined, by direction.
 type closedPods map[model.Direction]map[string]bool
 
 func (d *dataplane) applyFaulty(rt *rapid.T) closedPods {

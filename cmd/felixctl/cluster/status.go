@@ -173,7 +173,7 @@ func stateOf(s control.Status) string {
 
 func printStatus(w io.Writer, nodes []nodeStatus, output terminal.Output) error {
 	style := output.Style(w)
-	table := terminal.NewTable(style, "NODE", "STATE", "BACKEND", "VERSION", "UP", "PODS", "POLICIES", "SET ASIDE", "PROBLEMS")
+	table := terminal.NewTable(style, "NODE", "STATE", "BACKEND", "VERSION", "UP", "PODS", "POLICIES", "QUARANTINED", "PROBLEMS")
 	good := 0
 	for _, n := range nodes {
 		state := style.Bad(n.State)
@@ -224,7 +224,7 @@ func (n nodeStatus) faults(to *texts) {
 		to.add(n.Node, "the last apply failed: "+s.LastApply.Error)
 	}
 	for _, q := range s.Quarantined {
-		to.add(n.Node, fmt.Sprintf("set aside: %s %s: %s", q.Kind, q.Name, q.Reason))
+		to.add(n.Node, fmt.Sprintf("quarantined: %s %s: %s", q.Kind, q.Name, q.Reason))
 	}
 	if h := s.Handover; h != nil && h.Error != "" {
 		to.add(n.Node, fmt.Sprintf("the change of the backend to %s fails: %s", h.To, h.Error))

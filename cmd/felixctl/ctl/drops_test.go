@@ -33,7 +33,7 @@ func someDrops() []control.Drop {
 		{At: at, Direction: "egress", From: end("ops/a-pod-with-quite-a-long-name", "10.0.0.9"), To: end("", "192.0.2.1"), Protocol: "udp", Port: 53, By: control.ByRule, Policy: "admin:no-dns", Rule: "egress[0]"},
 		again,
 		{At: at, NotShown: 5},
-		{At: at, Direction: "ingress", From: end("", "192.0.2.1"), To: end("ops/x", "10.0.0.10"), Protocol: "icmp", ICMP: &control.ICMPType{Type: 8}, By: control.ByClosed, Reason: "shop/y is set aside"},
+		{At: at, Direction: "ingress", From: end("", "192.0.2.1"), To: end("ops/x", "10.0.0.10"), Protocol: "icmp", ICMP: &control.ICMPType{Type: 8}, By: control.ByClosed, Reason: "shop/y is quarantined"},
 		{At: at, Direction: "ingress", From: end("", "fd00::1"), To: end("ops/z", "fd00::2"), Protocol: "47", By: control.ByChanged},
 	}
 }
@@ -53,7 +53,7 @@ func TestDropsAddedUp(t *testing.T) {
 	}
 	want := `FROM                             TO         PORT               DIRECTION  DENIED BY                           PACKETS
 shop/web                         shop/db    tcp/5432           ingress    shop/deny-all, shop/db                    2
-192.0.2.1                        ops/x      icmp echo-request  ingress    closed: shop/y is set aside               1
+192.0.2.1                        ops/x      icmp echo-request  ingress    closed: shop/y is quarantined               1
 fd00::1                          ops/z      47                 ingress    no policy that is in force by now         1
 ops/a-pod-with-quite-a-long-name  192.0.2.1  udp/53             egress     admin:no-dns egress[0]                    1
 5 more packets were denied and are not shown: there were too many
@@ -85,7 +85,7 @@ func TestDropsAsTheyCome(t *testing.T) {
 10:00:00.000  ops/a-pod-with-quite-a-long-name  192.0.2.1               udp/53               egress     admin:no-dns egress[0]
 10:00:01.000  shop/web                          shop/db                 tcp/5432             ingress    shop/deny-all, shop/db
 5 more not shown
-10:00:00.000  192.0.2.1                         ops/x                   icmp echo-request    ingress    closed: shop/y is set aside
+10:00:00.000  192.0.2.1                         ops/x                   icmp echo-request    ingress    closed: shop/y is quarantined
 10:00:00.000  fd00::1                           ops/z                   47                   ingress    no policy that is in force by now
 `
 	if out.String() != want {

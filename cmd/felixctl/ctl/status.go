@@ -70,7 +70,7 @@ not answer.`,
 	f.StringVarP(&filter.Namespace, "namespace", "n", "", "only what concerns this namespace")
 	f.StringVar(&filter.Pod, "pod", "", "only this pod (namespace/name)")
 	f.DurationVar(&wait, "wait", 0, "wait for so long until the node is in order")
-	f.BoolVar(&filter.Faults, "faults", false, "only what is not in order: closed pods, objects set aside, problems")
+	f.BoolVar(&filter.Faults, "faults", false, "only what is not in order: closed pods, quarantined objects, problems")
 	t.NamespaceFlag(c, "namespace")
 	t.PodFlag(c, "pod")
 	return c

@@ -141,7 +141,7 @@ A lab takes Node, Namespace, Pod, NetworkPolicy and ClusterNetworkPolicy, also a
 items of a List. Objects of other kinds are passed over and named.
 
 Exit codes: 0 all objects are programmed as written; 1 the agents report problems or
-have set objects aside, which closes pods: they are printed; 2 the command failed.`,
+have quarantined objects, which closes pods: they are printed; 2 the command failed.`,
 		Example: `  felixctl lab apply -f policies/
   kubectl get networkpolicies -A -o yaml | felixctl lab apply -f -`,
 		Args: noArgs,

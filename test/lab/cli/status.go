@@ -53,7 +53,7 @@ have one; 2 the command failed.`,
 var errFaults = fmt.Errorf("%w: objects are not programmed as written", ErrDisagreement)
 
 // printFaults prints, each once, the problems that agents report and the objects that
-// they have set aside. It returns errFaults if there are any.
+// they have quarantined. It returns errFaults if there are any.
 func printFaults(w io.Writer, s labs.Status) error {
 	var faults []string
 	for _, n := range s.Nodes {
@@ -65,7 +65,7 @@ func printFaults(w io.Writer, s labs.Status) error {
 			faults = append(faults, p.Error())
 		}
 		for _, q := range n.Agent.Quarantined {
-			text := fmt.Sprintf("%s %s is set aside: %s", q.Kind, q.Name, q.Reason)
+			text := fmt.Sprintf("%s %s is quarantined: %s", q.Kind, q.Name, q.Reason)
 			if len(q.Pods) > 0 {
 				text += "; closed: " + strings.Join(q.Pods, ", ")
 			}
@@ -95,7 +95,7 @@ func healthy(s labs.Status) bool {
 func printStatus(w io.Writer, s labs.Status, format terminal.Output) error {
 	style := format.Style(w)
 	var b strings.Builder
-	nodes := terminal.NewTable(style, "NODE", "ADDRESSES", "AGENT", "BACKEND", "IN SYNC", "PROGRAMMED", "POLICIES", "SET ASIDE", "REPAIRS", "PROBLEMS")
+	nodes := terminal.NewTable(style, "NODE", "ADDRESSES", "AGENT", "BACKEND", "IN SYNC", "PROGRAMMED", "POLICIES", "QUARANTINED", "REPAIRS", "PROBLEMS")
 	for _, n := range s.Nodes {
 		nodes.Row(nodeRow(style, n)...)
 	}
