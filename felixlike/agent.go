@@ -453,7 +453,7 @@ func (a *agent) stages(startup *driver.StartupHandover, back *node.OVSRestart, c
 // hostStage programs the host's side of the gateway port.
 func hostStage(host *hostnet.Reconciler) backend.Stage {
 	return backend.Stage{
-		Name: backend.HostStage, Timeout: switchTimeout, Invalidate: host.Invalidate, Watch: host.Watch, Overlooks: true,
+		Name: backend.HostStage, Timeout: switchTimeout, Invalidate: host.Invalidate, Watch: host.Watch, WatchIncomplete: true,
 		Apply: func(ctx context.Context) (backend.Applied, error) {
 			did, err := host.Apply(ctx)
 			return backend.Applied{Writes: did.Writes, Repaired: did.Repaired}, err

@@ -99,7 +99,7 @@ func (a *agent) policyOnlyDriver(ctx context.Context) *api {
 			{Name: "conntrack", Required: true, Timeout: 30 * time.Second, Apply: backend.Writes(conntrack.Apply)},
 			backend.PodSources(a.backendConfig, a.chained.Bridged),
 			a.backend.Stage(),
-			{Name: driver.LeftoversStage, Aside: true, Once: true, Timeout: 2 * driver.MigrationTimeout, Apply: backend.Writes(func(ctx context.Context) (int, error) {
+			{Name: driver.LeftoversStage, BestEffort: true, StartupOnly: true, Timeout: 2 * driver.MigrationTimeout, Apply: backend.Writes(func(ctx context.Context) (int, error) {
 				return 0, a.removeOthers(ctx, a.backend.Name())
 			})},
 		},

@@ -45,7 +45,7 @@ func main() {
 	err := rootCommand().ExecuteContext(context.Background())
 	switch {
 	case err == nil:
-	case errors.Is(err, report.ErrNotInOrder), notAsExpected(err):
+	case errors.Is(err, report.ErrFaults), notAsExpected(err):
 		os.Exit(exitNotAsExpected) // the text is printed
 	case contradiction(err):
 		fmt.Fprintln(os.Stderr, "felixctl:", printable.Lines(err.Error()))
@@ -70,8 +70,8 @@ Where kubectl reaches a cluster, "felixctl --node NODE COMMAND" and "kubectl fel
 NODE COMMAND" run a command in the agent's pod on a node; without --node, "kubectl felixlike
 status" and others answer for all nodes. "kubectl felixlike --help" lists them.
 
-Exit codes of all commands: 0 as expected; 1 something is not as expected, or
-not in order; 2 wrong usage, or something could not be done; 3 (trace only) the policies
+Exit codes of all commands: 0 as expected; 1 something is not as expected,
+or degraded; 2 wrong usage, or something could not be done; 3 (trace only) the policies
 and the programmed state disagree.`,
 		Example: `  felixctl status
   felixctl --all-nodes status

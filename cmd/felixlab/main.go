@@ -63,8 +63,8 @@ func rootCommand() *cobra.Command {
 		Long: `Clusters made of network namespaces, and benchmarks in them. Both need no cluster,
 only root on a Linux machine. felixctl lab and felixctl bench run this program.
 
-Exit codes of all commands: 0 as expected; 1 something is not as expected, or
-not in order; 2 wrong usage, or something could not be done.`,
+Exit codes of all commands: 0 as expected; 1 something is not as expected,
+or degraded; 2 wrong usage, or something could not be done.`,
 		Example: `  felixctl lab demo
   felixctl bench run --profile w1 --out w1`,
 		Version:       version.String(),

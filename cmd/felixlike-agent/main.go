@@ -38,7 +38,7 @@ func main() {
 	defer stop()
 	err := rootCommand().ExecuteContext(ctx)
 	switch {
-	case errors.Is(err, report.ErrNotInOrder):
+	case errors.Is(err, report.ErrFaults):
 		os.Exit(1)
 	case err != nil:
 		fmt.Fprintln(os.Stderr, "felixlike-agent:", err)
@@ -130,8 +130,8 @@ be asked. felixctl status does the same by the path of the socket.`,
 			if err := report.Status(cmd.OutOrStdout(), s, report.Filter{}, format); err != nil {
 				return err
 			}
-			if !report.InOrder(s) {
-				return report.ErrNotInOrder
+			if !report.Ready(s) {
+				return report.ErrFaults
 			}
 			return nil
 		},

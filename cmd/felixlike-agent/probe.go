@@ -48,7 +48,7 @@ Exit codes: 0 it is; 1 it is not; 2 the agent could not be asked.`,
 				return err
 			}
 			if !well {
-				return report.ErrNotInOrder
+				return report.ErrFaults
 			}
 			return nil
 		},

@@ -33,11 +33,11 @@ type Backend interface {
 // Follower is the part of a backend that follows other parts of the dataplane. The driver
 // calls it while the backend's stage does not run.
 type Follower interface {
-	// Beside is called before a handover: the named backend is in force while this one is
+	// PrepareBeside is called before a handover: the named backend is in force while this one is
 	// programmed.
-	Beside(other string)
-	// Decides is called once the backend is in force alone.
-	Decides()
+	PrepareBeside(other string)
+	// Activate is called once the backend is in force alone.
+	Activate()
 	// Forwarded gets the attachments that have forwarding flows now, and reports whether
 	// the backend's stage has to run because of that.
 	Forwarded(has func(*model.Attachment) bool) bool
@@ -103,8 +103,8 @@ func (c *common) Stage() Stage { return c.stage }
 // Renderer implements Backend.
 func (c *common) Renderer() *rules.Renderer { return c.renderer }
 
-// Beside implements Follower: the backend shares nothing with others.
-func (c *common) Beside(string) {}
+// PrepareBeside implements Follower: the backend shares nothing with others.
+func (c *common) PrepareBeside(string) {}
 
 // Forwarded implements Follower: the backend has no forwarding flows to follow.
 func (c *common) Forwarded(func(*model.Attachment) bool) bool { return false }

@@ -57,7 +57,7 @@ func Egress(c Config, addresses *hostnet.Addresses) (table, assigned Stage) {
 		},
 	}
 	assigned = Stage{
-		Name: EgressAddressesStage, Aside: true, Timeout: 30 * time.Second,
+		Name: EgressAddressesStage, BestEffort: true, Timeout: 30 * time.Second,
 		Apply: func(context.Context) (Applied, error) {
 			a := m.Assigned()
 			if a == nil {

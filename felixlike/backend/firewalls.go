@@ -28,14 +28,14 @@ const firewallsEvery = time.Minute
 // returns the addresses of a tunnel, as far as they are known.
 func Firewalls(c Config, ends func() managers.Ends) (Stage, func() []model.Problem) {
 	if c.TunnelPort == 0 {
-		return Stage{Name: FirewallsStage, Once: true, Aside: true, Timeout: 30 * time.Second, Apply: func(ctx context.Context) (Applied, error) {
+		return Stage{Name: FirewallsStage, StartupOnly: true, BestEffort: true, Timeout: 30 * time.Second, Apply: func(ctx context.Context) (Applied, error) {
 			return Applied{}, iptables.RemoveInputRule(ctx, c.NetNS)
 		}}, func() []model.Problem { return nil }
 	}
 	w := &firewallRule{config: c, ends: ends, rule: iptables.NewInputRule(c.TunnelPort, rules.MarkBelieved, c.NetNS)}
 	return Stage{
-		Name: FirewallsStage, Aside: true, Timeout: 30 * time.Second,
-		Invalidate: w.rule.Invalidate, Watch: w.rule.WatchNFT, WatchToo: w.rule.WatchLegacy, Overlooks: true,
+		Name: FirewallsStage, BestEffort: true, Timeout: 30 * time.Second,
+		Invalidate: w.rule.Invalidate, Watch: w.rule.WatchNFT, WatchToo: w.rule.WatchLegacy, WatchIncomplete: true,
 		Apply: w.apply,
 	}, w.problems
 }

@@ -32,8 +32,8 @@ func Forwards(c Config, accept bool) (Stage, func() []string) {
 	}
 	w := &forwardRules{config: c, rules: iptables.NewForwardRules(name, c.NetNS)}
 	return Stage{
-			Name: ForwardsStage, Aside: true, Timeout: 30 * time.Second,
-			Invalidate: w.rules.Invalidate, Watch: w.watch, WatchToo: w.rules.WatchLegacy, Overlooks: true,
+			Name: ForwardsStage, BestEffort: true, Timeout: 30 * time.Second,
+			Invalidate: w.rules.Invalidate, Watch: w.watch, WatchToo: w.rules.WatchLegacy, WatchIncomplete: true,
 			Apply: w.apply,
 		}, func() []string {
 			if found := w.dropping.Load(); found != nil {

@@ -30,7 +30,7 @@ func newIPTables(c Config) *iptablesBackend {
 	name := config.IPTables + "-" + c.Variant.String()
 	b.common = common{name: name, renderer: r, stage: Stage{
 		Name: name, Required: true, Managers: all, Timeout: policyTimeout, Invalidate: b.invalidate,
-		Watch: x.table.Watch, WatchToo: x.sets.Watch, Overlooks: true,
+		Watch: x.table.Watch, WatchToo: x.sets.Watch, WatchIncomplete: true,
 		Apply: func(ctx context.Context) (Applied, error) { return b.collisions.apply(ctx, b.xtables.apply) },
 	}}
 	return b
@@ -57,12 +57,12 @@ func (b *iptablesBackend) counters(ctx context.Context, add func(of rules.Counte
 	})
 }
 
-// Beside implements Follower. Both variants use the same sets: the backend in force owns
+// PrepareBeside implements Follower. Both variants use the same sets: the backend in force owns
 // them.
-func (b *iptablesBackend) Beside(other string) { b.sets.KeptByOthers(usesSets(other)) }
+func (b *iptablesBackend) PrepareBeside(other string) { b.sets.KeptByOthers(usesSets(other)) }
 
-// Decides implements Follower.
-func (b *iptablesBackend) Decides() { b.sets.KeptByOthers(false) }
+// Activate implements Follower.
+func (b *iptablesBackend) Activate() { b.sets.KeptByOthers(false) }
 
 // Hits implements Observer.
 func (b *iptablesBackend) Hits(ctx context.Context, counted Counted, policies []*model.Policy) error {

@@ -54,8 +54,8 @@ func (b *nftablesBackend) apply(ctx context.Context) (Applied, error) {
 	})
 }
 
-// Decides implements Follower: while another backend is in force, the table needs no guard.
-func (b *nftablesBackend) Decides() { b.table.SetGuard(rules.GuardOf(b.renderer)) }
+// Activate implements Follower: while another backend is in force, the table needs no guard.
+func (b *nftablesBackend) Activate() { b.table.SetGuard(rules.GuardOf(b.renderer)) }
 
 // Hits implements Observer.
 func (b *nftablesBackend) Hits(ctx context.Context, counted Counted, policies []*model.Policy) error {

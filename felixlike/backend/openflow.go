@@ -103,8 +103,8 @@ func newOpenFlow(c Config) *switchPolicy {
 	return p
 }
 
-// Decides implements Follower: while another backend is in force, the table needs no guard.
-func (p *switchPolicy) Decides() { p.host.SetGuard(rules.HostGuard(model.GatewayPort)) }
+// Activate implements Follower: while another backend is in force, the table needs no guard.
+func (p *switchPolicy) Activate() { p.host.SetGuard(rules.HostGuard(model.GatewayPort)) }
 
 // Forwarded implements Follower.
 func (p *switchPolicy) Forwarded(has func(*model.Attachment) bool) bool {

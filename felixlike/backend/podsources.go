@@ -25,7 +25,7 @@ func PodSources(c Config, bridged func() bool) Stage {
 	m, atBridges := PodSourceManager(c, table, table), managers.NewFrameManager(frames)
 	remove := removal(frames)
 	return Stage{
-		Name: PodSourcesStage, Required: true, Timeout: 30 * time.Second, Overlooks: true,
+		Name: PodSourcesStage, Required: true, Timeout: 30 * time.Second, WatchIncomplete: true,
 		Managers:   []managers.Manager{m, atBridges},
 		Invalidate: func() { table.Invalidate(); frames.Invalidate() },
 		Watch:      table.Watch, WatchToo: frames.Watch,
@@ -55,7 +55,7 @@ func PodSources(c Config, bridged func() bool) Stage {
 func RemovePodSources(c Config) Stage {
 	table := removal(nftables.New(nftables.Options{Table: nftables.PodSourcesTable, NetNS: c.NetNS}))
 	frames := removal(nftables.New(nftables.Options{Table: nftables.PodSourcesTable, Bridge: true, NetNS: c.NetNS}))
-	return Stage{Name: PodSourcesStage, Once: true, Aside: true, Timeout: 10 * time.Second, Apply: func(ctx context.Context) (Applied, error) {
+	return Stage{Name: PodSourcesStage, StartupOnly: true, BestEffort: true, Timeout: 10 * time.Second, Apply: func(ctx context.Context) (Applied, error) {
 		one, err := table(ctx)
 		two, errFrames := frames(ctx)
 		return Applied{Writes: one.Writes + two.Writes}, errors.Join(err, errFrames)

@@ -32,11 +32,11 @@ type Stage struct {
 	// While a Required stage fails, later stages do not run: no pod gets its flows while its
 	// policy is not in force.
 	Required bool
-	// Aside stages are best-effort: their failure is reported and retried, but does not fail
+	// BestEffort stages are best-effort: their failure is reported and retried, but does not fail
 	// the pass.
-	Aside bool
-	// Once stages run only until a pass with them has succeeded.
-	Once bool
+	BestEffort bool
+	// StartupOnly stages run only until a pass with them has succeeded.
+	StartupOnly bool
 	// Managers set the desired state of this stage only, so their work need not wait for the
 	// other stages. Without any, the stage uses the managers of the Config.
 	Managers []managers.Manager
@@ -56,9 +56,9 @@ type Stage struct {
 	// WatchToo is a second Watch, for another part of the receiver. The driver restarts each
 	// of them separately when it fails.
 	WatchToo Watch
-	// Overlooks is set if Watch misses some changes. The stage is then invalidated at every
+	// WatchIncomplete is set if Watch misses some changes. The stage is then invalidated at every
 	// resync.
-	Overlooks bool
+	WatchIncomplete bool
 }
 
 // Watch is the type of Stage.Watch.

@@ -24,12 +24,12 @@ const TunnelPortStage = "tunnel port"
 func TunnelPort(c Config) (Stage, func() managers.Ends, func() []model.Problem) {
 	table := nftables.New(nftables.Options{Table: nftables.TunnelTable, NetNS: c.NetNS})
 	if c.TunnelPort == 0 {
-		return Stage{Name: TunnelPortStage, Once: true, Aside: true, Timeout: 10 * time.Second, Apply: removal(table)}, func() managers.Ends { return managers.Ends{} }, func() []model.Problem { return nil }
+		return Stage{Name: TunnelPortStage, StartupOnly: true, BestEffort: true, Timeout: 10 * time.Second, Apply: removal(table)}, func() managers.Ends { return managers.Ends{} }, func() []model.Problem { return nil }
 	}
 	var missing atomic.Pointer[model.Problem]
 	m := TunnelPortManager(c, table, table)
 	return Stage{
-			Name: TunnelPortStage, Aside: true, Timeout: 30 * time.Second,
+			Name: TunnelPortStage, BestEffort: true, Timeout: 30 * time.Second,
 			Managers:   []managers.Manager{m},
 			Invalidate: table.Invalidate, Watch: table.Watch,
 			Apply: func(ctx context.Context) (Applied, error) {

@@ -82,7 +82,7 @@
 // minute, the log has only that fact, with the other writer's name. Such a stage reads
 // everything at its start, after a failure, and after lost notifications. Stages without
 // a Watch, and those with a Watch that misses some changes (iptables and the host network,
-// Stage.Overlooks), also read everything at every resync (90 s).
+// Stage.WatchIncomplete), also read everything at every resync (90 s).
 //
 // An object that cannot be programmed (tables.Refusal) is quarantined. All others are
 // programmed, and the chains that rely on the object drop everything. So does a chain

@@ -233,7 +233,7 @@ func TestOnlyUnwatchedStagesAreReadAtResync(t *testing.T) {
 	table, plain, partly := drivertest.NewTable(t), drivertest.NewTable(t), drivertest.NewTable(t)
 	other, overlooking := plain.Stage(), partly.WatchedStage()
 	other.Name = "netlink"
-	overlooking.Name, overlooking.Overlooks = "iptables", true
+	overlooking.Name, overlooking.WatchIncomplete = "iptables", true
 	f := startWith(t, Config{Stages: []backend.Stage{table.WatchedStage(), other, overlooking}, Timing: Timing{Resync: 5 * time.Millisecond}})
 	f.begin(t)
 	for _, read := range []*drivertest.Table{plain, partly} {

@@ -298,7 +298,7 @@ func TestBackendChangeEndsTheRemovalOfOthers(t *testing.T) {
 	old, next := &fakeBackend{name: "old", history: h}, &fakeBackend{name: "new", history: h}
 	f := startWith(t, Config{
 		Backend: old.backend(), NewBackend: func(string) (backend.Backend, error) { return next.backend(), nil },
-		Stages: []backend.Stage{old.backend().StageIs, {Name: LeftoversStage, Aside: true, Once: true, Apply: func(context.Context) (backend.Applied, error) {
+		Stages: []backend.Stage{old.backend().StageIs, {Name: LeftoversStage, BestEffort: true, StartupOnly: true, Apply: func(context.Context) (backend.Applied, error) {
 			h.add("others are removed")
 			return backend.Applied{}, errors.New("cannot be looked for")
 		}}},

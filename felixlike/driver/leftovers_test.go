@@ -61,7 +61,7 @@ func TestBackendThatCannotBeRemoved(t *testing.T) {
 
 // What the start could not remove makes the node not ready also while a change of the backend is under way, and after it, until it is removed.
 func TestLeftoversDuringAChange(t *testing.T) {
-	f, _, next, fails := leftoversOf(t, backend.Stage{Name: LeftoversStage, Aside: true, Once: true, Apply: func(context.Context) (backend.Applied, error) {
+	f, _, next, fails := leftoversOf(t, backend.Stage{Name: LeftoversStage, BestEffort: true, StartupOnly: true, Apply: func(context.Context) (backend.Applied, error) {
 		return backend.Applied{}, errors.New("a foreign rule")
 	}})
 	fails.Store(true)

@@ -17,7 +17,7 @@ const (
 	noticeUnresolvedPort = "NamedPortUnresolved"
 	noticeEqualPriority  = "EqualPriority"
 	noticeUnreachable    = "PeerUnreachable"
-	noticeQuarantined       = "Quarantined"
+	noticeQuarantined    = "Quarantined"
 	noticeDropped        = "TrafficDropped"
 	noticeFellBack       = "LayoutFellBack"
 	noticeUnchanged      = "BackendUnchanged"

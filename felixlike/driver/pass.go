@@ -195,7 +195,7 @@ func (s *scheduler) endPass() {
 	s.stages.shared.free()
 	var errs, aside []error
 	for _, r := range s.stages.runners {
-		if r.Aside {
+		if r.BestEffort {
 			aside = append(aside, r.err)
 		} else {
 			errs = append(errs, r.err)

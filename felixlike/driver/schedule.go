@@ -76,7 +76,7 @@ func (s *scheduler) begin(ctx context.Context) {
 // reports all changes.
 func (s *scheduler) invalidate() {
 	for _, r := range s.stages.runners {
-		r.stale = r.stale || r.Overlooks || !r.watched()
+		r.stale = r.stale || r.WatchIncomplete || !r.watched()
 	}
 	s.dirty = true
 }

@@ -62,7 +62,7 @@ func newStages(cfg *Config, t *Model) *stages {
 		all = append(all, newRunner(stage, s.shared))
 	}
 	s.setRunners(all)
-	s.backend.Decides()
+	s.backend.Activate()
 	return s
 }
 
@@ -131,7 +131,7 @@ func (s *stages) setRunners(all []*runner) {
 // dropOnce removes the stages that run only at the start.
 func (s *stages) dropOnce() {
 	for _, r := range slices.Clone(s.runners) {
-		if r.Once {
+		if r.StartupOnly {
 			s.drop(r)
 		}
 	}

@@ -50,7 +50,7 @@ const lookTimeout = 2 * time.Second
 // Before is the first stage of all. It migrates connections that only the switch has tracked
 // so far, because policy in netfilter may judge their packets next.
 func (a *StartupHandover) Before() backend.Stage {
-	return backend.Stage{Name: StartupStage, Once: true, Timeout: MigrationTimeout, Apply: backend.Writes(func(ctx context.Context) (int, error) {
+	return backend.Stage{Name: StartupStage, StartupOnly: true, Timeout: MigrationTimeout, Apply: backend.Writes(func(ctx context.Context) (int, error) {
 		if a.looked {
 			return 0, nil
 		}
@@ -75,7 +75,7 @@ func (a *StartupHandover) Before() backend.Stage {
 // Between is the stage before the forwarding flows: these lead packets through this
 // backend.
 func (a *StartupHandover) Between() backend.Stage {
-	return backend.Stage{Name: carryStage, Required: true, Once: true, Timeout: MigrationTimeout, Apply: backend.Writes(func(ctx context.Context) (int, error) {
+	return backend.Stage{Name: carryStage, Required: true, StartupOnly: true, Timeout: MigrationTimeout, Apply: backend.Writes(func(ctx context.Context) (int, error) {
 		switch {
 		case !a.looked:
 			return 0, fmt.Errorf("waiting for the search for objects of another backend")
@@ -92,7 +92,7 @@ func (a *StartupHandover) Between() backend.Stage {
 
 // After is the last stage: the other backend's objects are no longer needed.
 func (a *StartupHandover) After() backend.Stage {
-	return backend.Stage{Name: LeftoversStage, Aside: true, Once: true, Timeout: 2 * MigrationTimeout, Apply: backend.Writes(func(ctx context.Context) (int, error) {
+	return backend.Stage{Name: LeftoversStage, BestEffort: true, StartupOnly: true, Timeout: 2 * MigrationTimeout, Apply: backend.Writes(func(ctx context.Context) (int, error) {
 		if !a.forwarding {
 			return 0, nil // the forwarding stage has failed, and its retry runs this stage again
 		}

@@ -51,7 +51,7 @@ func (hs *handovers) begin(name string, outcome chan error) {
 	hs.stages.handover = &handover{
 		from: hs.stages.backend, to: to, plan: planOf(hs.stages.backend.Place(), to.Place()), place: to.Place(), began: time.Now(), outcome: outcome,
 	}
-	to.Beside(hs.stages.backend.Name())
+	to.PrepareBeside(hs.stages.backend.Name())
 	hs.stages.log().Info("changing the backend", "to", to.Name())
 }
 
@@ -171,7 +171,7 @@ func (hs *handovers) takeOver(h *handover, old *runner) {
 	hs.stages.drop(old)
 	h.runner.Required, h.runner.dirty = true, true
 	hs.stages.backend = h.to
-	hs.stages.backend.Decides()
+	hs.stages.backend.Activate()
 	hs.stages.quarantine.forget(old.Name)
 	hs.stages.logFor(h.to)
 	if hs.cluster.model.Logs.Reported {

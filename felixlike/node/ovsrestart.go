@@ -56,7 +56,7 @@ func (c *OVSRestart) Before() backend.Stage {
 // After is the stage after the forwarding flows. It migrates the connections that began
 // meanwhile.
 func (c *OVSRestart) After() backend.Stage {
-	return backend.Stage{Name: settledStage, Aside: true, Timeout: driver.MigrationTimeout, Apply: backend.Writes(func(ctx context.Context) (int, error) {
+	return backend.Stage{Name: settledStage, BestEffort: true, Timeout: driver.MigrationTimeout, Apply: backend.Writes(func(ctx context.Context) (int, error) {
 		if !c.empty || !c.forwarding {
 			return 0, nil
 		}

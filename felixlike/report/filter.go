@@ -17,7 +17,7 @@ type Filter struct {
 	Namespace string
 	// Pod, a namespace/name, leaves out all other pods, and the list of policies.
 	Pod string
-	// Faults leaves out everything in order.
+	// Faults leaves out everything that is right.
 	Faults bool
 }
 
@@ -81,7 +81,7 @@ func names(s control.Status) []string {
 	return all
 }
 
-// verdict prints whether the node is in order, and the reasons if not.
+// verdict prints whether the node is ready, and the reasons if not.
 func (t *text) verdict(s control.Status) {
 	var faults, notes []string
 	add := func(to *[]string, n int, one, more string) {
@@ -105,9 +105,9 @@ func (t *text) verdict(s control.Status) {
 	closed := len(chosen(s.Endpoints, func(e control.Endpoint) bool { return e.State == control.EndpointClosed }))
 	add(&notes, closed, "pod is closed", "pods are closed")
 	add(&notes, len(s.Problems), "problem of objects", "problems of objects")
-	word := t.style.Good("IN ORDER")
-	if !InOrder(s) {
-		word = t.style.Bad("NOT IN ORDER")
+	word := t.style.Good("Ready")
+	if !Ready(s) {
+		word = t.style.Bad("Degraded")
 	}
 	var counted []string
 	add(&counted, len(s.Endpoints), "pod", "pods")

@@ -19,7 +19,7 @@ func shown(t *testing.T, s control.Status, f Filter, format terminal.Output) str
 	return b.String()
 }
 
-// TestSummary: the first line says whether the node is in order, and all reasons.
+// TestSummary: the first line says whether the node is ready, and all reasons.
 func TestSummary(t *testing.T) {
 	good := control.Status{InSync: true, Endpoints: status().Endpoints[:1], Policies: status().Policies}
 	noted := good
@@ -27,11 +27,11 @@ func TestSummary(t *testing.T) {
 	waits := good
 	waits.InSync, waits.Observed = false, 1
 	for want, s := range map[string]control.Status{
-		"IN ORDER: 1 pod, 1 policy":                                         good,
-		"IN ORDER: 1 pod is closed; 1 problem of objects; 2 pods, 1 policy": noted,
-		"NOT IN ORDER: the first listing of the datastore is not complete; a change is not programmed yet; 1 pod, 1 policy":     waits,
-		"NOT IN ORDER: the last apply failed; 2 objects are quarantined; 1 pod is closed; 1 problem of objects; 2 pods, 1 policy": status(),
-		"NOT IN ORDER: the first listing of the datastore is not complete; no pods":                                             {},
+		"Ready: 1 pod, 1 policy": good,
+		"Ready: 1 pod is closed; 1 problem of objects; 2 pods, 1 policy":                                                      noted,
+		"Degraded: the first listing of the datastore is not complete; a change is not programmed yet; 1 pod, 1 policy":       waits,
+		"Degraded: the last apply failed; 2 objects are quarantined; 1 pod is closed; 1 problem of objects; 2 pods, 1 policy": status(),
+		"Degraded: the first listing of the datastore is not complete; no pods":                                               {},
 	} {
 		if line, _, _ := strings.Cut(shown(t, s, Filter{}, terminal.Text), "\n"); line != want {
 			t.Errorf("got  %s\nwant %s", line, want)

@@ -19,13 +19,12 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// ErrNotInOrder is the error of commands that have shown a status that is not InOrder; it becomes exit code
-// 1.
-var ErrNotInOrder = errors.New("not everything is in order")
+// ErrFaults is the error of commands that have shown faults: a status that is not Ready, for example. It becomes exit code 1.
+var ErrFaults = errors.New("faults were found")
 
-// InOrder reports whether the desired state is programmed: the datastore was read, the last
+// Ready reports whether the desired state is programmed: the datastore was read, the last
 // apply succeeded, nothing is pending and nothing is quarantined.
-func InOrder(s control.Status) bool {
+func Ready(s control.Status) bool {
 	return s.InSync && s.LastApply.Error == "" && s.Programmed >= s.Observed && len(s.Quarantined) == 0
 }
 

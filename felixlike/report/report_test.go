@@ -95,18 +95,18 @@ func TestStatusJSONRoundTrip(t *testing.T) {
 
 func TestInOrder(t *testing.T) {
 	good := control.Status{InSync: true, Observed: 7, Programmed: 7}
-	if !InOrder(good) {
-		t.Error("a good status is not in order")
+	if !Ready(good) {
+		t.Error("a good status is degraded")
 	}
 	for what, spoil := range map[string]func(*control.Status){
 		"first listing":  func(s *control.Status) { s.InSync = false },
 		"failed apply":   func(s *control.Status) { s.LastApply.Error = "broken" },
 		"waiting change": func(s *control.Status) { s.Observed++ },
-		"quarantined":      func(s *control.Status) { s.Quarantined = status().Quarantined },
+		"quarantined":    func(s *control.Status) { s.Quarantined = status().Quarantined },
 	} {
 		bad := good
-		if spoil(&bad); InOrder(bad) {
-			t.Errorf("%s: in order", what)
+		if spoil(&bad); Ready(bad) {
+			t.Errorf("%s: ready", what)
 		}
 	}
 }

@@ -128,8 +128,8 @@ func move(t *testing.T, s *site, node string, ask func(t *testing.T, want int, a
 			return err
 		}
 		status, err := control.NewClient(path).Status(t.Context())
-		if err == nil && !report.InOrder(status) {
-			err = errors.New("the agent is not in order")
+		if err == nil && !report.Ready(status) {
+			err = errors.New("the agent is degraded")
 		}
 		return err
 	})

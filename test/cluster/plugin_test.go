@@ -71,7 +71,7 @@ func testAllNodes(t *testing.T, s *site, ask func(t *testing.T, want int, args .
 			}
 		}
 	}
-	expectAll(ask(t, 0, "status", "--wait", "30s"), "2 nodes, 2 in order")
+	expectAll(ask(t, 0, "status", "--wait", "30s"), "2 nodes, 2 ready")
 	expectAll(ask(t, 0, "version"), "yes")
 	expectAll(ask(t, 0, "backend", "get"))
 	expectAll(ask(t, 0, "check", "-o", "json"), `"level": "ok"`)

@@ -73,8 +73,8 @@ func (s *site) replaceSwitches(t *testing.T) {
 				return fmt.Errorf("%s: pod %s of Open vSwitch is not ready, or is the old one", node, is.Name)
 			}
 			status, err := s.agent(t, node).Status(t.Context())
-			if err == nil && !report.InOrder(status) {
-				err = fmt.Errorf("%s: the agent is not in order", node)
+			if err == nil && !report.Ready(status) {
+				err = fmt.Errorf("%s: the agent is degraded", node)
 			}
 			return err
 		})

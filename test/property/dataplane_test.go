@@ -92,7 +92,7 @@ func newDataplane(name, node string, k kernel) (*dataplane, error) {
 		return nil, errors.Join(err, d.close())
 	}
 	d.closers = append(d.closers, d.backend.Close)
-	d.backend.Decides()
+	d.backend.Activate()
 	if k.bridge != nil {
 		d.update(model.HostAddressesUpdate{Addresses: k.bridge.hostAddresses()})
 	}

@@ -111,11 +111,12 @@ func newAgent(t *testing.T, d *dataplane) *agent {
 	}
 	if d.bridge != nil {
 		cfg.Forwards = d.forwarding.has
-		cfg.HostAddresses = func(ctx context.Context, update func(model.HostAddressesUpdate)) error {
+		cfg.View = &driver.View{}
+		cfg.Modules = []driver.Module{driver.Source(cfg.View, "addresses", func(ctx context.Context, update func(model.HostAddressesUpdate)) error {
 			update(model.HostAddressesUpdate{Addresses: d.bridge.hostAddresses()})
 			<-ctx.Done()
 			return ctx.Err()
-		}
+		})}
 	}
 	a.Driver = driver.New(cfg)
 	ctx, cancel := context.WithCancel(context.Background())

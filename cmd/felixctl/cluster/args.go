@@ -31,7 +31,7 @@ With one --node, any command runs on that node:
 
 Without --node these commands answer for all Linux nodes, with several --node for these:
 
-  status       one row a node, faulty nodes first; --wait 2m waits until all are in order
+  status       one row a node, faulty nodes first; --wait 2m waits until all are ready
   check        the findings of all nodes, each once; --traffic sends packets between test pods
   version      the agents' versions, and whether this felixctl fits
   policies     the rules' counters, summed
@@ -99,7 +99,7 @@ func Run(ctx context.Context, args []string, io Streams) (int, error) {
 	switch err := root.ExecuteContext(ctx); {
 	case err == nil:
 		return 0, nil
-	case errors.Is(err, report.ErrNotInOrder):
+	case errors.Is(err, report.ErrFaults):
 		return 1, nil // the text is printed
 	default:
 		return 2, err

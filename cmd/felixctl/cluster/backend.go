@@ -20,7 +20,7 @@ import (
 	"github.com/felixlike/felixlike/internal/terminal"
 )
 
-// settleTimeout bounds the time from the change of a node's backend until all is in order
+// settleTimeout bounds the time from the change of a node's backend until all is ready
 // there.
 const settleTimeout = 2 * time.Minute
 
@@ -106,7 +106,7 @@ func (t target) setCommand() *cobra.Command {
 		Use:   "set " + strings.Join(config.BackendNames(), "|"),
 		Short: "Change the backend under traffic, one node after the other",
 		Long: `Change the backend under traffic, one node after the other, as felixctl backend set does on
-one. Each node must be in order before its change, and again after it. The
+one. Each node must be ready before its change, and again after it. The
 first node that is not stops the command: it names the nodes that have changed.
 
 If no --node is given, the setting "backend" of the agents' ConfigMap is changed at the end,
@@ -182,7 +182,7 @@ func (t target) verify(ctx context.Context, reached map[string]bool) error {
 	return nil
 }
 
-// change changes the backend of a node that is in order, and waits until it is again. It
+// change changes the backend of a node that is ready, and waits until it is again. It
 // returns the backend in force.
 func (t target) change(ctx context.Context, a agent, backend string, out io.Writer) (string, error) {
 	if a.Fault != "" {
@@ -213,7 +213,7 @@ func (t target) change(ctx context.Context, a agent, backend string, out io.Writ
 	return changed.Backend, nil
 }
 
-// settled waits until the node is in order, with the backend if one is named.
+// settled waits until the node is ready, with the backend if one is named.
 func (t target) settled(ctx context.Context, a agent, backend string, wait time.Duration) error {
 	one := t
 	one.nodes = []string{a.Node}
@@ -222,17 +222,17 @@ func (t target) settled(ctx context.Context, a agent, backend string, wait time.
 		return err
 	}
 	n := nodes[0]
-	if n.State == inOrder && backend != "" && n.Status.Backend != backend {
+	if n.State == ready && backend != "" && n.Status.Backend != backend {
 		return fmt.Errorf("the node has %s again: its agent has restarted", n.Status.Backend)
 	}
-	if n.State != inOrder {
+	if n.State != ready {
 		var why texts
 		n.faults(&why)
 		reason := n.State
 		if len(why) > 0 {
 			reason = why[0].text
 		}
-		return fmt.Errorf("the node is not in order: %s", reason)
+		return fmt.Errorf("the node is degraded: %s", reason)
 	}
 	return nil
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// good is the status of a node that is in order.
+// good is the status of a node that is ready.
 func good(node string) control.Status {
 	return control.Status{Node: node, Backend: "nftables", AgentVersion: version.String(), InSync: true, StartedAt: time.Now()}
 }
@@ -50,20 +50,20 @@ func TestStatusOfAllNodes(t *testing.T) {
 	if code != 2 {
 		t.Errorf("exit code %d, want 2: two nodes gave no answer", code)
 	}
-	expect(t, out, "bare", "NO ANSWER", "n4", "NO ANSWER", "n3", "NOT IN ORDER", "n1", "in order", "n2", "5 nodes, 2 in order",
+	expect(t, out, "bare", "NO ANSWER", "n4", "NO ANSWER", "n3", "Degraded", "n1", "Ready", "n2", "5 nodes, 2 ready",
 		"bare: no agent", "n4: container agent of pod agent-n4 waits: CrashLoopBackOff", "n3: the last apply failed: no space",
 		"n1, n2, n3: "+same.Error()[:10], "2 of 5 nodes gave no answer")
 	if code, out := run(t.Context(), "", "--node", "n1", "--node", "n3", "status", "-o", "json"); code != 1 {
 		t.Errorf("exit code %d\n%s", code, out)
 	} else {
 		var answer struct{ Nodes []nodeStatus }
-		if err := json.Unmarshal([]byte(out), &answer); err != nil || len(answer.Nodes) != 2 || answer.Nodes[0].State != notInOrder || answer.Nodes[1].Status.Backend != "nftables" {
+		if err := json.Unmarshal([]byte(out), &answer); err != nil || len(answer.Nodes) != 2 || answer.Nodes[0].State != degraded || answer.Nodes[1].Status.Backend != "nftables" {
 			t.Errorf("%v\n%s", err, out)
 		}
 	}
 }
 
-// TestNamespaceOfAllNodes: -n behind the command chooses what is shown. A node that is not in order
+// TestNamespaceOfAllNodes: -n behind the command chooses what is shown. A node that is degraded
 // because of another namespace still is.
 func TestNamespaceOfAllNodes(t *testing.T) {
 	k := newFakeKubectl(t, pod("n1", ""), pod("n2", ""))
@@ -78,7 +78,7 @@ func TestNamespaceOfAllNodes(t *testing.T) {
 	if code != 2 || !strings.Contains(out, "shop/db") || strings.Contains(out, "other/db") {
 		t.Errorf("exit code %d\n%s", code, out)
 	}
-	expect(t, out, "n1", "NOT IN ORDER", "no space")
+	expect(t, out, "n1", "Degraded", "no space")
 	k.answer(t, "n1", "policies -o json --namespace shop", 0, control.Hits{Rules: []control.RuleHits{{Policy: "shop/db", Rule: "ingress[0]"}, {Policy: "shop/db", Rule: "ingress[1]"}}})
 	k.answer(t, "n2", "policies -o json --namespace shop", 0, control.Hits{Rules: []control.RuleHits{{Policy: "shop/web", Rule: "ingress[0]"}}})
 	if code, out := run(t.Context(), "", "--node", "n1", "--node", "n2", "policies", "-n", "shop", "-o", "name"); code != 0 || out != "shop/db\nshop/web\n" {
@@ -89,7 +89,7 @@ func TestNamespaceOfAllNodes(t *testing.T) {
 	}
 }
 
-// TestStatusWaits: --wait ends as soon as all nodes are in order.
+// TestStatusWaits: --wait ends as soon as all nodes are ready.
 func TestStatusWaits(t *testing.T) {
 	k := newFakeKubectl(t, pod("n1", ""), pod("n2", ""))
 	pending := good("n1")
@@ -114,7 +114,7 @@ func TestCutAnswerIsAskedForAgain(t *testing.T) {
 	if code != 2 {
 		t.Errorf("exit code %d, want 2", code)
 	}
-	expect(t, out, "n2", "NO ANSWER", "n1", "in order", "n2: the end of the answer is missing")
+	expect(t, out, "n2", "NO ANSWER", "n1", "Ready", "n2: the end of the answer is missing")
 	for out, want := range map[string]bool{"{}\n": true, "[1, 2": false, "text\n": true, "text": false, "\x1f\x8b\x08": false} {
 		if whole([]byte(out)) != want {
 			t.Errorf("whole(%q): %v", out, !want)
@@ -133,7 +133,7 @@ func TestNotReadyIsNotInOrder(t *testing.T) {
 	if code != 1 {
 		t.Errorf("exit code %d", code)
 	}
-	expect(t, out, "NOT IN ORDER", "n1: pod agent-n1 is not ready")
+	expect(t, out, "Degraded", "n1: pod agent-n1 is not ready")
 }
 
 // TestCheckOfAllNodes: each finding once, with its nodes; those that are ok are counted.
@@ -258,7 +258,7 @@ func TestBackendStops(t *testing.T) {
 	k.answer(t, "n1", "status -o json", 1, bad)
 	code, out = run(t.Context(), "", "backend", "set", "openflow")
 	if code != 2 || strings.Contains(k.asked(t), "backend set") {
-		t.Errorf("a node that is not in order was changed: %d, %s", code, out)
+		t.Errorf("a node that is degraded was changed: %d, %s", code, out)
 	}
 	expect(t, out, "stopped at node n1", "before the change", "no space", "no node has changed")
 }

@@ -52,7 +52,7 @@ Service and a policy, and tries these paths from each node:
 The pods run the agents' image, and need no right of the cluster. In the end, also after an
 interrupt, the namespace is deleted.
 
-Exit codes: 0 all is well, or noted only; 1 something is missing or not in order, or a path is
+Exit codes: 0 all is well, or noted only; 1 something is missing or degraded, or a path is
 not as expected; 2 a node gave no answer, or the pods could not be made or deleted.`,
 		Example: `  kubectl felixlike check
   kubectl felixlike check --traffic --outside 192.0.2.1:443
@@ -103,7 +103,7 @@ func (t target) checkAgents(c *cobra.Command, output terminal.Output) error {
 		return err
 	}
 	if missing == 0 && bad {
-		return report.ErrNotInOrder
+		return report.ErrFaults
 	}
 	return errNoAnswer(missing, len(replies))
 }
@@ -162,7 +162,7 @@ Exit codes: 0 the same on all nodes; 1 different on one; 2 a node gave no answer
 				return err
 			}
 			if missing == 0 && different > 0 {
-				return report.ErrNotInOrder
+				return report.ErrFaults
 			}
 			return errNoAnswer(missing, len(replies))
 		},

@@ -96,7 +96,7 @@ func (t target) follow(ctx context.Context, agents []agent, command []string, to
 	case missing > 0:
 		return errNoAnswer(missing, len(agents))
 	case slices.Contains(codes, 1):
-		return report.ErrNotInOrder
+		return report.ErrFaults
 	}
 	return nil
 }

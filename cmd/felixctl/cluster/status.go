@@ -18,16 +18,16 @@ const waitEvery = 2 * time.Second
 
 // States of a node.
 const (
-	inOrder    = "in order"
-	notInOrder = "NOT IN ORDER"
-	changing   = "changing"
-	noAnswer   = "NO ANSWER"
+	ready    = "Ready"
+	degraded = "Degraded"
+	changing = "changing"
+	noAnswer = "NO ANSWER"
 )
 
 // nodeStatus is a node's row.
 type nodeStatus struct {
 	Node string `json:"node"`
-	// State is "in order", "changing" (a change is being programmed), "NOT IN ORDER" or
+	// State is "Ready", "changing" (a change is being programmed), "Degraded" or
 	// "NO ANSWER".
 	State string `json:"state"`
 	// Fault is the reason why the agent did not answer or is not ready.
@@ -46,7 +46,7 @@ func (t target) statusCommand() *cobra.Command {
 once with the nodes that have it. --namespace leaves out pods, policies, faults and problems of
 other namespaces; STATE is that of the whole node.
 
-Exit codes: 0 all nodes are in order; 1 one is not; 2 one gave no answer.`,
+Exit codes: 0 all nodes are ready; 1 one is not; 2 one gave no answer.`,
 		Example: `  kubectl felixlike status --wait 2m
   kubectl felixlike --node worker-1 --node worker-2 status
   kubectl felixlike status -n shop
@@ -75,7 +75,7 @@ Exit codes: 0 all nodes are in order; 1 one is not; 2 one gave no answer.`,
 	}
 	output.Flag(c, report.Formats()...)
 	c.Flags().StringVarP(&filter.Namespace, "namespace", "n", "", "only what concerns this namespace")
-	c.Flags().DurationVar(&wait, "wait", 0, "wait for so long until all nodes are in order")
+	c.Flags().DurationVar(&wait, "wait", 0, "wait for so long until all nodes are ready")
 	return c
 }
 
@@ -95,7 +95,7 @@ func worst(nodes []nodeStatus) error {
 		switch n.State {
 		case noAnswer:
 			missing++
-		case notInOrder, changing:
+		case degraded, changing:
 			bad = true
 		}
 	}
@@ -103,12 +103,12 @@ func worst(nodes []nodeStatus) error {
 		return errNoAnswer(missing, len(nodes))
 	}
 	if bad {
-		return report.ErrNotInOrder
+		return report.ErrFaults
 	}
 	return nil
 }
 
-// waitForStatus asks all nodes, again and again until all are in order or the time is over.
+// waitForStatus asks all nodes, again and again until all are ready or the time is over.
 func (t target) waitForStatus(ctx context.Context, progress io.Writer, wait time.Duration) ([]nodeStatus, error) {
 	end := time.Now().Add(wait)
 	for {
@@ -118,14 +118,14 @@ func (t target) waitForStatus(ctx context.Context, progress io.Writer, wait time
 		}
 		good := 0
 		for _, n := range nodes {
-			if n.State == inOrder {
+			if n.State == ready {
 				good++
 			}
 		}
 		if err != nil {
 			fmt.Fprintln(progress, err) // the API server may be away for a moment
 		} else {
-			fmt.Fprintf(progress, "%d of %d nodes are in order\n", good, len(nodes))
+			fmt.Fprintf(progress, "%d of %d nodes are ready\n", good, len(nodes))
 		}
 		select {
 		case <-ctx.Done():
@@ -135,7 +135,7 @@ func (t target) waitForStatus(ctx context.Context, progress io.Writer, wait time
 	}
 }
 
-// status asks all nodes once. Nodes that are not in order come first.
+// status asks all nodes once. Nodes that are degraded come first.
 func (t target) status(ctx context.Context, progress io.Writer) ([]nodeStatus, error) {
 	replies, err := t.ask(ctx, progress, "status", "-o", "json")
 	if err != nil {
@@ -147,14 +147,14 @@ func (t target) status(ctx context.Context, progress io.Writer) ([]nodeStatus, e
 		n := nodeStatus{Node: r.Node, State: noAnswer}
 		if r.decode(&s) {
 			n.State, n.Status = stateOf(s), &s
-			if n.State == inOrder && !r.Ready {
-				n.State, r.Fault = notInOrder, fmt.Sprintf("pod %s is not ready", r.Pod)
+			if n.State == ready && !r.Ready {
+				n.State, r.Fault = degraded, fmt.Sprintf("pod %s is not ready", r.Pod)
 			}
 		}
 		n.Fault = r.Fault
 		nodes = append(nodes, n)
 	}
-	rank := []string{noAnswer, notInOrder, changing, inOrder}
+	rank := []string{noAnswer, degraded, changing, ready}
 	slices.SortStableFunc(nodes, func(a, b nodeStatus) int {
 		return slices.Index(rank, a.State) - slices.Index(rank, b.State)
 	})
@@ -163,12 +163,12 @@ func (t target) status(ctx context.Context, progress io.Writer) ([]nodeStatus, e
 
 func stateOf(s control.Status) string {
 	switch {
-	case report.InOrder(s) && s.Handover == nil:
-		return inOrder
+	case report.Ready(s) && s.Handover == nil:
+		return ready
 	case s.InSync && s.LastApply.Error == "" && len(s.Quarantined) == 0:
 		return changing
 	}
-	return notInOrder
+	return degraded
 }
 
 func printStatus(w io.Writer, nodes []nodeStatus, output terminal.Output) error {
@@ -178,7 +178,7 @@ func printStatus(w io.Writer, nodes []nodeStatus, output terminal.Output) error 
 	for _, n := range nodes {
 		state := style.Bad(n.State)
 		switch n.State {
-		case inOrder:
+		case ready:
 			state = style.Good(n.State)
 			good++
 		case changing:
@@ -190,7 +190,7 @@ func printStatus(w io.Writer, nodes []nodeStatus, output terminal.Output) error 
 			table.Row(n.Node, state, "-", "-", "-", "-", "-", "-", "-")
 		}
 	}
-	if _, err := fmt.Fprintf(w, "%s\n\n%d nodes, %d in order\n", table, len(nodes), good); err != nil {
+	if _, err := fmt.Fprintf(w, "%s\n\n%d nodes, %d ready\n", table, len(nodes), good); err != nil {
 		return err
 	}
 	var faults, problems texts
@@ -208,7 +208,7 @@ func printStatus(w io.Writer, nodes []nodeStatus, output terminal.Output) error 
 	return printTexts(w, "problems of objects:", problems, len(nodes))
 }
 
-// faults adds the reasons why the node is not in order.
+// faults adds the reasons why the node is degraded.
 func (n nodeStatus) faults(to *texts) {
 	if n.Fault != "" {
 		to.add(n.Node, n.Fault)

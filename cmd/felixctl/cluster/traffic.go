@@ -75,7 +75,7 @@ func (t target) checkTraffic(ctx context.Context, output terminal.Output, extern
 	}
 	defer func() {
 		left := c.clean(context.WithoutCancel(ctx))
-		if left != nil && errors.Is(err, report.ErrNotInOrder) {
+		if left != nil && errors.Is(err, report.ErrFaults) {
 			err = nil // the table shows it; leftover objects are the error now
 		}
 		err = errors.Join(err, left)
@@ -102,7 +102,7 @@ func (t target) checkTraffic(ctx context.Context, output terminal.Output, extern
 	}
 	for _, p := range paths {
 		if !p.OK {
-			return report.ErrNotInOrder
+			return report.ErrFaults
 		}
 	}
 	return nil

@@ -70,7 +70,7 @@ Exit codes: 0 all fit; 1 one does not; 2 a node gave no answer.`,
 			case err != nil:
 				return err
 			case missing == 0 && bad:
-				return report.ErrNotInOrder
+				return report.ErrFaults
 			}
 			return errNoAnswer(missing, len(nodes))
 		},

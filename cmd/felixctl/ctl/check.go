@@ -38,7 +38,7 @@ known objects are in force. Run it before or after the installation; it changes 
 Before the installation it takes the settings from --config and the environment, as
 the agent does. After it, it checks the backend in force.
 
-Exit codes: 0 all is well, or noted only; 1 something is missing or not in order;
+Exit codes: 0 all is well, or noted only; 1 something is missing or degraded;
 2 the check failed.`,
 		Example: `  felixctl check
   felixctl check --config /etc/felixlike/config.yaml`,
@@ -61,7 +61,7 @@ Exit codes: 0 all is well, or noted only; 1 something is missing or not in order
 			})
 			for _, f := range findings {
 				if err == nil && f.Level == install.Missing {
-					err = report.ErrNotInOrder
+					err = report.ErrFaults
 				}
 			}
 			return err
@@ -204,7 +204,7 @@ func addWarnings(ctx context.Context, agent *control.Client, add func(install.Fi
 func agentFinding(s control.Status) install.Finding {
 	f := install.Finding{Level: install.Good, What: "agent", Detail: fmt.Sprintf("version %s, backend %s: all that it knows is in force", s.AgentVersion, s.Backend)}
 	switch {
-	case !report.InOrder(s):
+	case !report.Ready(s):
 		f.Level, f.Detail = install.Missing, "not all that it knows is in force: felixctl status says what"
 	case len(s.Problems) > 0:
 		f.Level, f.Detail = install.Noted, fmt.Sprintf("all that it knows is in force; %d problems of objects: felixctl status lists them", len(s.Problems))

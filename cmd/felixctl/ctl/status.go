@@ -28,10 +28,10 @@ func statusCommand() *cobra.Command {
 		Short: "Show the known, programmed and quarantined objects of this node's agent",
 		Long: `Show the known, programmed and quarantined objects of this node's agent.
 
-The first line says whether the node is in order. --namespace, --pod and --faults choose
+The first line says whether the node is ready. --namespace, --pod and --faults choose
 what follows it; the first line and the exit code are those of the whole node.
 -o wide does not fit the tables to the terminal; -o name prints the names of the pods.
---wait asks until the node is in order, also while no agent listens yet.
+--wait asks until the node is ready, also while no agent listens yet.
 
 Exit codes: 0 all known objects are in force; 1 they are not (no listing yet, an
 apply failed, a change is pending, or an object is quarantined); 2 the agent did
@@ -57,8 +57,8 @@ not answer.`,
 				if err := report.Status(c.OutOrStdout(), s, filter, t.output); err != nil {
 					return err
 				}
-				if !report.InOrder(s) {
-					return report.ErrNotInOrder
+				if !report.Ready(s) {
+					return report.ErrFaults
 				}
 				return nil
 			})
@@ -69,19 +69,19 @@ not answer.`,
 	f := c.Flags()
 	f.StringVarP(&filter.Namespace, "namespace", "n", "", "only what concerns this namespace")
 	f.StringVar(&filter.Pod, "pod", "", "only this pod (namespace/name)")
-	f.DurationVar(&wait, "wait", 0, "wait for so long until the node is in order")
-	f.BoolVar(&filter.Faults, "faults", false, "only what is not in order: closed pods, quarantined objects, problems")
+	f.DurationVar(&wait, "wait", 0, "wait for so long until the node is ready")
+	f.BoolVar(&filter.Faults, "faults", false, "only what is degraded: closed pods, quarantined objects, problems")
 	t.NamespaceFlag(c, "namespace")
 	t.PodFlag(c, "pod")
 	return c
 }
 
-// waited asks until the node is in order, or for as long as wait, and returns the last answer.
+// waited asks until the node is ready, or for as long as wait, and returns the last answer.
 func waited(ctx context.Context, ask func(context.Context) (control.Status, error), wait time.Duration) (control.Status, error) {
 	for end := time.Now().Add(wait); ; {
 		s, err := ask(ctx)
 		left := time.Until(end)
-		if err == nil && report.InOrder(s) || left <= 0 {
+		if err == nil && report.Ready(s) || left <= 0 {
 			return s, err
 		}
 		select {

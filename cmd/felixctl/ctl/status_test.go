@@ -10,7 +10,7 @@ import (
 	"github.com/felixlike/felixlike/felixlike/report"
 )
 
-// TestStatusWaits: --wait asks again while no agent listens or the node is not in order, and ends
+// TestStatusWaits: --wait asks again while no agent listens or the node is degraded, and ends
 // with the last answer. Without it, the first answer counts.
 func TestStatusWaits(t *testing.T) {
 	away := errors.New("away")
@@ -18,7 +18,7 @@ func TestStatusWaits(t *testing.T) {
 		wait    time.Duration
 		answers []any
 		asked   int
-		inOrder bool
+		ready   bool
 		err     error
 	}{
 		{0, []any{away, true}, 1, false, away},
@@ -36,8 +36,8 @@ func TestStatusWaits(t *testing.T) {
 			}
 			return control.Status{InSync: answer.(bool)}, nil
 		}, c.wait)
-		if asked != c.asked || err == nil && report.InOrder(s) != c.inOrder || !errors.Is(err, c.err) {
-			t.Errorf("%v for %s: asked %d times, in order %v, error %v", c.answers, c.wait, asked, report.InOrder(s), err)
+		if asked != c.asked || err == nil && report.Ready(s) != c.ready || !errors.Is(err, c.err) {
+			t.Errorf("%v for %s: asked %d times, ready %v, error %v", c.answers, c.wait, asked, report.Ready(s), err)
 		}
 	}
 }

@@ -51,7 +51,7 @@ Exit codes: 0 they fit, or no agent could be asked; 1 they do not fit.`,
 				return err
 			}
 			if v.Skew == skewUnsupported {
-				return report.ErrNotInOrder
+				return report.ErrFaults
 			}
 			return nil
 		},

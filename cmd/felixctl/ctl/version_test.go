@@ -43,7 +43,7 @@ func TestVersion(t *testing.T) {
 	}{
 		{own, "skew:   none\n", nil},
 		{"v0.1.99 (go1.26.8)", "skew:   supported\n", nil},
-		{"v9.0.0 (go1.26.8)", "skew:   unsupported: use the felixctl of the agent's version\n", report.ErrNotInOrder},
+		{"v9.0.0 (go1.26.8)", "skew:   unsupported: use the felixctl of the agent's version\n", report.ErrFaults},
 		{"", "agent:  unknown: no agent listens at ", nil},
 	} {
 		socket := filepath.Join(t.TempDir(), "s")

@@ -118,7 +118,7 @@ func verdict(r *Result) error {
 	if r.Complete() {
 		return nil
 	}
-	return report.ErrNotInOrder
+	return report.ErrFaults
 }
 
 func printTable(w io.Writer, r *Result) error {

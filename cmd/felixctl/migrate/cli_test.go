@@ -36,7 +36,7 @@ func TestCommands(t *testing.T) {
 		t.Errorf("convert: %v\n%s%s", err, out, problems)
 	}
 	out, problems, err = run(deny, "convert", "-f", "-")
-	if !errors.Is(err, report.ErrNotInOrder) || out != "" || !strings.Contains(problems, "shop/a: spec.ingress[0]: http has no counterpart") {
+	if !errors.Is(err, report.ErrFaults) || out != "" || !strings.Contains(problems, "shop/a: spec.ingress[0]: http has no counterpart") {
 		t.Errorf("convert with a loss: %v\n%s%s", err, out, problems)
 	}
 	out, _, err = run(allow, "check", "-f", "-")
@@ -44,7 +44,7 @@ func TestCommands(t *testing.T) {
 		t.Errorf("check: %v\n%s", err, out)
 	}
 	out, _, err = run(deny, "check", "-f", "-", "-o", "json")
-	if !errors.Is(err, report.ErrNotInOrder) || !strings.Contains(out, `"field": "spec.ingress[0]"`) {
+	if !errors.Is(err, report.ErrFaults) || !strings.Contains(out, `"field": "spec.ingress[0]"`) {
 		t.Errorf("check with a loss: %v\n%s", err, out)
 	}
 }
@@ -66,11 +66,11 @@ func TestAllowsMore(t *testing.T) {
 		},
 	} {
 		_, problems, err := run(test.text, "convert", "-f", "-")
-		if !errors.Is(err, report.ErrNotInOrder) || !strings.Contains(problems, allowsMore) || !strings.Contains(problems, test.want) {
+		if !errors.Is(err, report.ErrFaults) || !strings.Contains(problems, allowsMore) || !strings.Contains(problems, test.want) {
 			t.Errorf("%s: convert: %v\n%s", name, err, problems)
 		}
 		out, _, err := run(test.text, "check", "-f", "-", "-o", "json")
-		if !errors.Is(err, report.ErrNotInOrder) || !strings.Contains(out, `"allowsMore": `) {
+		if !errors.Is(err, report.ErrFaults) || !strings.Contains(out, `"allowsMore": `) {
 			t.Errorf("%s: check: %v\n%s", name, err, out)
 		}
 	}
@@ -82,7 +82,7 @@ func TestAllowsMore(t *testing.T) {
 		", spec: {selector: \"a == 'b c'\"}": "If the API server refuses it too, it denies nothing",
 	} {
 		text := strings.Replace(calicoText, ", spec: {ingress: [%]}", spec, 1)
-		if _, problems, err := run(text, "convert", "-f", "-"); !errors.Is(err, report.ErrNotInOrder) || !strings.Contains(problems, allowsMore) || !strings.Contains(problems, want) {
+		if _, problems, err := run(text, "convert", "-f", "-"); !errors.Is(err, report.ErrFaults) || !strings.Contains(problems, allowsMore) || !strings.Contains(problems, want) {
 			t.Errorf("%q: %v\n%s", spec, err, problems)
 		}
 	}
@@ -99,7 +99,7 @@ func TestAllowsMore(t *testing.T) {
 		"appliedTo: [{podSelector: {}}], tier: none, ingress: [{action: Reject}]":                                false, // it denies as it did
 	} {
 		out, problems, err := run(strings.Replace(antreaText, "%", text, 1), "check", "-f", "-")
-		if !errors.Is(err, report.ErrNotInOrder) || strings.Contains(out, allowsMore) != more {
+		if !errors.Is(err, report.ErrFaults) || strings.Contains(out, allowsMore) != more {
 			t.Errorf("%s: %v, allows more: want %v\n%s%s", text, err, more, out, problems)
 		}
 	}
@@ -148,7 +148,7 @@ func TestWrongInput(t *testing.T) {
 		allow + "---\n" + ciliumText:                              "of Calico and of Cilium",
 		ciliumText + "---\n{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {name: cilium-a, namespace: default}, spec: {podSelector: {}}}": "both become",
 	} {
-		if out, _, err := run(text, "convert", "-f", "-"); err == nil || errors.Is(err, report.ErrNotInOrder) || !strings.Contains(err.Error(), want) || out != "" {
+		if out, _, err := run(text, "convert", "-f", "-"); err == nil || errors.Is(err, report.ErrFaults) || !strings.Contains(err.Error(), want) || out != "" {
 			t.Errorf("%s: %v, want %q\n%s", text, err, want, out)
 		}
 	}
@@ -177,7 +177,7 @@ func TestServerFields(t *testing.T) {
 		resourceVersion: "7", generation: 1, creationTimestamp: "2026-01-01T00:00:00Z", managedFields: []},
 		spec: {podSelector: {}, egress: [{ports: [{port: 80, endPort: 12345678}]}]}}`
 	out, _, err := run(text, "convert", "-f", "-")
-	if !errors.Is(err, report.ErrNotInOrder) { // because of the port
+	if !errors.Is(err, report.ErrFaults) { // because of the port
 		t.Error(err)
 	}
 	for _, gone := range []string{"uid", "resourceVersion", "generation", "creationTimestamp", "managedFields", "status"} {

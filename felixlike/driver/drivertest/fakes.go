@@ -196,8 +196,8 @@ func (f *Backend) Place() backend.Place                        { return f.PlaceI
 func (f *Backend) Why() string                                 { return "" }
 func (f *Backend) Stage() backend.Stage                        { return f.StageIs }
 func (f *Backend) Renderer() *rules.Renderer                   { return f.RendererIs }
-func (f *Backend) Beside(string)                               {}
-func (f *Backend) Decides()                                    {}
+func (f *Backend) PrepareBeside(string)                        {}
+func (f *Backend) Activate()                                   {}
 func (f *Backend) Forwarded(func(*model.Attachment) bool) bool { return false }
 func (f *Backend) Denials() backend.Denials                    { return f.DenialsIs }
 func (f *Backend) Logs() backend.Reports                       { return f.LogsIs }
