@@ -167,14 +167,7 @@
 //
 // # Decisions
 //
-// Dispatch is by address. Spoofguard binds address and MAC to the port, so an address is
-// a pod. A verdict map takes one lookup at any number of pods. iptables has no verdict
-// maps: there the root of a prefix tree has its rules in the static chain
-// (managers.TreeDispatcher).
-//
-// Pods with the same list of policies share one chain (pods-in-..., pods-out-...). A
-// thousand replicas cost one chain and a thousand map entries, and a label change moves
-// one entry. All tiers of a list are in one chain.
+// docs/design/netfilter.md says why dispatch is by address, and why pods share chains.
 //
 // Common chains (common-in, common-out) match the pods by a set of addresses with the
 // name of the chain (pin-....4). Each part saves the kernels named above at least 1,000
@@ -202,9 +195,7 @@
 // FORWARD, two static chains, three of a tree, two of policies and the one that drops
 // are 9. A path through a common chain has 7.
 //
-// Matches: in each rule the ports precede the peer, since a comparison costs less than a
-// look-up, and most packets fail it. The order of rules stays as the policy has it. If the
-// blocks of a rule in one family are one prefix, the rule compares the address
+// If the blocks of a rule in one family are one prefix, the rule compares the address
 // with it and has no set (model.PrefixGroup). BenchmarkShapes of the drivers compares both
 // forms; docs/BENCHMARK.md has figures.
 //

@@ -52,16 +52,9 @@
 //
 // # Rules that hold
 //
-//   - The id of a conjunction is a hash of policy, direction and place of the rule. If
-//     another rule has that id already, the rule takes the next free one and keeps it
-//     until it is removed. A restarted agent reads it from a note in the switch, so a
-//     restart writes no flow (ids).
-//   - The agent adds meters before the flows and removes them after the flows. If the
-//     switch refuses meters, it programs the flows without them, and status reports it
-//     (Rates). Rejected packets then get no answer.
-//   - A refusal of the switch is traced to the policies behind the flow. They are
-//     withdrawn, their pods are closed in that direction, and the same apply programs
-//     all else.
+// docs/design/openflow.md has the invariants of ids, meters and refusals. Beside them:
+//
+//   - If the switch refuses meters, rejected packets get no answer (Rates).
 //   - An unknown pod is closed. So is a pod that has gone, until forwarding has no flows
 //     for it.
 //   - Tables 61 and 101 count per rule (Store.Hits). With rules of the admin tier for
