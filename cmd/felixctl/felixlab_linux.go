@@ -11,15 +11,13 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
-
-	livecli "github.com/felixlike/felixlike/cmd/felixctl/livebench/cli"
 )
 
 // felixlab is the program that has the commands lab and bench.
 const felixlab = "felixlab"
 
 // forFelixlab reports whether felixlab has to answer these arguments: those of a command of
-// lab or bench, help on one, or completion of one. `bench live` is felixctl's own.
+// lab or bench, help on one, or completion of one.
 func forFelixlab(args []string) bool {
 	least := 1
 	if len(args) > 0 {
@@ -34,13 +32,7 @@ func forFelixlab(args []string) bool {
 	if len(args) < least {
 		return false
 	}
-	switch args[0] {
-	case "lab":
-		return true
-	case "bench":
-		return len(args) == 1 || args[1] != "live"
-	}
-	return false
+	return args[0] == "lab" || args[0] == "bench"
 }
 
 // runFelixlab runs felixlab in the place of this process, by the name of this program. It
@@ -74,8 +66,7 @@ func findFelixlab() (string, error) {
 	return program, nil
 }
 
-// labCommands are the commands of felixlab as the list of commands shows them, with the one
-// that felixctl has itself.
+// labCommands are the commands of felixlab as the list of commands shows them.
 func labCommands() []*cobra.Command {
 	elsewhere := func(use, short, example string) *cobra.Command {
 		return &cobra.Command{
@@ -85,7 +76,8 @@ func labCommands() []*cobra.Command {
 			},
 		}
 	}
-	bench := elsewhere("bench", "Measure the cost of the policy backends on this machine", "  felixctl bench packets --rounds 3")
-	bench.AddCommand(livecli.Command())
-	return []*cobra.Command{elsewhere("lab", "Clusters made of network namespaces, with real agents and real packets", "  felixctl lab demo"), bench}
+	return []*cobra.Command{
+		elsewhere("lab", "Clusters made of network namespaces, with real agents and real packets", "  felixctl lab demo"),
+		elsewhere("bench", "Measure the cost of the policy backends on this machine", "  felixctl bench packets --rounds 3"),
+	}
 }

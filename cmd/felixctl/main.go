@@ -1,7 +1,7 @@
 // Command felixctl is the operator's tool: status and backend ask and change the
 // agent of this node; dump, diff and trace show its rules, sets and flows. For lab and
-// bench it runs felixlab; bench live, which watches an agent, is here. On other systems than
-// Linux it has the commands for a cluster (--node, --all-nodes) and those that read files.
+// bench it runs felixlab. On other systems than Linux it has the commands for a cluster
+// (--node, --all-nodes) and those that read files.
 package main
 
 import (

@@ -1,9 +1,5 @@
 package bench_test
 
-import "github.com/felixlike/felixlike/cmd/felixctl/livebench"
-
-import "github.com/felixlike/felixlike/internal/measure"
-
 import (
 	"context"
 	"encoding/json"
@@ -20,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/felixlike/felixlike/felixlike/config"
+	"github.com/felixlike/felixlike/internal/measure"
 	"github.com/felixlike/felixlike/internal/namespace"
 	"github.com/felixlike/felixlike/ovsfwd/ovsdaemon"
 	"github.com/felixlike/felixlike/test/bench"
@@ -301,7 +298,7 @@ func TestBadConfigIsRefused(t *testing.T) {
 }
 
 func TestDecodeRefusesOtherVersions(t *testing.T) {
-	data, err := json.Marshal(bench.Report{Version: livebench.ReportVersion + 1})
+	data, err := json.Marshal(bench.Report{Version: bench.ReportVersion + 1})
 	if err != nil {
 		t.Fatal(err)
 	}

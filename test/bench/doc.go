@@ -8,8 +8,7 @@
 //	    -> [ a lab: policy denied, allowed | traffic x numbers of policies and peers ]         x backends x rounds ->
 //
 // Packets are measured in one lab: its backend changes between the turns. A plain veth
-// pair (floor) is measured for comparison. WatchLive watches a live node
-// and changes nothing unless asked to.
+// pair (floor) is measured for comparison.
 //
 // A Report is data; text, Markdown and JSON are renderings of it. Packages page and
 // plot make a page with figures of it, package compare compares two. The agent imports

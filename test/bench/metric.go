@@ -129,7 +129,7 @@ func (m *metrics) quantiles(what, backend string, l measure.Latency) {
 // Metrics returns the figures that can be compared with another report, in the
 // order of the report.
 func (r *Report) Metrics() []Metric {
-	return slices.Concat(r.ProgrammingMetrics(), r.EnforcementMetrics(), r.PacketsMetrics(), r.LiveMetrics())
+	return slices.Concat(r.ProgrammingMetrics(), r.EnforcementMetrics(), r.PacketsMetrics())
 }
 
 // ProgrammingMetrics are those of programming and of the policy engine.
@@ -173,24 +173,6 @@ func (r *Report) PacketsMetrics() []Metric {
 	}
 	for i := range r.Packets.Results {
 		m.packets(&r.Packets.Results[i])
-	}
-	return m.all
-}
-
-// LiveMetrics are those of a node that was watched.
-func (r *Report) LiveMetrics() []Metric {
-	m := &metrics{loop: r.Calibration.Median()}
-	if r.Live == nil {
-		return nil
-	}
-	for i := range r.Live.Results {
-		f := &r.Live.Results[i]
-		m.add("live, agent", f.Backend, CPU, Times, f.AgentCPU)
-		m.add("live, agent", f.Backend, PeakRSS, Bytes, f.AgentPeakRSS)
-		m.add("live, vswitchd", f.Backend, CPU, Times, f.SwitchCPU)
-		m.add("live, one change", f.Backend, Mean, Seconds, f.ChangeWall)
-		m.add("live, one full check", f.Backend, Mean, Seconds, f.CheckWall)
-		m.quantiles("live, new connections", f.Backend, f.Connections)
 	}
 	return m.all
 }

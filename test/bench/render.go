@@ -54,9 +54,6 @@ func (r *Report) document() *measure.Document {
 	if r.Packets != nil {
 		d.Sections = append(d.Sections, r.packets()...)
 	}
-	if r.Live != nil {
-		d.Sections = append(d.Sections, r.Live.Sections(r.Rounds)...)
-	}
 	d.Sections = append(d.Sections, r.Machine.Section(r.Command, r.Started, r.Took))
 	return d
 }

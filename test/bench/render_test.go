@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/felixlike/felixlike/cmd/felixctl/livebench"
 	"github.com/felixlike/felixlike/internal/measure"
 	"github.com/felixlike/felixlike/test/bench/worker"
 	"github.com/felixlike/felixlike/test/bench/workload"
@@ -41,7 +40,7 @@ func example(t *testing.T) *Report {
 		t.Fatal(err)
 	}
 	r := &Report{
-		Version: livebench.ReportVersion, Command: "felixctl bench run --rounds 3", Profile: profile, Rounds: 3, Took: 187,
+		Version: ReportVersion, Command: "felixctl bench run --rounds 3", Profile: profile, Rounds: 3, Took: 187,
 		Started: time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC), Backends: []string{"nftables", "iptables-legacy"},
 		CheckEvery:  map[string]float64{"iptables-legacy": 90},
 		Calibration: measure.Series{0.15, 0.16, 0.15, 0.17},

@@ -7,11 +7,13 @@ import (
 	"slices"
 	"time"
 
-	"github.com/felixlike/felixlike/cmd/felixctl/livebench"
 	"github.com/felixlike/felixlike/internal/measure"
 	"github.com/felixlike/felixlike/test/bench/worker"
 	"github.com/felixlike/felixlike/test/bench/workload"
 )
+
+// ReportVersion is the version of the format of a report in JSON.
+const ReportVersion = 2
 
 // Report is the result of a run, with the requested parts.
 type Report struct {
@@ -39,8 +41,6 @@ type Report struct {
 	// traffic between pods; nil if they were not measured.
 	Enforcement *Enforcement `json:"enforcement,omitempty"`
 	Packets     *Packets     `json:"packets,omitempty"`
-	// Live is the report of a live node; a report with it has no other part.
-	Live *livebench.Live `json:"live,omitempty"`
 }
 
 // Result is the measurement of one case with one backend, or with none.
@@ -125,8 +125,8 @@ func Decode(data []byte) (*Report, error) {
 	switch err := json.Unmarshal(data, &r); {
 	case err != nil:
 		return nil, fmt.Errorf("decode report: %w", err)
-	case r.Version != livebench.ReportVersion:
-		return nil, fmt.Errorf("decode report: version %d, want %d: measure again", r.Version, livebench.ReportVersion)
+	case r.Version != ReportVersion:
+		return nil, fmt.Errorf("decode report: version %d, want %d: measure again", r.Version, ReportVersion)
 	case len(r.Backends) == 0:
 		return nil, errors.New("decode report: it has no backends")
 	}

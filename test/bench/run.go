@@ -5,7 +5,6 @@ import (
 	"errors"
 	"time"
 
-	"github.com/felixlike/felixlike/cmd/felixctl/livebench"
 	"github.com/felixlike/felixlike/internal/measure"
 	"github.com/felixlike/felixlike/internal/namespace"
 	"github.com/felixlike/felixlike/test/bench/worker"
@@ -32,7 +31,7 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	}
 	r := &run{Config: cfg}
 	report := &Report{
-		Version: livebench.ReportVersion, Command: cfg.Command, Started: time.Now().UTC().Truncate(time.Second),
+		Version: ReportVersion, Command: cfg.Command, Started: time.Now().UTC().Truncate(time.Second),
 		Profile: cfg.Profile, Rounds: cfg.Rounds, Machine: measure.ThisMachine(ctx, versions(cfg.Backends)...), Backends: r.backendNames(),
 	}
 	begin := time.Now()

@@ -5,7 +5,6 @@ package cli
 import (
 	"github.com/spf13/cobra"
 
-	livecli "github.com/felixlike/felixlike/cmd/felixctl/livebench/cli"
 	"github.com/felixlike/felixlike/internal/nearest"
 	"github.com/felixlike/felixlike/test/bench/worker"
 )
@@ -26,7 +25,7 @@ wrong usage, or something could not be done.`,
 		// Without it, cobra takes an unknown command for a request for help.
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	c.AddCommand(runCommand(), packetsCommand(), livecli.Command(), reportCommand(), compareCommand(), workerCommand())
+	c.AddCommand(runCommand(), packetsCommand(), reportCommand(), compareCommand(), workerCommand())
 	return c
 }
 

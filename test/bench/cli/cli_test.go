@@ -9,8 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/felixlike/felixlike/cmd/felixctl/livebench"
-	livecli "github.com/felixlike/felixlike/cmd/felixctl/livebench/cli"
 	"github.com/felixlike/felixlike/test/bench"
 )
 
@@ -43,9 +41,9 @@ func TestWrongUsageIsNamed(t *testing.T) {
 }
 
 func TestReportPrintsWhatWasSaved(t *testing.T) {
-	r := &bench.Report{Version: livebench.ReportVersion, Command: "felixctl bench run", Rounds: 1, Backends: []string{"nftables"}}
+	r := &bench.Report{Version: bench.ReportVersion, Command: "felixctl bench run", Rounds: 1, Backends: []string{"nftables"}}
 	out := filepath.Join(t.TempDir(), "new", "result")
-	if err := livecli.Save(r, out); err != nil {
+	if err := save(r, out); err != nil {
 		t.Fatal(err)
 	}
 	page, err := os.ReadFile(out + ".md")
@@ -126,7 +124,7 @@ func TestCompareExitCodes(t *testing.T) {
 		r.Results[0].CPUOfLoop[i] *= 3
 	}
 	other := filepath.Join(t.TempDir(), "other")
-	if err := livecli.Save(r, other); err != nil {
+	if err := save(r, other); err != nil {
 		t.Fatal(err)
 	}
 	if out, err := run(t, "compare", source, other+".json"); !errors.Is(err, ErrChanged) || !strings.Contains(out, "more CPU") {

@@ -6,7 +6,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	livecli "github.com/felixlike/felixlike/cmd/felixctl/livebench/cli"
 	"github.com/felixlike/felixlike/internal/terminal"
 	"github.com/felixlike/felixlike/test/bench/compare"
 )
@@ -36,7 +35,7 @@ or nothing could be compared.`,
 			"  felixctl bench compare old.json new.json --threshold 5 --all",
 		Args: cobra.ExactArgs(2),
 		RunE: func(c *cobra.Command, args []string) error {
-			if err := livecli.CheckOutput(output); err != nil {
+			if err := checkOutput(output); err != nil {
 				return err
 			}
 			before, err := readReport(args[0])
@@ -69,6 +68,6 @@ or nothing could be compared.`,
 	f := c.Flags()
 	f.Float64Var(&threshold, "threshold", 10, "the least change to report, in percent of the lower value")
 	f.BoolVar(&all, "all", false, "show unchanged figures, too")
-	livecli.OutputFlag(c, &output)
+	outputFlag(c, &output)
 	return c
 }

@@ -5,7 +5,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	livecli "github.com/felixlike/felixlike/cmd/felixctl/livebench/cli"
 	"github.com/felixlike/felixlike/test/bench"
 	"github.com/felixlike/felixlike/test/bench/worker"
 	"github.com/felixlike/felixlike/test/bench/workload"
@@ -49,6 +48,6 @@ in each mode.`,
 	f.StringSliceVar(&cfg.TrafficModes, "traffic-modes", nil, "send packets between two nodes, in these traffic modes in turn: encap, noEncap, hybrid (default: between pods of one node)")
 	datapathFlag(c, &cfg)
 	f.StringVar(&out, "out", "", "also write OUT.json and OUT.md")
-	livecli.OutputFlag(c, &output)
+	outputFlag(c, &output)
 	return c
 }

@@ -10,7 +10,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	livecli "github.com/felixlike/felixlike/cmd/felixctl/livebench/cli"
 	"github.com/felixlike/felixlike/internal/files"
 	"github.com/felixlike/felixlike/test/bench"
 	"github.com/felixlike/felixlike/test/bench/page"
@@ -61,7 +60,7 @@ as SVG. With --out and a file, its ending chooses the format, unless
 	return c
 }
 
-func reportFormats() []string { return append(livecli.Formats(), "html", "svg") }
+func reportFormats() []string { return append(formats(), "html", "svg") }
 
 // maxReport bounds a report: a long one has some megabytes.
 const maxReport = 256 << 20
@@ -82,7 +81,7 @@ func render(w io.Writer, r *bench.Report, format string) error {
 	if format == "html" {
 		return page.Write(w, r)
 	}
-	return livecli.Print(w, r, format)
+	return printReport(w, r, format)
 }
 
 // everything is the format of a directory with all others.
@@ -116,7 +115,7 @@ func writeReport(w io.Writer, r *bench.Report, format, out string) error {
 		}
 		return writeFigures(w, r, filepath.Join(out, "figures"))
 	}
-	if err := livecli.WriteFile(out, func(b io.Writer) error { return render(b, r, format) }); err != nil {
+	if err := writeFile(out, func(b io.Writer) error { return render(b, r, format) }); err != nil {
 		return err
 	}
 	_, err := fmt.Fprintf(w, "written: %s\n", out)
@@ -126,7 +125,7 @@ func writeReport(w io.Writer, r *bench.Report, format, out string) error {
 func writeFigures(w io.Writer, r *bench.Report, dir string) error {
 	figures := page.Figures(r)
 	for _, f := range figures {
-		if err := livecli.WriteFile(filepath.Join(dir, f.Name+".svg"), f.WriteSVG); err != nil {
+		if err := writeFile(filepath.Join(dir, f.Name+".svg"), f.WriteSVG); err != nil {
 			return err
 		}
 	}

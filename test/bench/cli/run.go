@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
-	livecli "github.com/felixlike/felixlike/cmd/felixctl/livebench/cli"
 	"github.com/felixlike/felixlike/test/bench"
 	"github.com/felixlike/felixlike/test/bench/worker"
 	"github.com/felixlike/felixlike/test/bench/workload"
@@ -61,7 +60,7 @@ Profiles:
 	f.DurationVar(&idle, "idle", 0, "how long the idle agent is watched, once (default: the profile's)")
 	datapathFlag(c, &cfg)
 	f.StringVar(&out, "out", "", "also write OUT.json and OUT.md")
-	livecli.OutputFlag(c, &output)
+	outputFlag(c, &output)
 	return c
 }
 
@@ -78,23 +77,23 @@ func setBackends(cfg *bench.Config, names []string) error {
 
 // runAndReport runs the benchmark, saves and prints its report.
 func runAndReport(c *cobra.Command, cfg bench.Config, output, out string) error {
-	if err := livecli.CheckOutput(output); err != nil {
+	if err := checkOutput(output); err != nil {
 		return err
 	}
 	program, err := os.Executable()
 	if err != nil {
 		return err
 	}
-	cfg.Progress = livecli.NewProgress(c.ErrOrStderr())
+	cfg.Progress = newProgress(c.ErrOrStderr())
 	cfg.Worker = []string{program, "bench", workerName}
-	cfg.Command = livecli.CommandLine(os.Args)
+	cfg.Command = commandLine(os.Args)
 	ctx, cancel := signal.NotifyContext(c.Context(), unix.SIGINT, unix.SIGTERM)
 	defer cancel()
 	r, err := bench.Run(ctx, cfg)
 	if err != nil {
 		return err
 	}
-	return livecli.Finish(c, r, output, out)
+	return finish(c, r, output, out)
 }
 
 func profiles() string {

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/felixlike/felixlike/cmd/felixctl/livebench"
 	"github.com/felixlike/felixlike/internal/measure"
 	"github.com/felixlike/felixlike/internal/terminal"
 	"github.com/felixlike/felixlike/test/bench"
@@ -39,7 +38,7 @@ func (m machine) rounds(n int, v float64) measure.Series {
 // rule-changed under nftables.
 func (m machine) report(n int, change float64) *bench.Report {
 	r := &bench.Report{
-		Version: livebench.ReportVersion, Rounds: n, Backends: []string{"nftables", "openflow"}, Profile: workload.Profile{Name: "small", Endpoints: 20},
+		Version: bench.ReportVersion, Rounds: n, Backends: []string{"nftables", "openflow"}, Profile: workload.Profile{Name: "small", Endpoints: 20},
 		Calibration: measure.Series{0.15 * m.slow, 0.151 * m.slow, 0.149 * m.slow},
 	}
 	for _, b := range r.Backends {

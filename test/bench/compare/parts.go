@@ -55,15 +55,6 @@ func parts() []part {
 			}
 			return d
 		}},
-		{"live", (*bench.Report).LiveMetrics, func(a, b *bench.Report) []string {
-			var d differences
-			if was, is := a.Live, b.Live; was != nil && is != nil {
-				d.add("live.node", was.Node, is.Node)
-				d.add("live.datapath", was.Datapath, is.Datapath)
-				d.add("live.datastore", was.Datastore, is.Datastore)
-			}
-			return d
-		}},
 	}
 }
 

@@ -20,8 +20,6 @@ func datapaths(r *bench.Report) []datapath {
 		packets = r.Packets.Datapath
 	case r.Enforcement != nil:
 		packets = r.Enforcement.Datapath
-	case r.Live != nil:
-		packets = r.Live.Datapath
 	}
 	switch {
 	case packets == "netdev":

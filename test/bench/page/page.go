@@ -188,6 +188,6 @@ func budgets(r *bench.Report) (string, []bench.Budget) {
 
 // Figures are those that a report has values for, in the order of the page.
 func Figures(r *bench.Report) []plot.Figure {
-	all := slices.Concat(live(r), packets(r), enforcement(r), loads(r), changes(r), memory(r), engine(r))
+	all := slices.Concat(packets(r), enforcement(r), loads(r), changes(r), memory(r), engine(r))
 	return slices.DeleteFunc(all, func(f plot.Figure) bool { return f.Body.Empty() })
 }

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/felixlike/felixlike/cmd/felixctl/livebench"
 	"github.com/felixlike/felixlike/internal/measure"
 	"github.com/felixlike/felixlike/test/bench"
 )
@@ -153,23 +152,6 @@ func TestFigures(t *testing.T) {
 		}
 		if got := strings.Join(names, " "); got != want {
 			t.Errorf("%s: figures %s, want %s", path, got, want)
-		}
-	}
-}
-
-func TestLiveNode(t *testing.T) {
-	one := measure.Series{0.1, 0.2, 0.15}
-	r := &bench.Report{Backends: []string{"openflow"}, Rounds: 3, Live: &livebench.Live{
-		Node: "node1", Datapath: "system", From: "shop/web", To: "shop/db", Datastore: "kubernetes",
-		Results: []livebench.Result{{
-			Backend: "openflow", AgentCPU: one, SwitchCPU: one, CPU: one, AgentRSS: measure.Series{5e7}, SwitchRSS: measure.Series{9e7},
-			Connections: measure.Latency{P50: 0.001, P99: 0.002, Count: 100},
-		}},
-	}}
-	text := written(t, r)
-	for _, want := range []string{`id="live-cpu"`, `id="live-memory"`, `id="live-connections"`, "Datapath: system", "shop/web to shop/db"} {
-		if !strings.Contains(text, want) {
-			t.Errorf("%q is not on the page", want)
 		}
 	}
 }

@@ -15,8 +15,8 @@ type progress struct {
 	turn    time.Time
 }
 
-// NewProgress returns a progress that begins now.
-func NewProgress(out io.Writer) measure.Progress { return &progress{out: out, started: time.Now()} }
+// newProgress returns a progress that begins now.
+func newProgress(out io.Writer) measure.Progress { return &progress{out: out, started: time.Now()} }
 
 // Turn implements measure.Progress.
 func (p *progress) Turn(round, rounds int, backend string) {

@@ -7,7 +7,7 @@ import (
 
 func TestProgressIsALineATurn(t *testing.T) {
 	var out strings.Builder
-	p := NewProgress(&out)
+	p := newProgress(&out)
 	p.Turn(1, 2, "nftables")
 	p.Case("first-load")
 	p.Case("restart")
