@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/felixlike/felixlike/internal/measure"
 	"github.com/felixlike/felixlike/test/bench/worker"
+	"github.com/felixlike/felixlike/test/measure"
 )
 
 // collect makes results of turns: one a backend and case, in the order in

@@ -8,10 +8,10 @@ import (
 	"slices"
 
 	"github.com/felixlike/felixlike/felixlike/config"
-	"github.com/felixlike/felixlike/internal/measure"
 	"github.com/felixlike/felixlike/test/bench/worker"
 	"github.com/felixlike/felixlike/test/bench/workload"
 	"github.com/felixlike/felixlike/test/lab"
+	"github.com/felixlike/felixlike/test/measure"
 )
 
 // Part is a part of a run.

@@ -3,7 +3,7 @@ package bench
 import (
 	"fmt"
 
-	"github.com/felixlike/felixlike/internal/measure"
+	"github.com/felixlike/felixlike/test/measure"
 )
 
 // enforcement is about the time from an object to the packets.

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/felixlike/felixlike/internal/measure"
+	"github.com/felixlike/felixlike/test/measure"
 )
 
 // Change is a change of an object that packets feel.

@@ -4,10 +4,10 @@ import (
 	"context"
 	"os"
 
-	"github.com/felixlike/felixlike/internal/measure"
 	"github.com/felixlike/felixlike/internal/namespace"
 	"github.com/felixlike/felixlike/test/bench/worker"
 	"github.com/felixlike/felixlike/test/bench/workload"
+	"github.com/felixlike/felixlike/test/measure"
 	"github.com/felixlike/felixlike/test/workloads"
 )
 

@@ -1,6 +1,6 @@
 package bench_test
 
-import "github.com/felixlike/felixlike/internal/measure"
+import "github.com/felixlike/felixlike/test/measure"
 
 import (
 	"fmt"

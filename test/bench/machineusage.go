@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/felixlike/felixlike/internal/measure"
 	"github.com/felixlike/felixlike/internal/namespace"
 	"github.com/felixlike/felixlike/test/bench/worker"
+	"github.com/felixlike/felixlike/test/measure"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )

@@ -3,9 +3,9 @@ package bench
 import (
 	"slices"
 
-	"github.com/felixlike/felixlike/internal/measure"
 	"github.com/felixlike/felixlike/test/bench/worker"
 	"github.com/felixlike/felixlike/test/bench/workload"
+	"github.com/felixlike/felixlike/test/measure"
 	"github.com/felixlike/felixlike/test/workloads"
 )
 

@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/felixlike/felixlike/internal/measure"
 	"github.com/felixlike/felixlike/test/bench/workload"
+	"github.com/felixlike/felixlike/test/measure"
 	"github.com/google/go-cmp/cmp"
 )
 

@@ -5,8 +5,8 @@ import (
 	"slices"
 
 	"github.com/felixlike/felixlike/felixlike/config"
-	"github.com/felixlike/felixlike/internal/measure"
 	"github.com/felixlike/felixlike/test/bench/workload"
+	"github.com/felixlike/felixlike/test/measure"
 )
 
 // packets returns a section for each kind of traffic.

@@ -5,8 +5,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/felixlike/felixlike/internal/measure"
 	"github.com/felixlike/felixlike/test/bench/workload"
+	"github.com/felixlike/felixlike/test/measure"
 )
 
 // PlainVeth is a floor of two pods at the ends of one veth pair, with all of the

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/felixlike/felixlike/internal/measure"
 	"github.com/felixlike/felixlike/test/bench/worker"
+	"github.com/felixlike/felixlike/test/measure"
 	"github.com/felixlike/felixlike/test/workloads"
 )
 

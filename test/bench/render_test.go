@@ -10,9 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/felixlike/felixlike/internal/measure"
 	"github.com/felixlike/felixlike/test/bench/worker"
 	"github.com/felixlike/felixlike/test/bench/workload"
+	"github.com/felixlike/felixlike/test/measure"
 	"github.com/felixlike/felixlike/test/workloads"
 	"github.com/google/go-cmp/cmp"
 )

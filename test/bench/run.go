@@ -5,9 +5,9 @@ import (
 	"errors"
 	"time"
 
-	"github.com/felixlike/felixlike/internal/measure"
 	"github.com/felixlike/felixlike/internal/namespace"
 	"github.com/felixlike/felixlike/test/bench/worker"
+	"github.com/felixlike/felixlike/test/measure"
 )
 
 // versions returns the commands that print the versions of the backends' tools.

@@ -1,6 +1,6 @@
 package bench
 
-import "github.com/felixlike/felixlike/internal/measure"
+import "github.com/felixlike/felixlike/test/measure"
 
 // Sections returns the title of a report and all that it says, as Markdown has
 // it.

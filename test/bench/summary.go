@@ -4,9 +4,9 @@ import (
 	"cmp"
 	"slices"
 
-	"github.com/felixlike/felixlike/internal/measure"
 	"github.com/felixlike/felixlike/test/bench/worker"
 	"github.com/felixlike/felixlike/test/bench/workload"
+	"github.com/felixlike/felixlike/test/measure"
 )
 
 // SummaryHeading is the heading of the first section, the summary.

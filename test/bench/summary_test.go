@@ -7,8 +7,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/felixlike/felixlike/internal/measure"
 	"github.com/felixlike/felixlike/test/bench/worker"
+	"github.com/felixlike/felixlike/test/measure"
 )
 
 // TestSummaryMarksTheBest: the best of a row is marked, with what is within its noise; a single

@@ -13,8 +13,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/felixlike/felixlike/internal/measure"
 	"github.com/felixlike/felixlike/internal/namespace"
+	"github.com/felixlike/felixlike/test/measure"
 )
 
 // chunk is the size of a stream's writes and reads.

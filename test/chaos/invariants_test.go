@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/felixlike/felixlike/felixlike/control"
-	"github.com/felixlike/felixlike/internal/measure"
 	"github.com/felixlike/felixlike/test/lab/traffic"
+	"github.com/felixlike/felixlike/test/measure"
 )
 
 const (

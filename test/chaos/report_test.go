@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/felixlike/felixlike/internal/measure"
+	"github.com/felixlike/felixlike/test/measure"
 )
 
 // result is the report of one fault with one backend. Times are in seconds.

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/felixlike/felixlike/felixlike/config"
-	"github.com/felixlike/felixlike/internal/measure"
+	"github.com/felixlike/felixlike/test/measure"
 )
 
 const (

@@ -14,9 +14,9 @@ import (
 	"time"
 
 	"github.com/felixlike/felixlike/felixlike/config"
-	"github.com/felixlike/felixlike/internal/measure"
 	"github.com/felixlike/felixlike/test/bench/worker"
 	"github.com/felixlike/felixlike/test/bench/workload"
+	"github.com/felixlike/felixlike/test/measure"
 	"github.com/felixlike/felixlike/test/ovstest"
 )
 

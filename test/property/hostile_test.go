@@ -18,7 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/felixlike/felixlike/felixlike/policy/oracle"
-	"github.com/felixlike/felixlike/internal/measure"
+	"github.com/felixlike/felixlike/test/measure"
 )
 
 // hostile are objects that one tenant may create, of sizes that an API server accepts.

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/felixlike/felixlike/felixlike/policy"
-	"github.com/felixlike/felixlike/internal/measure"
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/test/measure"
 )
 
 // Measurement is the cost of one start-up. Sizes are in bytes, CPU is that of

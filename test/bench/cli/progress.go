@@ -5,7 +5,7 @@ import (
 	"io"
 	"time"
 
-	"github.com/felixlike/felixlike/internal/measure"
+	"github.com/felixlike/felixlike/test/measure"
 )
 
 // progress prints a line for each turn, a word for each case in it.

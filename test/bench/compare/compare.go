@@ -9,8 +9,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/felixlike/felixlike/internal/measure"
 	"github.com/felixlike/felixlike/test/bench"
+	"github.com/felixlike/felixlike/test/measure"
 )
 
 // Verdict is the judgement of a metric's change.

@@ -7,11 +7,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/felixlike/felixlike/internal/measure"
 	"github.com/felixlike/felixlike/internal/terminal"
 	"github.com/felixlike/felixlike/test/bench"
 	"github.com/felixlike/felixlike/test/bench/worker"
 	"github.com/felixlike/felixlike/test/bench/workload"
+	"github.com/felixlike/felixlike/test/measure"
 )
 
 const threshold = 0.1

@@ -6,7 +6,7 @@ import (
 
 	"golang.org/x/perf/benchmath"
 
-	"github.com/felixlike/felixlike/internal/measure"
+	"github.com/felixlike/felixlike/test/measure"
 )
 
 const (

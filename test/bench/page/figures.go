@@ -4,10 +4,10 @@ import (
 	"slices"
 
 	"github.com/felixlike/felixlike/felixlike/config"
-	"github.com/felixlike/felixlike/internal/measure"
 	"github.com/felixlike/felixlike/test/bench"
 	"github.com/felixlike/felixlike/test/bench/plot"
 	"github.com/felixlike/felixlike/test/bench/worker"
+	"github.com/felixlike/felixlike/test/measure"
 	"github.com/felixlike/felixlike/test/workloads"
 )
 

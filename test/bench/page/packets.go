@@ -4,10 +4,10 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/felixlike/felixlike/internal/measure"
 	"github.com/felixlike/felixlike/test/bench"
 	"github.com/felixlike/felixlike/test/bench/plot"
 	"github.com/felixlike/felixlike/test/bench/workload"
+	"github.com/felixlike/felixlike/test/measure"
 )
 
 // packets are the figures of packets between pods, by the points of a run. They have a curve a backend: between two

@@ -9,9 +9,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/felixlike/felixlike/internal/measure"
 	"github.com/felixlike/felixlike/test/bench"
 	"github.com/felixlike/felixlike/test/bench/plot"
+	"github.com/felixlike/felixlike/test/measure"
 )
 
 //go:embed page.html

@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/felixlike/felixlike/internal/measure"
 	"github.com/felixlike/felixlike/test/bench"
+	"github.com/felixlike/felixlike/test/measure"
 )
 
 // reports are those that the tests are made with: one that was measured, and one

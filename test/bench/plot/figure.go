@@ -6,7 +6,7 @@ import (
 	"io"
 	"slices"
 
-	"github.com/felixlike/felixlike/internal/measure"
+	"github.com/felixlike/felixlike/test/measure"
 )
 
 // Figure is something that can be drawn.

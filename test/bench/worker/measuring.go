@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/felixlike/felixlike/internal/measure"
 	"github.com/felixlike/felixlike/test/bench/workload"
+	"github.com/felixlike/felixlike/test/measure"
 )
 
 // measuring is a task that is being done.
