@@ -17,6 +17,7 @@ import (
 	"github.com/felixlike/felixlike/cni"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/test/cnitest"
+	"github.com/felixlike/felixlike/test/eventually"
 )
 
 // keeps is a GC's configuration with the sandboxes to keep.
@@ -129,7 +130,7 @@ func TestKilledWhileAdding(t *testing.T) {
 	s := r.sandbox("sandbox-a", "a")
 	answered := make(chan cnitest.Reply, 1)
 	go func() { answered <- r.call("ADD", "1.1.0", s, nil) }()
-	r.until("the pod has a port", func() bool { return r.vsctl("list-ports", "br-int") != "" })
+	eventually.True(r, "the pod has a port", func() bool { return r.vsctl("list-ports", "br-int") != "" })
 	r.stop(syscall.SIGKILL)
 	if got := <-answered; !got.Failed || got.Code != 11 {
 		t.Errorf("ADD while the agent was killed: %s", got.Raw)
@@ -160,10 +161,10 @@ func TestRuntimeGivesUp(t *testing.T) {
 	cmd, err := r.Command(r.ctx, "ADD", "1.1.0", s, nil)
 	r.must(err)
 	r.must(cmd.Start())
-	r.until("the pod has a port", func() bool { return r.vsctl("list-ports", "br-int") != "" })
+	eventually.True(r, "the pod has a port", func() bool { return r.vsctl("list-ports", "br-int") != "" })
 	r.must(cmd.Process.Kill())
 	_ = cmd.Wait() // it was killed
-	r.until("nothing is left", func() bool { return r.left() == nothing })
+	eventually.True(r, "nothing is left", func() bool { return r.left() == nothing })
 }
 
 // TestLateDel deletes the first sandbox of a pod after a second one was added under its
@@ -304,7 +305,7 @@ func TestCheck(t *testing.T) {
 		case "ovs":
 			// The agent restores a removed port (TestPortIsPutBack).
 			r.vsctl("--no-wait", "set", "interface", host, "type=no-such-type")
-			r.until("ovs-vswitchd has let go of the port", func() bool { return r.vsctl("get", "interface", host, "ofport") == "-1" })
+			eventually.True(r, "ovs-vswitchd has let go of the port", func() bool { return r.vsctl("get", "interface", host, "ofport") == "-1" })
 		}
 		r.fails("CHECK", s, previous, 999, breakage.want)
 		r.ok("DEL", "1.1.0", s, nil)
@@ -359,14 +360,14 @@ func TestPortIsPutBack(t *testing.T) {
 	host := cni.HostInterface(model.PodID{Namespace: "x", Name: "a"})
 	back := func(when string) {
 		t.Helper()
-		r.until("the port is back "+when, func() bool { return slices.Contains(strings.Fields(r.vsctl("list-ports", "br-int")), host) })
+		eventually.True(r, "the port is back "+when, func() bool { return slices.Contains(strings.Fields(r.vsctl("list-ports", "br-int")), host) })
 		r.ok("CHECK", "1.1.0", s, previous)
 	}
 	r.vsctl("del-port", host)
 	back("while the server runs")
 	// The server puts no pod on a bridge that forwards without flows.
 	r.vsctl("set-fail-mode", "br-int", "standalone", "--", "del-port", host)
-	r.until("the log says why not", func() bool {
+	eventually.True(r, "the log says why not", func() bool {
 		log, err := os.ReadFile(filepath.Join(r.dir, "log"))
 		return err == nil && strings.Contains(string(log), "cannot be restored yet") && strings.Contains(string(log), "fail_mode")
 	})
@@ -381,7 +382,7 @@ func TestPortIsPutBack(t *testing.T) {
 	back("after a restart")
 	r.ok("DEL", "1.1.0", s, nil)
 	records := filepath.Join(r.dir, "run", "attachments")
-	r.until("the record is gone", func() bool {
+	eventually.True(r, "the record is gone", func() bool {
 		left, err := os.ReadDir(records)
 		r.must(err)
 		return len(left) == 0

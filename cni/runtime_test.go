@@ -11,10 +11,10 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/test/cnitest"
+	"github.com/felixlike/felixlike/test/eventually"
 )
 
 // runtime calls the plugin as a container runtime does. The node's CNI server runs in a
@@ -70,7 +70,7 @@ func (r *runtime) start() {
 	cmd, ended := r.cmd, r.ended
 	go func() { ended <- cmd.Wait() }()
 	r.Cleanup(func() { r.stop(syscall.SIGKILL) })
-	r.until("the server serves", func() bool {
+	eventually.True(r, "the server serves", func() bool {
 		return !strings.Contains(r.call("STATUS", "1.1.0", cnitest.Sandbox{}, nil).Raw, "dial unix")
 	})
 }
@@ -86,15 +86,6 @@ func (r *runtime) stop(signal syscall.Signal) {
 	if r.Failed() {
 		text, _ := os.ReadFile(filepath.Join(r.dir, "log"))
 		r.Logf("log of the server:\n%s", text)
-	}
-}
-
-func (r *runtime) until(what string, ready func() bool) {
-	r.Helper()
-	for end := time.Now().Add(30 * time.Second); !ready(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(end) {
-			r.Fatalf("not within 30 s: %s", what)
-		}
 	}
 }
 

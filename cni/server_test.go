@@ -15,6 +15,7 @@ import (
 	"github.com/felixlike/felixlike/internal/ethtool"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/test/cnitest"
+	"github.com/felixlike/felixlike/test/eventually"
 )
 
 func TestAddCheckDel(t *testing.T) {
@@ -77,7 +78,7 @@ func TestOffloadFollowsTheDatapath(t *testing.T) {
 		// Open vSwitch here may have no kernel datapath: the record names the configured one.
 		r.vsctl("--no-wait", "set", "bridge", "br-int", "datapath_type="+c.datapath)
 		r.start()
-		r.until("the offload of pod a follows datapath "+c.datapath, func() bool { return r.offloads(a) == c.offloads })
+		eventually.True(r, "the offload of pod a follows datapath "+c.datapath, func() bool { return r.offloads(a) == c.offloads })
 	}
 	if r.offloads(gone) {
 		t.Error("a pod whose namespace is not known was changed")
@@ -198,7 +199,7 @@ func TestPluginIsKilled(t *testing.T) {
 		defer close(ended)
 		_, _ = r.Call(ctx, "ADD", "1.1.0", s, nil) // it is killed
 	}()
-	r.until("the pod is attached", func() bool { return r.left() != nothing })
+	eventually.True(r, "the pod is attached", func() bool { return r.left() != nothing })
 	select {
 	case <-ended:
 		t.Error("the plugin ended by itself")
@@ -206,7 +207,7 @@ func TestPluginIsKilled(t *testing.T) {
 	}
 	kill()
 	<-ended
-	r.until("the pod is removed", func() bool { return r.left() == nothing })
+	eventually.True(r, "the pod is removed", func() bool { return r.left() == nothing })
 }
 
 func TestNodeNotKnown(t *testing.T) {

@@ -20,6 +20,7 @@ import (
 	"github.com/felixlike/felixlike/cni/protocol"
 	"github.com/felixlike/felixlike/internal/socketapi"
 	"github.com/felixlike/felixlike/test/cnitest"
+	"github.com/felixlike/felixlike/test/eventually"
 )
 
 // TestUpgradeUnderChurn replaces an agent of the release before by a new one, while pods come
@@ -49,7 +50,7 @@ func TestUpgradeUnderChurn(t *testing.T) {
 	more := func(what string, counter *atomic.Int64) {
 		t.Helper()
 		from := counter.Load()
-		r.until(what, func() bool { return counter.Load() >= from+8 || t.Failed() })
+		eventually.True(r, what, func() bool { return counter.Load() >= from+8 || t.Failed() })
 	}
 	more("pods come and go", &added)
 	r.stop(syscall.SIGTERM)

@@ -18,6 +18,7 @@ import (
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/rules"
 	"github.com/felixlike/felixlike/tables/nftables"
+	"github.com/felixlike/felixlike/test/eventually"
 	"github.com/felixlike/felixlike/test/tablestest"
 )
 
@@ -110,12 +111,7 @@ func newHostPathWith(t *testing.T, r *rules.Renderer) *hostPath {
 	p.Receiver.Run(t, "sysctl", "-qw", "net.ipv4.conf.all.accept_local=1", "net.ipv4.conf.eth0.accept_local=1")
 	// Without link-local addresses, neighbour discovery fails.
 	for _, ns := range []tablestest.Namespace{p.Sender, p.Router, p.Receiver} {
-		for deadline := time.Now().Add(20 * time.Second); ns.Run(t, "ip", "-6", "address", "show", "tentative") != ""; {
-			if time.Now().After(deadline) {
-				t.Fatal("addresses stay tentative")
-			}
-			time.Sleep(20 * time.Millisecond)
-		}
+		eventually.True(t, "no address is tentative", func() bool { return ns.Run(t, "ip", "-6", "address", "show", "tentative") == "" })
 	}
 	options := HostOptions{Node: "node1", Masquerade: true}
 	node := &model.Node{Name: "node1"}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/felixlike/felixlike/felixlike/health"
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/test/eventually"
 )
 
 // fakeAgent records the requests; it programs revision by revision.
@@ -143,14 +144,12 @@ func serveAt(t *testing.T, path string, agent Agent) (stop func() error) {
 		}
 	})
 	client := NewClient(path)
-	for deadline := time.Now().Add(30 * time.Second); ; {
+	eventually.True(t, "the server answers", func() bool {
 		_, err := client.Status(context.Background())
-		if err == nil {
-			return stop
+		if err != nil && !NotRunning(err) {
+			t.Fatal(err)
 		}
-		if !NotRunning(err) || time.Now().After(deadline) {
-			t.Fatalf("server does not answer: %v", err)
-		}
-		time.Sleep(time.Millisecond)
-	}
+		return err == nil
+	})
+	return stop
 }

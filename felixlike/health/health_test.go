@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/felixlike/felixlike/test/eventually"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -66,11 +68,7 @@ func run(t *testing.T, s *Server, agent Agent) *Server {
 
 func listening(t *testing.T, s *Server) string {
 	t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); strings.Contains(s.Status(), "("); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("not serving: %s", s.Status())
-		}
-	}
+	eventually.True(t, "serving", func() bool { return !strings.Contains(s.Status(), "(") }, s.Status)
 	return s.Status()
 }
 
@@ -152,11 +150,7 @@ func TestTakenAddressIsReportedAndNoError(t *testing.T) {
 	defer other.Close()
 	s := serve(t, other.Addr().String(), &fakeAgent{})
 	want := fmt.Sprintf("address already in use by process %d (health.test) of user %d)", os.Getpid(), os.Getuid())
-	for deadline := time.Now().Add(30 * time.Second); !strings.Contains(s.Status(), want); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("status %q, want %q", s.Status(), want)
-		}
-	}
+	eventually.True(t, "status is "+want, func() bool { return strings.Contains(s.Status(), want) }, s.Status)
 }
 
 // TestIdleCallers: a caller that opens connections and says nothing gets a few of them,

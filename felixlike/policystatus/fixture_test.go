@@ -20,13 +20,13 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/felixlike/felixlike/felixlike/policystatus"
+	"github.com/felixlike/felixlike/test/eventually"
 	"github.com/felixlike/felixlike/test/kubernetestest"
 )
 
 const (
-	system   = "felixlike-system"
-	status   = "clusternetworkpolicies/status"
-	patience = 60 * time.Second
+	system = "felixlike-system"
+	status = "clusternetworkpolicies/status"
 )
 
 // timing is an agent's, in a hurry.
@@ -194,22 +194,12 @@ func (f *fixture) conditions(t *testing.T, name string) (map[string]metav1.Condi
 func (f *fixture) until(t *testing.T, name string, wanted metav1.ConditionStatus, reason, message string) metav1.Condition {
 	t.Helper()
 	var last metav1.Condition
-	wait(t, fmt.Sprintf("%s is %s, %s", name, wanted, reason), func() bool {
+	eventually.True(t, fmt.Sprintf("%s is %s, %s", name, wanted, reason), func() bool {
 		all, generation := f.conditions(t, name)
 		last = all[policystatus.ConditionAccepted]
 		return last.Status == wanted && last.Reason == reason && last.ObservedGeneration == generation && strings.Contains(last.Message, message)
 	}, func() string { return fmt.Sprintf("%+v", last) })
 	return last
-}
-
-// wait waits until something is so.
-func wait(t *testing.T, what string, so func() bool, state func() string) {
-	t.Helper()
-	for deadline := time.Now().Add(patience); !so(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("never happened: %s; it is %s", what, state())
-		}
-	}
 }
 
 // holder returns the holder of the Lease.

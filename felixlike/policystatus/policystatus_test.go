@@ -16,6 +16,7 @@ import (
 
 	"github.com/felixlike/felixlike/felixlike/egress/election"
 	"github.com/felixlike/felixlike/felixlike/policystatus"
+	"github.com/felixlike/felixlike/test/eventually"
 	"github.com/felixlike/felixlike/test/kubernetestest"
 )
 
@@ -38,7 +39,7 @@ func TestRealAPIServer(t *testing.T) {
 		c.Impersonate = rest.ImpersonationConfig{UserName: "system:serviceaccount:" + system + ":felixlike"}
 		return c
 	})
-	wait(t, "the kind is served", func() bool {
+	eventually.True(t, "the kind is served", func() bool {
 		_, err := f.policies.List(t.Context(), metav1.ListOptions{})
 		return err == nil
 	}, func() string { return "not served" })
@@ -138,7 +139,7 @@ func TestWriterDies(t *testing.T) {
 	if f.holder(t) != "n2" {
 		t.Errorf("the lease is held by %q", f.holder(t))
 	}
-	wait(t, "the old one stops", func() bool { return dead.logs.count("has lost the Lease") == 1 }, func() string { return fmt.Sprint(dead.logs.lines) })
+	eventually.True(t, "the old one stops", func() bool { return dead.logs.count("has lost the Lease") == 1 }, func() string { return fmt.Sprint(dead.logs.lines) })
 	if n := dead.logs.count("cannot elect the writer"); n != 1 {
 		t.Errorf("said %d times: %v", n, dead.logs.lines)
 	}
@@ -182,7 +183,7 @@ func TestRefusals(t *testing.T) {
 				f.create(t, "p", 1, deny)
 				s.Refuse(code, c.resource)
 				a := f.start(t, "n1", nil)
-				wait(t, "refused three times", func() bool { return s.Refusals(c.resource) >= 3 }, func() string { return fmt.Sprint(a.logs.lines) })
+				eventually.True(t, "refused three times", func() bool { return s.Refusals(c.resource) >= 3 }, func() string { return fmt.Sprint(a.logs.lines) })
 				if n := a.logs.count(c.said); n != 1 {
 					t.Errorf("said %d times: %v", n, a.logs.lines)
 				}
@@ -242,7 +243,7 @@ func TestNotNeeded(t *testing.T) {
 		defer mu.Unlock()
 		return looks > 3
 	}
-	wait(t, "it looks", looked, func() string { return "" })
+	eventually.True(t, "it looks", looked)
 	for _, r := range s.Requests() {
 		if r.Client == "n1" {
 			t.Errorf("asked: %+v", r)
@@ -252,7 +253,7 @@ func TestNotNeeded(t *testing.T) {
 	set(true)
 	f.until(t, "p", "True", "Accepted", "")
 	set(false)
-	wait(t, "the lease is free", func() bool { return f.holder(t) == "" }, func() string { return f.holder(t) })
+	eventually.True(t, "the lease is free", func() bool { return f.holder(t) == "" }, func() string { return f.holder(t) })
 }
 
 // TestManyPolicies: 200 policies are written once each, no faster than the limit, and

@@ -12,6 +12,7 @@ import (
 	"github.com/felixlike/felixlike/ipsets"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/tables"
+	"github.com/felixlike/felixlike/test/eventually"
 )
 
 // The kernel swaps only sets of one type: while a rule holds a set of another,
@@ -44,23 +45,13 @@ func TestTypeChangeOfSetInUse(t *testing.T) {
 			}
 			ns.run(t, append([]string{"iptables-" + variant, "-D"}, rule...)...)
 			clock = clock.Add(time.Second)
-			until(t, func() bool {
+			eventually.True(t, "the kernel takes all sets", func() bool {
 				clock = clock.Add(isolate.LongestWait)
 				return len(apply(t, s).Refused) == 0
 			})
 			ns.want(t, saved(addresses4, "10.0.0.1"), saved(networks4))
 			wantSilent(t, s)
 		})
-	}
-}
-
-// until polls for a condition.
-func until(t *testing.T, condition func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !condition(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("it did not come to be")
-		}
 	}
 }
 

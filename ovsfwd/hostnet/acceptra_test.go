@@ -1,10 +1,10 @@
 package hostnet
 
 import (
+	"fmt"
 	"net"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/net/icmp"
@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/felixlike/felixlike/internal/sysctl"
+	"github.com/felixlike/felixlike/test/eventually"
 )
 
 // TestAdvertisedRoutesStay: the agent turns forwarding on, and the node keeps the default route that a router
@@ -64,15 +65,14 @@ func advertise(t *testing.T, by, at string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	deadline := time.Now().Add(20 * time.Second)
-	for len(advertised(t, at)) == 0 {
-		if time.Now().After(deadline) {
-			t.Fatalf("%s took no router advertisement of %s", at, by)
+	eventually.True(t, fmt.Sprintf("%s takes a router advertisement of %s", at, by), func() bool {
+		if len(advertised(t, at)) > 0 {
+			return true
 		}
 		// Fails until duplicate address detection of the link-local addresses has ended.
 		_, _ = p.WriteTo(data, nil, &net.IPAddr{IP: net.IPv6linklocalallnodes, Zone: by})
-		time.Sleep(50 * time.Millisecond)
-	}
+		return false
+	})
 }
 
 // advertised returns an interface's default routes from router advertisements.

@@ -11,11 +11,12 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	"github.com/felixlike/felixlike/test/eventually"
 )
 
 // addressLog records the updates of a WatchAddresses.
@@ -40,11 +41,13 @@ func (l *addressLog) last() string {
 func (l *addressLog) want(t *testing.T, what string, addresses ...string) {
 	t.Helper()
 	want := strings.Join(addresses, " ")
-	for deadline := time.Now().Add(10 * time.Second); l.last() != want; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%s: addresses are %q, want %q", what, l.last(), want)
-		}
-	}
+	eventually.True(t, what, func() bool { return l.last() == want }, func() string { return fmt.Sprintf("addresses are %q, want %q", l.last(), want) })
+}
+
+// reach waits until as many lists have been reported.
+func (l *addressLog) reach(t *testing.T, what string, lists int) {
+	t.Helper()
+	eventually.True(t, fmt.Sprintf("%s: %d lists", what, lists), func() bool { return len(l.all()) >= lists })
 }
 
 // watchAddresses watches this thread's namespace until the test ends.
@@ -122,11 +125,7 @@ func TestAddressOfTwoInterfaces(t *testing.T) {
 	for _, verb := range []string{"add", "del"} {
 		ip(t, "address", verb, "192.168.50.11/32", "dev", "flx-gw0")
 		count++
-		for deadline := time.Now().Add(10 * time.Second); len(l.all()) < count; time.Sleep(time.Millisecond) {
-			if time.Now().After(deadline) {
-				t.Fatalf("after %s: %d lists, want %d", verb, len(l.all()), count)
-			}
-		}
+		l.reach(t, "after "+verb, count)
 		l.want(t, verb, "192.168.50.11", "fd00:10::c0a8:320b")
 	}
 }
@@ -146,11 +145,7 @@ func TestRouteOfUplink(t *testing.T) {
 		ip(t, strings.Fields("route add 10.77.0.0/16 dev flx-gw0")...) // not of the uplink
 		ip(t, append(strings.Fields("route add"), strings.Fields(route)...)...)
 		count++
-		for deadline := time.Now().Add(10 * time.Second); len(l.all()) < count; time.Sleep(time.Millisecond) {
-			if time.Now().After(deadline) {
-				t.Fatalf("after %s: %d lists, want %d", route, len(l.all()), count)
-			}
-		}
+		l.reach(t, "after "+route, count)
 		ip(t, strings.Fields("route del 10.77.0.0/16 dev flx-gw0")...)
 	}
 	if n := len(l.all()); n != count {
@@ -174,11 +169,7 @@ func TestAddressesUnderStorm(t *testing.T) {
 		t.Fatal(err)
 	}
 	ip(t, "-batch", file)
-	for deadline := time.Now().Add(20 * time.Second); strings.Count(l.last(), " ") != addresses+1; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%d addresses are known", strings.Count(l.last(), " ")+1)
-		}
-	}
+	eventually.True(t, "all addresses are known", func() bool { return strings.Count(l.last(), " ") == addresses+1 })
 	if n := len(l.all()); n > addresses/10 {
 		t.Errorf("%d lists for %d addresses", n, addresses)
 	}

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/felixlike/felixlike/test/eventually"
 )
 
 // TestForeignDaemons: Keep leaves a database that another process namespace serves alone until
@@ -47,15 +49,7 @@ func TestForeignDaemons(t *testing.T) {
 	vsctl := func(args ...string) string {
 		return command(t, "ovs-vsctl", append([]string{"--no-wait", "--timeout=10", "--db=unix:" + socket}, args...)...)
 	}
-	soon := func(what string, true func() bool) {
-		t.Helper()
-		for limit := time.Now().Add(30 * time.Second); !true(); time.Sleep(20 * time.Millisecond) {
-			if time.Now().After(limit) {
-				t.Fatalf("not within 30 s: %s", what)
-			}
-		}
-	}
-	soon("the other database is served", func() bool { _, err := os.Stat(socket); return err == nil })
+	eventually.True(t, "the other database is served", func() bool { _, err := os.Stat(socket); return err == nil })
 	vsctl("init")
 
 	ctx, cancel := context.WithCancel(t.Context())
@@ -64,14 +58,14 @@ func TestForeignDaemons(t *testing.T) {
 	go func() {
 		done <- Keep(ctx, Options{Dir: dir, NetNS: ns}, Hooks{Serving: func(context.Context) {}, Away: func() {}, Ending: func() {}}, slog.New(slog.NewTextHandler(&log, nil)))
 	}()
-	soon("the log names the other one", func() bool { return strings.Contains(log.String(), "ANOTHER OPEN VSWITCH") })
+	eventually.True(t, "the log names the other one", func() bool { return strings.Contains(log.String(), "ANOTHER OPEN VSWITCH") })
 	time.Sleep(3 * foreignEvery)
 	vsctl("add-br", "meanwhile")
 	if strings.Contains(log.String(), "daemon runs") {
 		t.Errorf("a second daemon was started:\n%s", log.String())
 	}
 	end()
-	soon("the daemons run", func() bool { return strings.Count(log.String(), "daemon runs") == 1 })
+	eventually.True(t, "the daemons run", func() bool { return strings.Count(log.String(), "daemon runs") == 1 })
 	if got := vsctl("list-br"); got != "meanwhile\n" {
 		t.Errorf("bridges %q", got)
 	}

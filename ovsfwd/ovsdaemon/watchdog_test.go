@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/felixlike/felixlike/test/eventually"
 )
 
 // TestSilenceOfADaemon has daemons that do not answer, with what their threads do at each
@@ -99,15 +101,6 @@ func keep(t *testing.T) (*keeper, *logBuffer) {
 	return k, log
 }
 
-func within(t *testing.T, limit time.Duration, what string, log *logBuffer, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(limit); !ok(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("waited in vain: %s\n%s", what, log)
-		}
-	}
-}
-
 // TestHungDaemonsAreRestarted stops both daemons with SIGSTOP: both are killed and
 // started again, and answer.
 func TestHungDaemonsAreRestarted(t *testing.T) {
@@ -118,8 +111,8 @@ func TestHungDaemonsAreRestarted(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	within(t, time.Minute, "both daemons are killed", log, func() bool { return strings.Count(log.String(), "daemon hangs") == 2 })
-	within(t, time.Minute, "both daemons run again", log, func() bool { return strings.Count(log.String(), "daemon runs") == 2 })
+	eventually.True(t, "both daemons are killed", func() bool { return strings.Count(log.String(), "daemon hangs") == 2 }, log.String)
+	eventually.True(t, "both daemons run again", func() bool { return strings.Count(log.String(), "daemon runs") == 2 }, log.String)
 	for _, d := range []*kept{k.db, k.vs} {
 		if d.hangs != 1 {
 			t.Errorf("%s: %d hangs, want 1", d.name, d.hangs)

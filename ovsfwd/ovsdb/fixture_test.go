@@ -132,18 +132,3 @@ func (f *fixture) next(events <-chan any) any {
 		return nil
 	}
 }
-
-func poll(t *testing.T, check func() error) {
-	t.Helper()
-	deadline := time.Now().Add(10 * time.Second)
-	for {
-		err := check()
-		if err == nil {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatal(err)
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
-}

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/test/eventually"
 )
 
 func TestEnsureBridge(t *testing.T) {
@@ -98,13 +99,12 @@ func TestGatewayKeepsItsMACOverVSwitchdRestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.ensure(c)
-	poll(t, func() error {
-		out, err := exec.Command("ip", "-n", f.ns, "link", "show", "flx-gw0").CombinedOutput()
-		if err != nil || !strings.Contains(string(out), f.cfg.GatewayMAC.String()) {
-			return fmt.Errorf("%v\n%s", err, out)
-		}
-		return nil
-	})
+	var out []byte
+	eventually.True(t, "the gateway has its MAC address", func() bool {
+		var err error
+		out, err = exec.Command("ip", "-n", f.ns, "link", "show", "flx-gw0").CombinedOutput()
+		return err == nil && strings.Contains(string(out), f.cfg.GatewayMAC.String())
+	}, func() string { return string(out) })
 	if c.Writes() != writes {
 		t.Errorf("restart of vswitchd caused %d operations", c.Writes()-writes)
 	}
@@ -269,12 +269,13 @@ func TestReconnect(t *testing.T) {
 		t.Fatal(err)
 	}
 	second := attachment("db", "v2")
-	poll(t, func() error {
+	var err error
+	eventually.True(t, "the second pod is attached", func() bool {
 		ctx, cancel := context.WithTimeout(f.context(), time.Second)
 		defer cancel()
-		_, err := f.open().AttachPort(ctx, second)
-		return err
-	})
+		_, err = f.open().AttachPort(ctx, second)
+		return err == nil
+	}, func() string { return err.Error() })
 	// The first attachment must not have gone and come again.
 	if u, ok := f.next(events).(model.AttachmentUpdate); !ok || u.Attachment.Pod != second.Pod {
 		t.Errorf("after reconnecting: %+v", u)

@@ -23,6 +23,7 @@ import (
 	"github.com/felixlike/felixlike/ovsfwd/ovsdaemon"
 	"github.com/felixlike/felixlike/ovsfwd/ovsdb"
 	"github.com/felixlike/felixlike/ovsfwd/uplink"
+	"github.com/felixlike/felixlike/test/eventually"
 	"github.com/felixlike/felixlike/test/stopwatch"
 )
 
@@ -153,16 +154,13 @@ func (n *node) takeUplink() {
 	n.must(err)
 }
 
+// eventually waits until ok. A failure prints addresses and log.
 func (n *node) eventually(what string, ok func() bool) {
 	n.Helper()
-	deadline := time.Now().Add(30 * time.Second)
-	for !ok() {
-		if time.Now().After(deadline) {
-			log, _ := os.ReadFile(filepath.Join(n.dir, "log"))
-			n.Fatalf("waited in vain: %s\n%s\n%s", what, n.ip("addr"), log)
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
+	eventually.True(n, what, ok, func() string {
+		log, _ := os.ReadFile(filepath.Join(n.dir, "log"))
+		return fmt.Sprintf("%s\n%s", n.ip("addr"), log)
+	})
 }
 
 // on reports whether an interface has all addresses and the default route.

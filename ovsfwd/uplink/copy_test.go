@@ -4,9 +4,10 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/vishvananda/netlink"
+
+	"github.com/felixlike/felixlike/test/eventually"
 )
 
 // own is the node's own address in tests.
@@ -36,13 +37,7 @@ func TestLeases(t *testing.T) {
 		}
 	}
 	u.moves(t, Moved{})
-	deadline := time.Now().Add(10 * time.Second)
-	for strings.Contains(ip(t, "addr show dev up0"), "192.168.77.100") {
-		if time.Now().After(deadline) {
-			t.Fatal("the lease does not end")
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
+	eventually.True(t, "the lease ends", func() bool { return !strings.Contains(ip(t, "addr show dev up0"), "192.168.77.100") })
 	u.moves(t, Moved{})
 	for _, want := range []struct{ command, text string }{
 		{"-4 addr show dev phy0", "192.168.77.100/24"},

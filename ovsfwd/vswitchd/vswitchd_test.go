@@ -19,6 +19,7 @@ import (
 
 	"github.com/felixlike/felixlike/ovsfwd/conntrack"
 	"github.com/felixlike/felixlike/ovsfwd/vswitchd"
+	"github.com/felixlike/felixlike/test/eventually"
 	"github.com/felixlike/felixlike/test/ovstest"
 )
 
@@ -161,9 +162,7 @@ func TestRestartIsNoticed(t *testing.T) {
 	if _, err := c.Version(b.Context()); !errors.Is(err, vswitchd.ErrNotRunning) {
 		t.Errorf("without a daemon: %v", err)
 	}
-	for w.Problem() == "" { // it has asked
-		time.Sleep(50 * time.Millisecond)
-	}
+	eventually.True(t, "it has asked", func() bool { return w.Problem() != "" })
 	select {
 	case <-w.Answers():
 		t.Error("an answer without a daemon")

@@ -7,9 +7,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/test/eventually"
 )
 
 // hangIn makes this test's binary, run as another process, start a program that
@@ -45,7 +45,7 @@ func TestProgramsDieWithUs(t *testing.T) {
 		_ = c.Wait()
 	}()
 	var pid string
-	poll(t, "the program has started", func() bool {
+	eventually.True(t, "the program has started", func() bool {
 		text, err := os.ReadFile(file)
 		pid = strings.TrimSpace(string(text))
 		return err == nil
@@ -57,21 +57,11 @@ func TestProgramsDieWithUs(t *testing.T) {
 		t.Fatal(err)
 	}
 	killed = true
-	poll(t, "the program has ended", func() bool { return !running(pid) })
+	eventually.True(t, "the program has ended", func() bool { return !running(pid) })
 }
 
 // running reports whether a process does anything yet.
 func running(pid string) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%s/stat", pid))
 	return err == nil && !strings.Contains(string(stat), ") Z ")
-}
-
-// poll waits until is holds.
-func poll(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !is(); time.Sleep(5 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("in vain: %s", what)
-		}
-	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/felixlike/felixlike/ipsets"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/tables"
+	"github.com/felixlike/felixlike/test/eventually"
 )
 
 // twins are a table, and another one with the same desired state: it is applied only at the end, and nothing
@@ -118,13 +119,9 @@ func TestChaos(t *testing.T) {
 			apply(t, mirror)
 			want := quiet.list(t, "-s")
 			a.changed()
-			settled := false
-			for deadline := time.Now().Add(20 * time.Second); !settled && time.Now().Before(deadline); time.Sleep(time.Millisecond) {
-				settled = sameTable(want, ns.tryList("-s"))
-			}
-			if !settled {
-				t.Fatalf("after %q\n(-want +got) %s", done, cmp.Diff(blocks(want), blocks(ns.tryList("-s"))))
-			}
+			eventually.True(t, "the kernel has the wanted table again", func() bool { return sameTable(want, ns.tryList("-s")) }, func() string {
+				return fmt.Sprintf("after %q\n(-want +got) %s", done, cmp.Diff(blocks(want), blocks(ns.tryList("-s"))))
+			})
 			a.do(func() {
 				wantSilent(t, table)
 				table.Invalidate()
@@ -183,12 +180,13 @@ func TestDriftUnderSteadyUpdates(t *testing.T) {
 	}
 	apply(t, mirror)
 	want := quiet.list(t, "-s")
-	for deadline := time.Now().Add(10 * time.Second); !sameTable(want, ns.tryList("-s")); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("(-want +got) %s", cmp.Diff(blocks(want), blocks(ns.tryList("-s"))))
+	eventually.True(t, "the kernel has the wanted table again", func() bool {
+		if sameTable(want, ns.tryList("-s")) {
+			return true
 		}
 		apply(t, table)
-	}
+		return false
+	}, func() string { return "(-want +got) " + cmp.Diff(blocks(want), blocks(ns.tryList("-s"))) })
 	wantSilent(t, table)
 	t.Logf("%d applies, %d repairs, each at most %v after its event", applies, repairs, worst)
 	if repairs < 20 {

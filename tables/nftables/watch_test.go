@@ -14,6 +14,7 @@ import (
 
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/tables"
+	"github.com/felixlike/felixlike/test/eventually"
 )
 
 // agent stands for the driver's loop: it watches a table and applies it when it
@@ -124,14 +125,10 @@ func (a *agent) forget() {
 	a.results, a.at = nil, nil
 }
 
-// eventually waits until is holds.
+// eventually waits until is holds. A failure prints the repairs.
 func (a *agent) eventually(t testing.TB, what string, is func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !is(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("%s does not come; repairs so far: %q", what, a.repairs())
-		}
-	}
+	eventually.True(t, what, is, func() string { return fmt.Sprintf("repairs so far: %q", a.repairs()) })
 }
 
 // foreignChanges is one foreign change of the example, with the repairs that Apply reports.

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/felixlike/felixlike/internal/seeded"
+	"github.com/felixlike/felixlike/test/eventually"
 	"github.com/felixlike/felixlike/test/lab"
 	"github.com/felixlike/felixlike/test/lab/traffic"
 )
@@ -112,7 +113,7 @@ func newCluster(t *testing.T, backend string) *cluster {
 		if name == c.node.Name() {
 			c.ovs = ovs
 		}
-		eventually(t, "Open vSwitch of "+name, func() bool { return ovs.Serves(t.Context()) })
+		eventually.True(t, "Open vSwitch of "+name, func() bool { return ovs.Serves(t.Context()) })
 	}
 	if err := l.Sync(t.Context()); err != nil {
 		t.Fatal(err)
@@ -217,14 +218,6 @@ func showLogs(t *testing.T, l *lab.Lab) {
 		}
 		const most = 4000
 		t.Logf("%s:\n%s", file, strings.TrimSpace(string(text[max(0, len(text)-most):])))
-	}
-}
-
-// eventually polls until ok or a generous deadline.
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	if !within(t.Context(), wait, ok) {
-		t.Fatalf("waited in vain: %s", what)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/felixlike/felixlike/internal/namespace"
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/test/eventually"
 	"github.com/felixlike/felixlike/test/lab"
 	"github.com/felixlike/felixlike/test/lab/traffic"
 )
@@ -88,7 +89,7 @@ func (l *load) watchArrivals() {
 		l.arrivals = append(l.arrivals, a)
 	}
 	routes := l.routes(deniedPairs(), 80)
-	eventually(l.t, "packets of all clients at the servers, without a policy", func() bool {
+	eventually.True(l.t, "packets of all clients at the servers, without a policy", func() bool {
 		for _, r := range routes {
 			if err := l.gauge.Once(r, controlPort); err != nil {
 				l.t.Fatal(err)

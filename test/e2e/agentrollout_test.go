@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/test/eventually"
 	"github.com/felixlike/felixlike/test/lab"
 	labprobe "github.com/felixlike/felixlike/test/lab/probe"
 	"github.com/felixlike/felixlike/test/lab/traffic"
@@ -48,7 +49,7 @@ func agentRollout(t *testing.T, l *lab.Lab) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, r.Name, func() bool { return !meters[i].Last().IsZero() })
+		eventually.True(t, r.Name, func() bool { return !meters[i].Last().IsZero() })
 	}
 	began := time.Now()
 	attempts := make([]int, len(all))

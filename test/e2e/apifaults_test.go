@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/felixlike/felixlike/internal/namespace"
+	"github.com/felixlike/felixlike/test/eventually"
 )
 
 // relayAddress is where the agent of TestAPIServerFaults reaches the API server.
@@ -42,9 +43,9 @@ func apiServerFaults(t *testing.T, n *cniNode) {
 	a, b, c := n.sandbox("one", "a"), n.sandbox("two", "b"), n.sandbox("three", "c")
 	atA, atC := n.ok("ADD", a, nil), n.ok("ADD", c, nil)
 	n.ok("ADD", b, nil)
-	eventually(t, "the agent is ready", func() bool { ready, _ := n.ready(); return ready })
+	eventually.True(t, "the agent is ready", func() bool { ready, _ := n.ready(); return ready })
 	g, arrivals := n.measure(a, b, c, atA, atC)
-	eventually(t, "allowed traffic passes", func() bool { return g.passesSince(time.Time{}) })
+	eventually.True(t, "allowed traffic passes", func() bool { return g.passesSince(time.Time{}) })
 	other := &networkingv1.NetworkPolicy{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "x", Name: "other"},
 		Spec:       networkingv1.NetworkPolicySpec{PodSelector: metav1.LabelSelector{MatchLabels: map[string]string{"pod": "b"}}},
@@ -69,7 +70,7 @@ func apiServerFaults(t *testing.T, n *cniNode) {
 		}
 		known := func() bool { return n.knowsPolicy("other") }
 		if fault.meanwhile {
-			eventually(t, fault.name+": the change is programmed", known)
+			eventually.True(t, fault.name+": the change is programmed", known)
 		}
 		time.Sleep(time.Until(began.Add(apiFault)))
 		g.expectNoGap(t, began, time.Now())
@@ -79,10 +80,10 @@ func apiServerFaults(t *testing.T, n *cniNode) {
 			n.must(err)
 		}
 		ended := time.Now()
-		eventually(t, fault.name+": the change is programmed afterwards", known)
+		eventually.True(t, fault.name+": the change is programmed afterwards", known)
 		n.must(admin.NetworkingV1().NetworkPolicies("x").Delete(t.Context(), "other", metav1.DeleteOptions{}))
-		eventually(t, fault.name+": the next change is programmed", func() bool { return !known() })
-		eventually(t, fault.name+": the agent is ready", func() bool { ready, _ := n.ready(); return ready })
+		eventually.True(t, fault.name+": the next change is programmed", func() bool { return !known() })
+		eventually.True(t, fault.name+": the agent is ready", func() bool { ready, _ := n.ready(); return ready })
 		t.Logf("%s: programmed again %s after its end", fault.name, time.Since(ended).Round(10*time.Millisecond))
 		g.expectNoGap(t, began, time.Now())
 		if leaks := n.leaks(arrivals); len(leaks) > 0 {

@@ -19,6 +19,7 @@ import (
 	"github.com/felixlike/felixlike/felixlike/health"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/test/cnitest"
+	"github.com/felixlike/felixlike/test/eventually"
 	"github.com/felixlike/felixlike/test/kubernetestest"
 	labprobe "github.com/felixlike/felixlike/test/lab/probe"
 	"github.com/felixlike/felixlike/test/lab/traffic"
@@ -42,9 +43,9 @@ func TestAgentStartsWithoutAPIServer(t *testing.T) {
 			a, b, c := n.sandbox("one", "a"), n.sandbox("two", "b"), n.sandbox("three", "c")
 			atA, atC := n.ok("ADD", a, nil), n.ok("ADD", c, nil)
 			n.ok("ADD", b, nil)
-			eventually(t, "the agent is ready", func() bool { ready, _ := n.ready(); return ready })
+			eventually.True(t, "the agent is ready", func() bool { ready, _ := n.ready(); return ready })
 			g, arrivals := n.measure(a, b, c, atA, atC)
-			eventually(t, "allowed traffic passes", func() bool { return g.passesSince(time.Time{}) })
+			eventually.True(t, "allowed traffic passes", func() bool { return g.passesSince(time.Time{}) })
 
 			server.Stop()
 			n.stop(syscall.SIGKILL)
@@ -57,7 +58,7 @@ func TestAgentStartsWithoutAPIServer(t *testing.T) {
 				}
 			}
 			n.start()
-			eventually(t, "the agent says that it is not ready", func() bool { return n.notReady() })
+			eventually.True(t, "the agent says that it is not ready", func() bool { return n.notReady() })
 			// Longer than the agent's first attempts to reach the server, and than its stages wait.
 			restarted := time.Now()
 			const watched = 10 * time.Second
@@ -70,14 +71,14 @@ func TestAgentStartsWithoutAPIServer(t *testing.T) {
 			expectWell()
 
 			n.must(n.ns.Do(server.Start))
-			eventually(t, "the agent is ready", func() bool { ready, _ := n.ready(); return ready })
-			eventually(t, "allowed traffic passes", func() bool { return g.passesSince(time.Now().Add(-time.Second)) })
+			eventually.True(t, "the agent is ready", func() bool { ready, _ := n.ready(); return ready })
+			eventually.True(t, "allowed traffic passes", func() bool { return g.passesSince(time.Now().Add(-time.Second)) })
 			expectWell()
 			if g.denied.Attempts() == 0 {
 				t.Error("the denied client sent nothing")
 			}
 			n.must(admin.NetworkingV1().NetworkPolicies("x").Delete(t.Context(), "only-from-b", metav1.DeleteOptions{}))
-			eventually(t, "packets arrive that policy no longer denies", func() bool { return len(n.leaks(arrivals)) > 0 })
+			eventually.True(t, "packets arrive that policy no longer denies", func() bool { return len(n.leaks(arrivals)) > 0 })
 		})
 	}
 }

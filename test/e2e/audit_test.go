@@ -9,6 +9,7 @@ import (
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/felixlike/health"
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/test/eventually"
 	"github.com/felixlike/felixlike/test/lab"
 )
 
@@ -23,13 +24,13 @@ func auditNamesForeignFlows(t *testing.T, l *lab.Lab) {
 	set(t, l, state(t, threeNodes, onlyFromC))
 	n := l.Node("node1")
 	isReady := func() (bool, string) { return readiness(t, n) }
-	eventually(t, "the agent is ready", func() bool { ready, _ := isReady(); return ready })
+	eventually.True(t, "the agent is ready", func() bool { ready, _ := isReady(); return ready })
 	repaired := repairs(t, n)
 	// Table 80 leads packets to pods, under every backend.
 	ofctl(t, n, "add-flow", "cookie=0x77,table=80,priority=60000,ip,actions=drop")
 	ofctl(t, n, "add-flow", "cookie=0x77,table=80,priority=60000,ipv6,actions=drop")
 	const names = "priority 60000, cookie 0x77"
-	eventually(t, "the agent names the foreign flow", func() bool {
+	eventually.True(t, "the agent names the foreign flow", func() bool {
 		ready, why := isReady()
 		return !ready && strings.Contains(why, names)
 	})
@@ -45,7 +46,7 @@ func auditNamesForeignFlows(t *testing.T, l *lab.Lab) {
 		t.Errorf("%d repairs: the agent sees the flows without the audit", more)
 	}
 	ofctl(t, n, "del-flows", "cookie=0x77/-1,table=80")
-	eventually(t, "the agent is ready again", func() bool { ready, _ := isReady(); return ready })
+	eventually.True(t, "the agent is ready again", func() bool { ready, _ := isReady(); return ready })
 	expect(t, l, true, "x/a", "x/b", model.TCP, 80)
 	text, err := os.ReadFile(n.LogFile())
 	if err != nil {

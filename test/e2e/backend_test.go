@@ -10,6 +10,7 @@ import (
 
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/test/eventually"
 	"github.com/felixlike/felixlike/test/lab"
 )
 
@@ -52,7 +53,7 @@ func TestBackendCommands(t *testing.T) {
 	says("an agent runs", 2, "backend", "cleanup", "--yes")
 	expect(t, l, false, "x/b", "x/a", model.TCP, 80)
 	shell(t, n, "iptables-nft -A INPUT -s 192.0.2.1 -j DROP")
-	eventually(t, "the rule in INPUT", func() bool { return firstInput(t, n, "iptables-nft") })
+	eventually.True(t, "the rule in INPUT", func() bool { return firstInput(t, n, "iptables-nft") })
 
 	// The leftovers of a crash and of an older version, of all backends at once, and objects
 	// of another program.

@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/felixlike/felixlike/cmd/felixctl/labs"
+	"github.com/felixlike/felixlike/test/eventually"
 	"github.com/felixlike/felixlike/test/lab"
 )
 
@@ -170,7 +171,7 @@ func TestCommands(t *testing.T) {
 	if err := unix.Kill(supervisor, unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the supervisor ends", func() bool { return unix.Kill(supervisor, 0) != nil || zombie(supervisor) })
+	eventually.True(t, "the supervisor ends", func() bool { return unix.Kill(supervisor, 0) != nil || zombie(supervisor) })
 	if len(left(t, name)) < 10 {
 		t.Errorf("the crash should leave namespaces and daemons: %v", left(t, name))
 	}
@@ -193,7 +194,7 @@ func TestCommands(t *testing.T) {
 	if err := unix.Kill(supervisorOf(t, name), unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the lab comes up again", func() bool {
+	eventually.True(t, "the lab comes up again", func() bool {
 		_, _, code := felixctl(t, "lab", "up", "--name", name, "--nodes", "1")
 		return code == 0
 	})
@@ -248,7 +249,7 @@ func statusOfHungAgent(t *testing.T, ctl func(int, ...string) string) {
 	if err := unix.Kill(pid, unix.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the agent of node1 stands still", func() bool { return stopped(t, pid) })
+	eventually.True(t, "the agent of node1 stands still", func() bool { return stopped(t, pid) })
 	probed(t, "live", node.ControlSocket, 2)
 	out := ctl(1, "status")
 	if err := unix.Kill(pid, unix.SIGCONT); err != nil {

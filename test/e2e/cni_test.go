@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/felixlike/felixlike/test/cnitest"
+	"github.com/felixlike/felixlike/test/eventually"
 )
 
 const noPodLeft = "interfaces [], ports [], addresses []"
@@ -79,7 +80,7 @@ func cniAttaches(n *cniNode) {
 	if got := n.left(); got != noPodLeft {
 		n.Error(got)
 	}
-	eventually(n.T, "the flows of the pods go", func() bool { return n.flows() == before })
+	eventually.True(n.T, "the flows of the pods go", func() bool { return n.flows() == before })
 }
 
 // losesBridge removes ports of pods and the whole bridge, and damages the database of the
@@ -93,7 +94,7 @@ func (n *cniNode) losesBridge(check func(when string)) {
 	}
 	whole := func(what string) {
 		n.Helper()
-		eventually(n.T, "all ports are back after "+what, func() bool { return n.left() == before })
+		eventually.True(n.T, "all ports are back after "+what, func() bool { return n.left() == before })
 		n.untilAvailable()
 		check("after " + what)
 	}
@@ -122,7 +123,7 @@ func (n *cniNode) losesBridge(check func(when string)) {
 // untilAvailable waits until the agent says that pods can be added.
 func (n *cniNode) untilAvailable() {
 	n.Helper()
-	eventually(n.T, "STATUS succeeds", func() bool { return !n.call("STATUS", cnitest.Sandbox{}, nil).Failed })
+	eventually.True(n.T, "STATUS succeeds", func() bool { return !n.call("STATUS", cnitest.Sandbox{}, nil).Failed })
 }
 
 // TestCNIFailsClosed adds a pod that the datastore does not know, and one with another UID
@@ -173,7 +174,7 @@ func TestCNIStorm(t *testing.T) {
 			if got := n.left(); got != noPodLeft {
 				t.Error(got)
 			}
-			eventually(t, "the flows of the pods go", func() bool { return n.flows() == before })
+			eventually.True(t, "the flows of the pods go", func() bool { return n.flows() == before })
 		})
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/conntrack"
+	"github.com/felixlike/felixlike/test/eventually"
 	"github.com/felixlike/felixlike/test/lab"
 )
 
@@ -54,7 +55,7 @@ func (c *tracked) entry(t *testing.T, n *lab.Node) (found conntrack.Connection, 
 func (c *tracked) is(t *testing.T, want conntrack.State) {
 	t.Helper()
 	for _, n := range c.nodes {
-		eventually(t, fmt.Sprintf("%s: %s in state %d", n.Name(), c, want), func() bool {
+		eventually.True(t, fmt.Sprintf("%s: %s in state %d", n.Name(), c, want), func() bool {
 			e, ok := c.entry(t, n)
 			return ok && e.State == want
 		})
@@ -66,7 +67,7 @@ func (c *tracked) is(t *testing.T, want conntrack.State) {
 func (c *tracked) lasts(t *testing.T, want time.Duration) {
 	t.Helper()
 	for _, n := range c.nodes {
-		eventually(t, fmt.Sprintf("%s: %s with a time-out of %s", n.Name(), c, want), func() bool {
+		eventually.True(t, fmt.Sprintf("%s: %s with a time-out of %s", n.Name(), c, want), func() bool {
 			e, ok := c.entry(t, n)
 			return ok && e.Timeout <= want && e.Timeout > want-time.Minute
 		})
@@ -157,7 +158,7 @@ func connectionStates(t *testing.T, l *lab.Lab) {
 	}
 	for _, c := range all["expired"] {
 		for _, n := range c.nodes {
-			eventually(t, fmt.Sprintf("%s: end of the entry of %s", n.Name(), c), func() bool { _, ok := c.entry(t, n); return !ok })
+			eventually.True(t, fmt.Sprintf("%s: end of the entry of %s", n.Name(), c), func() bool { _, ok := c.entry(t, n); return !ok })
 		}
 	}
 	timeouts(t, nodes, 6000)

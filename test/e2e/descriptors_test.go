@@ -12,6 +12,7 @@ import (
 
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/test/eventually"
 	"github.com/felixlike/felixlike/test/lab"
 )
 
@@ -49,7 +50,7 @@ func TestManyDescriptors(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			eventually(t, "a resync of "+n.Name(), func() bool {
+			eventually.True(t, "a resync of "+n.Name(), func() bool {
 				s, err := client.Status(t.Context())
 				return err == nil && s.LastApply.At.Sub(began.LastApply.At) > 2*resync && s.LastApply.Error == ""
 			})

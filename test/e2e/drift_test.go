@@ -14,6 +14,7 @@ import (
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/conntrack"
+	"github.com/felixlike/felixlike/test/eventually"
 	"github.com/felixlike/felixlike/test/lab"
 	"github.com/felixlike/felixlike/test/lab/traffic"
 	"github.com/felixlike/felixlike/test/stopwatch"
@@ -58,7 +59,7 @@ func repaired(t *testing.T, n *lab.Node, what, before string) {
 func asBefore(t *testing.T, what, before string, now func() string) {
 	t.Helper()
 	start := time.Now()
-	eventually(t, "repair of "+what, func() bool { return now() == before })
+	eventually.True(t, "repair of "+what, func() bool { return now() == before })
 	t.Logf("%s: as before after %s", what, time.Since(start).Round(time.Millisecond))
 }
 
@@ -181,7 +182,7 @@ func TestRepairWhileTheSwitchHangs(t *testing.T) {
 		}
 	}
 	t.Cleanup(resume)
-	eventually(t, "an apply that fails for the switch", func() bool {
+	eventually.True(t, "an apply that fails for the switch", func() bool {
 		status, err := n.Status(t.Context())
 		return err == nil && status.LastApply.Error != ""
 	})
@@ -201,7 +202,7 @@ func TestRepairWhileTheSwitchHangs(t *testing.T) {
 		}
 	}
 	resume()
-	eventually(t, "traffic after the switch goes on", func() bool { return through(t, l) })
+	eventually.True(t, "traffic after the switch goes on", func() bool { return through(t, l) })
 	expect(t, l, false, "x/b", "x/a", model.TCP, 80)
 }
 
@@ -269,7 +270,7 @@ func TestForeignChangesOfPolicyFlows(t *testing.T) {
 		asBefore(t, strings.Join(tamper, " "), before, func() string { return flows(t, n) })
 	}
 	nft(t, n, "delete table inet felixlike-openflow")
-	eventually(t, "the host's table is back", func() bool { return shell(t, n, "nft list table inet felixlike-openflow") != "" })
+	eventually.True(t, "the host's table is back", func() bool { return shell(t, n, "nft list table inet felixlike-openflow") != "" })
 	tr.stop(t)
 	status, err := n.Status(t.Context())
 	if err != nil {

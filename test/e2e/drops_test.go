@@ -16,6 +16,7 @@ import (
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/policyflows"
 	"github.com/felixlike/felixlike/rules"
+	"github.com/felixlike/felixlike/test/eventually"
 	"github.com/felixlike/felixlike/test/lab"
 	"github.com/felixlike/felixlike/test/lab/traffic"
 )
@@ -135,12 +136,12 @@ func dropsOverHandover(t *testing.T, n *lab.Node, f *following, backend string) 
 		f.end()
 		return
 	}
-	eventually(t, "the change ends the subscription", func() bool {
+	eventually.True(t, "the change ends the subscription", func() bool {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		return f.err != nil && strings.Contains(f.err.Error(), "the backend has changed")
 	})
-	eventually(t, "nothing reports after the change", func() bool { return !reporting(t, n) })
+	eventually.True(t, "nothing reports after the change", func() bool { return !reporting(t, n) })
 }
 
 // dropsAreNamed sends packets that each kind of policy denies, among connections
@@ -173,7 +174,7 @@ func dropsAreNamed(t *testing.T, l *lab.Lab, n *lab.Node) {
 	}
 	want = append(want, "x/d > x/a tcp/80 ingress: isolation x/deny-all,x/only-from-c")
 	for _, f := range []*following{f, other} {
-		eventually(t, "all denied packets are reported", func() bool {
+		eventually.True(t, "all denied packets are reported", func() bool {
 			var got []string
 			for _, d := range f.drops() {
 				got = append(got, line(d))
@@ -199,7 +200,7 @@ func dropsAreNamed(t *testing.T, l *lab.Lab, n *lab.Node) {
 		t.Error("reporting has ended during the subscription")
 	}
 	f.end()
-	eventually(t, "nothing reports any more", func() bool { return !reporting(t, n) })
+	eventually.True(t, "nothing reports any more", func() bool { return !reporting(t, n) })
 	time.Sleep(200 * time.Millisecond) // traffic goes on
 	sum, err := going.Stop()
 	if err != nil || sum.Denied == 0 || sum.Opened == 0 {
@@ -244,7 +245,7 @@ func dropsOfAFlood(t *testing.T, l *lab.Lab, n *lab.Node) {
 		}
 		return shown, notShown
 	}
-	eventually(t, "the flood is reported as incomplete", func() bool {
+	eventually.True(t, "the flood is reported as incomplete", func() bool {
 		// A busy switch may lose most of them before.
 		packets += burst
 		send(t, l, "b", l.Pod(pod("a")).Address(model.IPv4), "udp", 99, burst)

@@ -15,6 +15,7 @@ import (
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/internal/namespace"
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/test/eventually"
 	"github.com/felixlike/felixlike/test/lab"
 )
 
@@ -204,7 +205,7 @@ func egress(t *testing.T, l *lab.Lab, backend string) {
 	addresses := func(node string) string {
 		return shell(t, l.Node(node), "ip -o address show | grep -F -e 192.168.50.100 -e fd00:10::c0a8:3264")
 	}
-	eventually(t, "the addresses are at node2 only", func() bool {
+	eventually.True(t, "the addresses are at node2 only", func() bool {
 		two := addresses("node2")
 		return addresses("node1") == "" && strings.Contains(two, own[model.IPv4]) && strings.Contains(two, own[model.IPv6])
 	})
@@ -220,7 +221,7 @@ func egress(t *testing.T, l *lab.Lab, backend string) {
 		t.Fatal(err)
 	}
 	set(t, l, base)
-	eventually(t, "nothing is left", func() bool {
+	eventually.True(t, "nothing is left", func() bool {
 		return addresses("node2") == "" && !strings.Contains(shell(t, l.Node("node2"), "nft list tables"), "felixlike-egress")
 	})
 	silent.expect(t, "after the Egress", ofNode)

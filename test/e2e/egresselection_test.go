@@ -19,6 +19,7 @@ import (
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/internal/namespace"
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/test/eventually"
 	"github.com/felixlike/felixlike/test/kubernetestest"
 	"github.com/felixlike/felixlike/test/lab"
 )
@@ -100,7 +101,7 @@ func (a *electedAPI) call(t *testing.T, verb, name, body string) string {
 // untilStatus waits until the status of an Egress names the node and the address.
 func (a *electedAPI) untilStatus(t *testing.T, f model.Family, node string, address netip.Addr) {
 	t.Helper()
-	eventually(t, "the status of out-"+f.String()+" names "+node, func() bool {
+	eventually.True(t, "the status of out-"+f.String()+" names "+node, func() bool {
 		var o struct {
 			Status struct {
 				EgressNode, EgressIP string
@@ -194,13 +195,13 @@ func TestEgressElection(t *testing.T) {
 	watched := map[model.Family]map[string]*sources{}
 	first := map[model.Family]string{}
 	for f, address := range elected {
-		eventually(t, "a node takes "+address.String(), func() bool { first[f] = a.holder(t, address); return first[f] != "" })
+		eventually.True(t, "a node takes "+address.String(), func() bool { first[f] = a.holder(t, address); return first[f] != "" })
 		if first[f] == "node3" {
 			t.Errorf("node3 has %s without the label", address)
 		}
 		watched[f] = map[string]*sources{}
 		for name, node := range map[string]string{"a": "node1", "c": "node2", "d": "node3"} {
-			eventually(t, name+" leaves with the address", func() bool {
+			eventually.True(t, name+" leaves with the address", func() bool {
 				_, seen, err := hosts[f].connect(t, l.Pod(pod(name)).Namespace(), time.Second)
 				return err == nil && seen == address.String()
 			})
@@ -217,17 +218,17 @@ func TestEgressElection(t *testing.T) {
 	}
 	other := map[string]string{"node1": "node2", "node2": "node1"}[died.Name()]
 	for f, address := range elected {
-		eventually(t, "the other node takes "+address.String(), func() bool { return a.holder(t, address) == other })
+		eventually.True(t, "the other node takes "+address.String(), func() bool { return a.holder(t, address) == other })
 		taken := time.Now()
 		for _, node := range []string{other, "node3"} {
-			eventually(t, "pods of "+node+" leave again", func() bool { return watched[f][node].last(address.String()).After(taken) })
+			eventually.True(t, "pods of "+node+" leave again", func() bool { return watched[f][node].last(address.String()).After(taken) })
 		}
 		t.Logf("IPv%s: %s has %s %s after the agent of %s died, pods leave again after %s", f, other, address, taken.Sub(killed).Round(time.Millisecond), died.Name(), time.Since(killed).Round(time.Millisecond))
 	}
 	if took := time.Since(killed); took > takeover {
 		t.Errorf("it took %s", took)
 	}
-	eventually(t, "the kernel of "+died.Name()+" drops packets with the address", func() bool {
+	eventually.True(t, "the kernel of "+died.Name()+" drops packets with the address", func() bool {
 		dropped := 0
 		for line := range strings.Lines(shell(t, died, "nft list chain inet felixlike-egress egress-guard")) {
 			if strings.Contains(line, "saddr @leased-") && !strings.Contains(line, "counter packets 0 ") {
@@ -241,7 +242,7 @@ func TestEgressElection(t *testing.T) {
 	}
 	for f, address := range elected {
 		started := time.Now()
-		eventually(t, "pods of "+died.Name()+" leave again", func() bool { return watched[f][died.Name()].last(address.String()).After(started) })
+		eventually.True(t, "pods of "+died.Name()+" leave again", func() bool { return watched[f][died.Name()].last(address.String()).After(started) })
 		for node, s := range watched[f] {
 			s.stop()
 			if all := s.all(); !slices.Equal(all, []string{address.String()}) {
@@ -256,7 +257,7 @@ func TestEgressElection(t *testing.T) {
 	for _, f := range model.Families() {
 		a.call(t, "DELETE", "/out-"+f.String(), "")
 	}
-	eventually(t, "nothing is left", func() bool {
+	eventually.True(t, "nothing is left", func() bool {
 		leases, err := a.admin.CoordinationV1().Leases("felixlike-system").List(t.Context(), metav1.ListOptions{LabelSelector: "felixlike.io/egress=address"})
 		return err == nil && len(leases.Items) == 0 && a.holder(t, elected[model.IPv4]) == "" && a.holder(t, elected[model.IPv6]) == ""
 	})

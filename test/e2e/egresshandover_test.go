@@ -11,6 +11,7 @@ import (
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/internal/namespace"
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/test/eventually"
 	"github.com/felixlike/felixlike/test/lab"
 	labprobe "github.com/felixlike/felixlike/test/lab/probe"
 	"github.com/felixlike/felixlike/test/lab/traffic"
@@ -91,7 +92,7 @@ func TestEgressHandover(t *testing.T) {
 	before := map[netip.AddrPort]bool{} // connections that keep the source which they began with
 	for _, n := range nodes {
 		for _, f := range model.Families() {
-			eventually(t, "a packet from "+n.Address(f).String()+" is seen without an Egress", func() bool {
+			eventually.True(t, "a packet from "+n.Address(f).String()+" is seen without an Egress", func() bool {
 				return slices.ContainsFunc(arrived(time.Time{}), func(a traffic.Arrival) bool { return a.From.Addr() == n.Address(f) })
 			})
 		}
@@ -125,7 +126,7 @@ func TestEgressHandover(t *testing.T) {
 	changeBackends(t, nodes, *egressChanges)
 	changed := time.Now()
 	for i, m := range pings {
-		eventually(t, "datagrams of "+ways[i].Name+" are answered", func() bool { return m.Last().After(changed) })
+		eventually.True(t, "datagrams of "+ways[i].Name+" are answered", func() bool { return m.Last().After(changed) })
 	}
 	sum, err := tr.Stop()
 	t.Logf("%d changes on two nodes in %s: %s", *egressChanges, changed.Sub(began).Round(time.Second), sum)

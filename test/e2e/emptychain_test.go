@@ -10,6 +10,7 @@ import (
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/rules"
+	"github.com/felixlike/felixlike/test/eventually"
 	"github.com/felixlike/felixlike/test/lab"
 	"github.com/felixlike/felixlike/test/lab/traffic"
 )
@@ -49,7 +50,7 @@ func emptyChainOfPods(t *testing.T, l *lab.Lab, backend string) {
 	expect(t, l, false, "x/b", "x/a", model.TCP, 80)
 	expect(t, l, false, "x/c", "x/a", model.TCP, 80)
 	signal(syscall.SIGCONT)
-	eventually(t, "the chain is repaired", func() bool { return through(t, l) })
+	eventually.True(t, "the chain is repaired", func() bool { return through(t, l) })
 	expect(t, l, false, "x/b", "x/a", model.TCP, 80)
 }
 
@@ -87,7 +88,7 @@ func TestListWithoutRuleDenies(t *testing.T) {
 		t.Fatal(err)
 	}
 	set(t, l, state(t, threeNodes))
-	eventually(t, "the pod reaches its own node without the policy", reaches)
+	eventually.True(t, "the pod reaches its own node without the policy", reaches)
 }
 
 // emptyIsolatingChains returns scripts that empty the chains with ingress policies of pods: those with the rule that

@@ -10,6 +10,7 @@ import (
 
 	"github.com/felixlike/felixlike/internal/namespace"
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/test/eventually"
 	"github.com/felixlike/felixlike/test/everykind"
 	"github.com/felixlike/felixlike/test/lab"
 )
@@ -203,7 +204,7 @@ func forwardDrop(t *testing.T, l *lab.Lab) {
 	for _, variant := range []string{"legacy", "nft"} {
 		for _, tool := range []string{"iptables-", "ip6tables-"} {
 			shell(t, node, tool+variant+" -P FORWARD DROP && "+tool+variant+" -N DOCKER-USER") // the size of the legacy variant's table is watched
-			eventually(t, "the rules of FORWARD in "+tool+variant, func() bool {
+			eventually.True(t, "the rules of FORWARD in "+tool+variant, func() bool {
 				return strings.Count(shell(t, node, tool+variant+" -S FORWARD"), "felixlike packets of pods") == 2
 			})
 		}
@@ -228,7 +229,7 @@ func forwardWall(t *testing.T, l *lab.Lab) {
 	}
 	shell(t, node, `nft 'table inet wall { chain passing { type filter hook forward priority 10; policy drop; }; }'`)
 	const chain = "chain passing of table inet wall"
-	eventually(t, "status names the chain", func() bool {
+	eventually.True(t, "status names the chain", func() bool {
 		s, err := node.Status(t.Context())
 		return err == nil && slices.ContainsFunc(s.Problems, func(p model.Problem) bool { return strings.Contains(p.Reason, chain) })
 	})
@@ -238,7 +239,7 @@ func forwardWall(t *testing.T, l *lab.Lab) {
 		}
 	}
 	shell(t, node, "nft delete table inet wall")
-	eventually(t, "status is well again", func() bool {
+	eventually.True(t, "status is well again", func() bool {
 		s, err := node.Status(t.Context())
 		return err == nil && !slices.ContainsFunc(s.Problems, func(p model.Problem) bool { return strings.Contains(p.Reason, chain) })
 	})

@@ -18,6 +18,7 @@ import (
 	"github.com/felixlike/felixlike/ovsfwd/pipeline"
 	"github.com/felixlike/felixlike/ovsfwd/policyflows"
 	"github.com/felixlike/felixlike/ovsfwd/vswitchd"
+	"github.com/felixlike/felixlike/test/eventually"
 	"github.com/felixlike/felixlike/test/lab"
 )
 
@@ -101,7 +102,7 @@ func deniedFlood(t *testing.T, l *lab.Lab, backend string) {
 	bound := 2000 + 2*rounds*len(probes)
 	if backend == config.OpenFlow {
 		bound += int(policyflows.NewConnectionsPerSecond * (1 + took.Seconds()))
-		eventually(t, "dropped packets in the metrics", func() bool {
+		eventually.True(t, "dropped packets in the metrics", func() bool {
 			over = metric(t, a.Node(), rateMetric) - dropped
 			return over > 0 || sent < bound
 		})

@@ -14,6 +14,7 @@ import (
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/conntrack"
+	"github.com/felixlike/felixlike/test/eventually"
 	"github.com/felixlike/felixlike/test/lab"
 	"github.com/felixlike/felixlike/test/stopwatch"
 )
@@ -81,7 +82,7 @@ func TestBackendChangeWithFullConntrack(t *testing.T) {
 		if err := n.StartAgent(); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "the agent is ready", func() bool { ready, _ := readiness(t, n); return ready })
+		eventually.True(t, "the agent is ready", func() bool { ready, _ := readiness(t, n); return ready })
 	}); took > readyWithin {
 		t.Errorf("the agent was ready after %s", took)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/test/eventually"
 	"github.com/felixlike/felixlike/test/lab"
 	"github.com/felixlike/felixlike/test/lab/traffic"
 	"github.com/felixlike/felixlike/test/stopwatch"
@@ -30,7 +31,7 @@ func startPings(t *testing.T, g *traffic.Gauge, l *lab.Lab, from string, to neti
 // without an answer since then.
 func gap(t *testing.T, m *traffic.Meter, start time.Time) time.Duration {
 	t.Helper()
-	eventually(t, "answers come again", func() bool { return m.Last().Sub(start) > time.Second })
+	eventually.True(t, "answers come again", func() bool { return m.Last().Sub(start) > time.Second })
 	return m.Longest(start, m.Last()).Length()
 }
 
@@ -69,7 +70,7 @@ func TestHostDrift(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "status has a repair: "+c.what, func() bool { return repairs(t, n) > before })
+		eventually.True(t, "status has a repair: "+c.what, func() bool { return repairs(t, n) > before })
 		reported := time.Since(start)
 		gaps := []time.Duration{gap(t, far, start), gap(t, near, start)}
 		lost := watch.Lap(t).Lost
@@ -122,12 +123,12 @@ func unrepairable(t *testing.T, l *lab.Lab) {
 		}
 		return ""
 	}
-	eventually(t, "status has a problem", func() bool { return problem() != "" })
+	eventually.True(t, "status has a problem", func() bool { return problem() != "" })
 	t.Log(problem())
 	probed(t, "ready", n.ControlSocket(), 1)
 	shell(t, n, "ip route del "+to+" dev lo")
-	eventually(t, "the problem has gone", func() bool { return problem() == "" })
-	eventually(t, "the agent is ready", func() bool {
+	eventually.True(t, "the problem has gone", func() bool { return problem() == "" })
+	eventually.True(t, "the agent is ready", func() bool {
 		return exec.Command(filepath.Join(buildDir, lab.AgentProgram), "probe", "ready", "--node-name", "node1", "--run-dir", filepath.Dir(n.ControlSocket())).Run() == nil
 	})
 	expect(t, l, true, "x/c", "x/a", model.TCP, 80)

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/test/eventually"
 	"github.com/felixlike/felixlike/test/lab"
 	"github.com/felixlike/felixlike/test/tablestest"
 )
@@ -55,7 +56,7 @@ func tamperWithIPTables(t *testing.T, backend string) {
 	} {
 		already := repairs(t, n)
 		shell(t, n, strings.ReplaceAll(tamper.command, "IPT", backend))
-		eventually(t, "status reports a repair: "+tamper.what, func() bool { return repairs(t, n) > already })
+		eventually.True(t, "status reports a repair: "+tamper.what, func() bool { return repairs(t, n) > already })
 		asBefore(t, tamper.what, before, now)
 		talk(t, conn, "after: "+tamper.what)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/felixlike/health"
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/test/eventually"
 	"github.com/felixlike/felixlike/test/lab"
 	"github.com/felixlike/felixlike/test/lab/traffic"
 	"github.com/felixlike/felixlike/test/lab/verify"
@@ -68,7 +69,7 @@ func secondAddress(t *testing.T, l *lab.Lab) {
 	t.Helper()
 	n := l.Node("node1")
 	shell(t, n, "ip address add fd00:10::192.168.50.2/120 dev eth0 nodad")
-	eventually(t, "the bridge has the second address", func() bool {
+	eventually.True(t, "the bridge has the second address", func() bool {
 		return strings.Contains(shell(t, n, "ip -6 address show dev br-phy"), "fd00:10::c0a8:3202/")
 	})
 	for _, f := range model.Families() {
@@ -90,24 +91,24 @@ func tunnelsFromElsewhere(t *testing.T, n *lab.Node) {
 		return answer
 	}
 	shell(t, n, "ip address add fd00:10::192.168.50.3/120 dev br-phy nodad")
-	eventually(t, "the node is not ready", func() bool {
+	eventually.True(t, "the node is not ready", func() bool {
 		return strings.Contains(ready(), "from fd00:10::c0a8:3203 and not from fd00:10::c0a8:320b")
 	})
 	shell(t, n, "ip address del fd00:10::192.168.50.3/120 dev br-phy")
-	eventually(t, "the node is ready", func() bool { return !strings.Contains(ready(), "tunnel packets") })
+	eventually.True(t, "the node is ready", func() bool { return !strings.Contains(ready(), "tunnel packets") })
 	status := func() string {
 		out, _, _ := felixctl(t, "status", "--socket", n.ControlSocket())
 		return strings.Join(strings.Fields(out), " ")
 	}
 	shell(t, n, "ip -6 route add fd00:10::192.168.50.12/128 via fd00:10::a0a:9 dev flx-gw0 onlink")
-	eventually(t, "status names the peer", func() bool {
+	eventually.True(t, "status names the peer", func() bool {
 		return strings.Contains(status(), "tunnel packets to node2, fd00:10::c0a8:320c, by flx-gw0")
 	})
 	if strings.Contains(ready(), "tunnel packets") {
 		t.Error("one peer makes the node not ready")
 	}
 	shell(t, n, "ip -6 route del fd00:10::192.168.50.12/128 via fd00:10::a0a:9 dev flx-gw0 onlink")
-	eventually(t, "status is clean", func() bool { return !strings.Contains(status(), "tunnel packets") })
+	eventually.True(t, "status is clean", func() bool { return !strings.Contains(status(), "tunnel packets") })
 }
 
 // otherFamily gives node3 an IPv4 address beside the IPv6 one.

@@ -12,6 +12,7 @@ import (
 	"github.com/felixlike/felixlike/felixlike/health"
 	"github.com/felixlike/felixlike/internal/namespace"
 	"github.com/felixlike/felixlike/test/cnitest"
+	"github.com/felixlike/felixlike/test/eventually"
 )
 
 // TestLostInterface has a pod delete its own interface. The agent names the pod until its sandbox is deleted.
@@ -30,13 +31,13 @@ func TestLostInterface(t *testing.T) {
 	}
 	n.run("ip", "-n", a.NS.Name(), "link", "del", a.Interface)
 	want := "pod x/a has lost its interface " + names[0]
-	eventually(t, "the agent names the pod", func() bool { return strings.Contains(n.lost(), want) })
+	eventually.True(t, "the agent names the pod", func() bool { return strings.Contains(n.lost(), want) })
 	if ready, why := n.ready(); !ready {
 		t.Errorf("a pod without an interface makes the agent not ready: %s", why)
 	}
 	n.untilAvailable()
 	n.ok("DEL", a, nil)
-	eventually(t, "the agent names no pod", func() bool { return n.lost() == "" })
+	eventually.True(t, "the agent names no pod", func() bool { return n.lost() == "" })
 	again := n.sandbox("two", "a")
 	n.ok("ADD", again, nil)
 

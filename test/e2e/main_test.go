@@ -8,7 +8,6 @@
 package e2e
 
 import (
-	"context"
 	"flag"
 	"fmt"
 	"hash/fnv"
@@ -226,19 +225,5 @@ func expect(t *testing.T, l *lab.Lab, through bool, from, to string, proto model
 	}
 	if got := probeFor(t, l, timeout, from, to, proto, port); got != through {
 		t.Errorf("%s -> %s %s/%d: through %v, want %v", from, to, proto, port, got, through)
-	}
-}
-
-// eventually polls until ok or a generous deadline.
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	for !ok() {
-		select {
-		case <-ctx.Done():
-			t.Fatalf("waited in vain: %s", what)
-		case <-time.After(20 * time.Millisecond):
-		}
 	}
 }

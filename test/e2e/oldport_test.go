@@ -16,6 +16,7 @@ import (
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/internal/namespace"
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/test/eventually"
 	"github.com/felixlike/felixlike/test/lab"
 	"github.com/felixlike/felixlike/test/lab/traffic"
 )
@@ -207,7 +208,7 @@ func (p *oldPair) loseReset(t *testing.T) {
 	for range 2 {
 		var client *os.File
 		var err error
-		eventually(t, "the port is free", func() bool {
+		eventually.True(t, "the port is free", func() bool {
 			client, err = old.connect(patience)
 			return !errors.Is(err, unix.EADDRINUSE) // of another socket of the pod, or of the one before
 		})

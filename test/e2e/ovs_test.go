@@ -6,6 +6,7 @@ import (
 
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/test/eventually"
 	"github.com/felixlike/felixlike/test/lab"
 )
 
@@ -38,7 +39,7 @@ func switchCrash(t *testing.T, l *lab.Lab) {
 		t.Fatal(err)
 	}
 	expect(t, l, false, "x/b", "x/a", model.TCP, 80)
-	eventually(t, "traffic after the switch came back", func() bool { return through(t, l) })
+	eventually.True(t, "traffic after the switch came back", func() bool { return through(t, l) })
 	expect(t, l, false, "x/b", "x/a", model.TCP, 80)
 	for _, c := range conns {
 		talk(t, c, "after the switch came back")

@@ -15,6 +15,7 @@ import (
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/test/eventually"
 	"github.com/felixlike/felixlike/test/lab"
 	"github.com/felixlike/felixlike/test/lab/traffic"
 	"github.com/felixlike/felixlike/test/tablestest"
@@ -95,7 +96,7 @@ func TestAdminDenyAndOwnNode(t *testing.T) {
 		}
 		old := map[model.Family]*os.File{}
 		for _, f := range model.Families() {
-			eventually(t, "a connection from node2 without policy", func() bool { return probe("node2", f, time.Second) == nil })
+			eventually.True(t, "a connection from node2 without policy", func() bool { return probe("node2", f, time.Second) == nil })
 			conn, err := to(own.Address(f), 7778, patience)
 			if err != nil {
 				t.Fatal(err)
@@ -147,7 +148,7 @@ func TestAdminDenyAndOwnNode(t *testing.T) {
 		}
 		seen := follow(t, own)
 		_, _ = to(own.Address(model.IPv4), 7778, time.Second)
-		eventually(t, "a report of a denied packet to the own node", func() bool {
+		eventually.True(t, "a report of a denied packet to the own node", func() bool {
 			return slices.ContainsFunc(seen.drops(), func(d control.Drop) bool {
 				return d.Direction == "egress" && d.Port == 7778 && d.From.Pod == "x/a" && d.By == control.ByRule && d.Policy == denyAllEverywhere.String()
 			})
@@ -229,11 +230,11 @@ func TestOwnNodeByAnyAddress(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer listener.Close()
-			eventually(t, "a connection from "+own.String(), func() bool {
+			eventually.True(t, "a connection from "+own.String(), func() bool {
 				conn, err := traffic.Connect(n, own, netip.AddrPortFrom(a.Address(f), 80), time.Second)
 				return err == nil && traffic.Echo(conn, patience) == nil && conn.Close() == nil
 			})
-			eventually(t, "a connection to "+own.String(), func() bool {
+			eventually.True(t, "a connection to "+own.String(), func() bool {
 				conn, err := traffic.Connect(a.Namespace(), netip.Addr{}, at, time.Second)
 				return err == nil && conn.Close() == nil
 			})
@@ -266,7 +267,7 @@ func TestHostTableIsRepaired(t *testing.T) {
 	} {
 		already := repairs(t, n)
 		feed(t, n, "", "nft", command...)
-		eventually(t, "status reports a repair", func() bool { return repairs(t, n) > already })
+		eventually.True(t, "status reports a repair", func() bool { return repairs(t, n) > already })
 		asBefore(t, "nft "+command[0], before, listing)
 	}
 	expect(t, l, true, "x/b", "ip:"+stranger, model.TCP, 80)

@@ -12,6 +12,7 @@ import (
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/ovsdb"
+	"github.com/felixlike/felixlike/test/eventually"
 	"github.com/felixlike/felixlike/test/lab"
 )
 
@@ -119,12 +120,12 @@ func TestRulesOfOthersSeeAllPackets(t *testing.T) {
 	goOn := func() {
 		for _, k := range streams {
 			_, before := k.last()
-			eventually(t, "echoes of "+k.name, func() bool { _, n := k.last(); return n >= before+20 })
+			eventually.True(t, "echoes of "+k.name, func() bool { _, n := k.last(); return n >= before+20 })
 		}
 	}
 	active := func(want bool) {
 		t.Helper()
-		eventually(t, fmt.Sprintf("offload active: %v", want), func() bool {
+		eventually.True(t, fmt.Sprintf("offload active: %v", want), func() bool {
 			s, err := n.Status(t.Context())
 			return err == nil && s.Offload != nil && s.Offload.Active == want
 		})
@@ -163,7 +164,7 @@ func countAtGateways(t *testing.T, l *lab.Lab, nodes []*lab.Node, streams []*tal
 		"streams": func() {
 			for _, k := range streams {
 				_, before := k.last()
-				eventually(t, "echoes of "+k.name, func() bool { _, n := k.last(); return n >= before+echoes })
+				eventually.True(t, "echoes of "+k.name, func() bool { _, n := k.last(); return n >= before+echoes })
 			}
 		},
 		"long stream": func() {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/test/eventually"
 	"github.com/felixlike/felixlike/test/lab"
 	"github.com/felixlike/felixlike/test/lab/traffic"
 )
@@ -109,7 +110,7 @@ func TestPolicyLog(t *testing.T) {
 				connect()
 				return !slices.ContainsFunc(want, func(w string) bool { return !slices.Contains(lines(), w) })
 			}
-			eventually(t, "all rules log", logged)
+			eventually.True(t, "all rules log", logged)
 			for _, line := range lines() {
 				if !slices.Contains(want, line) && !strings.HasPrefix(line, "pass x/d ") && !strings.HasPrefix(line, "allow x/d ") && !strings.HasPrefix(line, "deny x/b ") {
 					t.Errorf("logged, but not decided by a rule with logging: %s", line)
@@ -134,7 +135,7 @@ func policyMetric(action string) string {
 // noDifference expects the programmed state of a node to be the wanted one.
 func noDifference(t *testing.T, n *lab.Node) {
 	t.Helper()
-	eventually(t, "the node holds what it should", func() bool {
+	eventually.True(t, "the node holds what it should", func() bool {
 		out, code := onNode(t, n, "diff", "live", "wanted", "--socket", n.ControlSocket())
 		if code != 0 {
 			t.Log(out)

@@ -25,6 +25,7 @@ import (
 	"github.com/felixlike/felixlike/internal/sysctl"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/test/cnitest"
+	"github.com/felixlike/felixlike/test/eventually"
 	"github.com/felixlike/felixlike/test/everykind"
 	labprobe "github.com/felixlike/felixlike/test/lab/probe"
 )
@@ -249,7 +250,7 @@ func policyOnly(n *chainedNode) {
 	for _, p := range []chainedPod{a, b, c, d} {
 		n.remove(p)
 	}
-	eventually(n.T, "the table of sources has no pod", func() bool {
+	eventually.True(n.T, "the table of sources has no pod", func() bool {
 		return !strings.Contains(n.nft("list", "table", "inet", "felixlike-pods"), "10.77.0.")
 	})
 }
@@ -448,7 +449,7 @@ func (n *chainedNode) tampered(a, b, c chainedPod) {
 	}
 	if n.maker.Type == "bridge" {
 		n.nft("delete", "table", "bridge", "felixlike-pods")
-		eventually(n.T, "the table of frames is there again", func() bool {
+		eventually.True(n.T, "the table of frames is there again", func() bool {
 			return strings.Contains(n.nft("list", "tables", "bridge"), "felixlike-pods")
 		})
 	}

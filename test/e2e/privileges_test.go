@@ -13,6 +13,7 @@ import (
 
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/test/eventually"
 	"github.com/felixlike/felixlike/test/lab"
 )
 
@@ -40,7 +41,7 @@ func TestFewestPrivileges(t *testing.T) {
 				flush = "iptables-legacy -w -F; ip6tables-legacy -w -F"
 			}
 			shell(t, n, flush)
-			eventually(t, "the agent has repaired the flush", func() bool {
+			eventually.True(t, "the agent has repaired the flush", func() bool {
 				status, err := n.Status(t.Context())
 				return err == nil && status.Repairs.Total > 0
 			})

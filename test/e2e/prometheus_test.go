@@ -19,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 	"sigs.k8s.io/yaml"
 
+	"github.com/felixlike/felixlike/test/eventually"
 	"github.com/felixlike/felixlike/test/lab"
 )
 
@@ -145,7 +146,7 @@ func TestMonitoring(t *testing.T) {
 	set(t, l, state(t, threeNodes))
 	p := startPrometheus(t, l.Node("node1"), rules.Spec.Groups)
 	// A rate needs two scrapes.
-	eventually(t, "Prometheus has scraped the agent", func() bool {
+	eventually.True(t, "Prometheus has scraped the agent", func() bool {
 		n, err := p.series(t.Context(), `count_over_time(felixlike_build_info[1m]) >= 3`)
 		return err == nil && n == 1
 	})
@@ -169,7 +170,7 @@ func TestMonitoring(t *testing.T) {
 			Rules []struct{ Name, Query, Health, LastError string }
 		}
 	}
-	eventually(t, "Prometheus has evaluated the rules", func() bool {
+	eventually.True(t, "Prometheus has evaluated the rules", func() bool {
 		if err := p.ask(t.Context(), "rules", &loaded); err != nil || len(loaded.Groups) == 0 {
 			return false
 		}

@@ -20,6 +20,7 @@ import (
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/conntrack"
 	"github.com/felixlike/felixlike/rules"
+	"github.com/felixlike/felixlike/test/eventually"
 	"github.com/felixlike/felixlike/test/lab"
 )
 
@@ -99,7 +100,7 @@ func (k *talker) last() (time.Time, int) {
 func (k *talker) wait(t *testing.T) {
 	t.Helper()
 	_, before := k.last()
-	eventually(t, "more echoes of "+k.name, func() bool { _, n := k.last(); return n > before+3 })
+	eventually.True(t, "more echoes of "+k.name, func() bool { _, n := k.last(); return n > before+3 })
 }
 
 // dialTo opens a connection from an address of a pod.
@@ -324,7 +325,7 @@ func TestManyDeniedConnectionsEnd(t *testing.T) {
 	}
 	set(t, l, state(t, threeNodes, denyAll))
 	changed := time.Now()
-	eventually(t, "the end of all", func() bool { return statusOf(t, node).Ended >= n })
+	eventually.True(t, "the end of all", func() bool { return statusOf(t, node).Ended >= n })
 	s := statusOf(t, node)
 	t.Logf("%d connections ended %s after the change; the look took %s", s.Ended, time.Since(changed), s.Last.Took)
 	if s.Last.Took > endedWithin {

@@ -11,6 +11,7 @@ import (
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/felixlike/health"
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/test/eventually"
 	"github.com/felixlike/felixlike/test/lab"
 )
 
@@ -21,7 +22,7 @@ func supervise(t *testing.T, n *lab.Node) *lab.SupervisedOVS {
 	if err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "Open vSwitch of "+n.Name(), func() bool { return s.Serves(t.Context()) })
+	eventually.True(t, "Open vSwitch of "+n.Name(), func() bool { return s.Serves(t.Context()) })
 	return s
 }
 
@@ -45,7 +46,7 @@ func rollout(t *testing.T, l *lab.Lab) {
 		t.Helper()
 		programmed := time.Now()
 		expect(t, l, true, "x/c", "x/a", model.TCP, 80)
-		eventually(t, "all streams go on", func() bool { return tr.EchoedSince(programmed) })
+		eventually.True(t, "all streams go on", func() bool { return tr.EchoedSince(programmed) })
 	}
 	served()
 	// Open vSwitch alone: the agent finds the switch without its flows.
@@ -81,11 +82,11 @@ func TestSwitchAway(t *testing.T) {
 	if err := n.OVS().KillVSwitchd(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the uplink has the node's addresses", has("eth0"))
+	eventually.True(t, "the uplink has the node's addresses", has("eth0"))
 	if err := n.OVS().StartVSwitchd(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the userspace bridge has the node's addresses", has("br-phy"))
+	eventually.True(t, "the userspace bridge has the node's addresses", has("br-phy"))
 	expect(t, l, true, "x/c", "x/a", model.TCP, 80)
 }
 
@@ -115,7 +116,7 @@ func prefixRouteOnUplink(t *testing.T, l *lab.Lab, n *lab.Node, prefix string) {
 	}
 	began := time.Now()
 	shell(t, n, ip+" route add "+prefix+" dev eth0 proto kernel metric 102")
-	eventually(t, "the route to "+prefix+" is not on the uplink", func() bool { return shell(t, n, ip+" route show "+prefix+" dev eth0") == "" })
+	eventually.True(t, "the route to "+prefix+" is not on the uplink", func() bool { return shell(t, n, ip+" route show "+prefix+" dev eth0") == "" })
 	t.Logf("route to %s moved after %s", prefix, time.Since(began).Round(10*time.Millisecond))
 	expect(t, l, true, "x/c", "x/a", model.TCP, 80)
 	expect(t, l, false, "x/d", "x/a", model.TCP, 80)
@@ -135,7 +136,7 @@ func TestUplinkBridgeIsLost(t *testing.T) {
 	} {
 		began := time.Now()
 		shell(t, n, "export OVS_RUNDIR="+n.OVSDir()+"; "+command)
-		eventually(t, "the bridge has the node's address and default route after "+command, has("br-phy"))
+		eventually.True(t, "the bridge has the node's address and default route after "+command, has("br-phy"))
 		t.Logf("%s: back after %s", command, time.Since(began).Round(10*time.Millisecond))
 		expect(t, l, true, "x/c", "x/a", model.TCP, 80)
 		expect(t, l, false, "x/b", "x/a", model.TCP, 80)
@@ -169,12 +170,12 @@ func TestHungSwitch(t *testing.T) {
 			t.Fatal(err)
 		}
 		began := time.Now()
-		eventually(t, "the node says that its switch hangs", func() bool {
+		eventually.True(t, "the node says that its switch hangs", func() bool {
 			_, answer := ready()
 			return strings.Contains(answer, "ovs-vswitchd has not answered for")
 		})
 		noticed := time.Since(began)
-		eventually(t, "the node is ready again", func() bool { ready, _ := ready(); return ready })
+		eventually.True(t, "the node is ready again", func() bool { ready, _ := ready(); return ready })
 		t.Logf("not ready after %s, ready after %s", noticed.Round(10*time.Millisecond), time.Since(began).Round(10*time.Millisecond))
 		expect(t, l, true, "x/c", "x/a", model.TCP, 80)
 		expect(t, l, false, "x/b", "x/a", model.TCP, 80)

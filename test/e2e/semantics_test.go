@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/test/eventually"
 	"github.com/felixlike/felixlike/test/lab"
 )
 
@@ -70,7 +71,7 @@ func newPodIsIsolatedFromItsFirstPacket(t *testing.T, l *lab.Lab) {
 		t.Errorf("%d of %d datagrams to an isolated pod were answered", n, sender.sent.Load())
 	}
 	set(t, l, state(t, threeNodes, denyAll, allowAll, newcomer))
-	eventually(t, "an answer after policy allows it", func() bool { return sender.answered.Load() > 0 })
+	eventually.True(t, "an answer after policy allows it", func() bool { return sender.answered.Load() > 0 })
 	t.Logf("%d datagrams sent", sender.sent.Load())
 }
 
@@ -158,14 +159,14 @@ func reusedAddressInheritsNothing(t *testing.T, l *lab.Lab) {
 		streams = append(streams, s)
 	}
 	for _, s := range streams {
-		eventually(t, "answers of the first pod", func() bool { return s.answered.Load() > 100 })
+		eventually.True(t, "answers of the first pod", func() bool { return s.answered.Load() > 100 })
 	}
 	set(t, l, state(t, threeNodes, denySecond, second))
 	for _, s := range streams {
 		// Late answers of the first pod may wait in any of the sockets.
 		more := func() {
 			sent := s.sent.Load()
-			eventually(t, "more datagrams", func() bool { return s.sent.Load() > sent+3*sockets })
+			eventually.True(t, "more datagrams", func() bool { return s.sent.Load() > sent+3*sockets })
 		}
 		more()
 		answered := s.answered.Load()

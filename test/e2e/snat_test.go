@@ -16,6 +16,7 @@ import (
 	"github.com/felixlike/felixlike/internal/namespace"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/ovsdb"
+	"github.com/felixlike/felixlike/test/eventually"
 	"github.com/felixlike/felixlike/test/lab"
 	"github.com/felixlike/felixlike/test/ovstest"
 )
@@ -299,7 +300,7 @@ func (l *snatLab) tampered(t *testing.T) {
 	}
 	before := flows()
 	shell(t, l.node, "ovs-ofctl del-flows unix:"+l.node.OVSDir()+"/br-phy.mgmt tcp")
-	eventually(t, "the flows are repaired", func() bool { return flows() == before })
+	eventually.True(t, "the flows are repaired", func() bool { return flows() == before })
 	l.translated(t, "a")
 }
 
@@ -308,7 +309,7 @@ func (l *snatLab) withoutRoute(t *testing.T) {
 	t.Helper()
 	route := strings.TrimSpace(shell(t, l.node, "ip -4 route show default"))
 	shell(t, l.node, "ip route del default")
-	eventually(t, "status names the missing route", func() bool {
+	eventually.True(t, "status names the missing route", func() bool {
 		s, err := l.node.Status(t.Context())
 		return err == nil && slices.ContainsFunc(s.Problems, func(p model.Problem) bool {
 			return strings.Contains(p.Reason, "snat openflow: there is no default route")
@@ -316,7 +317,7 @@ func (l *snatLab) withoutRoute(t *testing.T) {
 	})
 	expectSource(t, l.Lab, l.outside, "a", nobody)
 	shell(t, l.node, "ip route add "+route)
-	eventually(t, "the pod comes out again", func() bool {
+	eventually.True(t, "the pod comes out again", func() bool {
 		_, _, err := l.outside.connect(t, l.Pod(pod("a")).Namespace(), time.Second)
 		return err == nil
 	})

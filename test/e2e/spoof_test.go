@@ -14,6 +14,7 @@ import (
 
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/ovsdb"
+	"github.com/felixlike/felixlike/test/eventually"
 	"github.com/felixlike/felixlike/test/lab"
 )
 
@@ -272,11 +273,11 @@ func tunnelGuard(t *testing.T, l *lab.Lab) {
 					return // netfilter drops it before
 				}
 				// Counters of flows follow within a second.
-				eventually(t, "the packet to be counted", func() bool { return metric(t, a.Node(), tunnelSourceMetric) == before+1 })
+				eventually.True(t, "the packet to be counted", func() bool { return metric(t, a.Node(), tunnelSourceMetric) == before+1 })
 			})
 		}
 	}
-	eventually(t, "status says that the tunnel guard drops packets", func() bool {
+	eventually.True(t, "status says that the tunnel guard drops packets", func() bool {
 		kind, packet := udpPacket(mapTo(model.IPv4, "203.0.113.5"), a.Address(model.IPv4), markerPort, "lie")
 		sendTunnel(t, l, "node:node3", a.Node(), geneve(ethernet(virtual, virtual, kind, packet)))
 		s, err := a.Node().Status(t.Context())

@@ -15,6 +15,7 @@ import (
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/test/eventually"
 	"github.com/felixlike/felixlike/test/lab"
 	"github.com/felixlike/felixlike/test/lab/verify"
 	"github.com/felixlike/felixlike/test/truthtable"
@@ -190,7 +191,7 @@ func traceContradicts(t *testing.T, name string) {
 			}
 		}
 	}
-	eventually(t, "a trace reads the foreign rule before the agent has repaired it", func() bool {
+	eventually.True(t, "a trace reads the foreign rule before the agent has repaired it", func() bool {
 		foreign("-I")
 		text, _, code := felixctl(t, "trace", "--lab", name, "--from", "shop/web", "--to", "shop/api", "--port", "81/tcp")
 		foreign("-D")

@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/test/eventually"
 	"github.com/felixlike/felixlike/test/lab"
 )
 
@@ -63,7 +64,7 @@ func tunnelEnds(t *testing.T, l *lab.Lab, kind string) {
 						t.Error("the encapsulated packet arrived")
 					}
 					// Counters of flows follow within a second.
-					eventually(t, "the packet to be counted", func() bool { return metric(t, node, tunnelEndMetric) == before+1 })
+					eventually.True(t, "the packet to be counted", func() bool { return metric(t, node, tunnelEndMetric) == before+1 })
 				})
 			}
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/ovsdb"
+	"github.com/felixlike/felixlike/test/eventually"
 	"github.com/felixlike/felixlike/test/lab"
 )
 
@@ -47,14 +48,14 @@ func tunnelPorts(t *testing.T, l *lab.Lab) {
 	for _, tool := range inputTools(node) {
 		// ufw and others write INPUT anew.
 		shell(t, node, tool+" -F INPUT")
-		eventually(t, "the rule to be there again", func() bool { return firstInput(t, node, tool) })
+		eventually.True(t, "the rule to be there again", func() bool { return firstInput(t, node, tool) })
 		shell(t, node, tool+" -P INPUT ACCEPT") // without neighbour discovery the node is soon unreachable
 	}
 }
 
 func tunnelPort(t *testing.T, l *lab.Lab, node *lab.Node) {
 	for _, tool := range inputTools(node) {
-		eventually(t, "the rule in INPUT of "+tool, func() bool { return firstInput(t, node, tool) })
+		eventually.True(t, "the rule in INPUT of "+tool, func() bool { return firstInput(t, node, tool) })
 	}
 	a := l.Pod(pod("a"))
 	victim := openWire(t, a.Namespace(), "eth0")

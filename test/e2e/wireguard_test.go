@@ -20,6 +20,7 @@ import (
 	"github.com/felixlike/felixlike/internal/namespace"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/wireguard"
+	"github.com/felixlike/felixlike/test/eventually"
 	"github.com/felixlike/felixlike/test/lab"
 )
 
@@ -61,7 +62,7 @@ func encrypted(t *testing.T, first, then string) {
 		l.ports[n] = openWire(t, l.fabric, "n-"+n)
 	}
 	// The first handshake of two nodes can be lost, and WireGuard tries again after 5 s.
-	eventually(t, "node1 and node2 reach each other", func() bool { return probeFor(t, l.Lab, patience, "x/c", "x/a", model.TCP, 80) })
+	eventually.True(t, "node1 and node2 reach each other", func() bool { return probeFor(t, l.Lab, patience, "x/c", "x/a", model.TCP, 80) })
 	l.verdicts(t, "at first")
 	l.routes(t)
 	forgers(t, l.Lab, l.fabric)
@@ -264,7 +265,7 @@ func (l *encryptedLab) tampered(t *testing.T) {
 		{"address", "ip address add 10.99.0.1/32 dev flx-wg0"},
 	} {
 		shell(t, node, c.script)
-		eventually(t, "the device to be repaired: "+c.what, func() bool {
+		eventually.True(t, "the device to be repaired: "+c.what, func() bool {
 			text := shell(t, node, "ip link show flx-wg0; ip address show flx-wg0; ip route show proto 208")
 			return strings.Contains(text, "UP") && strings.Contains(text, "mtu 1420") && !strings.Contains(text, "10.99") && strings.Count(text, "dev flx-wg0 scope link") == 2
 		})

@@ -3,6 +3,7 @@ package property
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"os"
@@ -21,6 +22,7 @@ import (
 	"github.com/felixlike/felixlike/ovsfwd/ovsdaemon"
 	"github.com/felixlike/felixlike/ovsfwd/ovsdb"
 	"github.com/felixlike/felixlike/ovsfwd/vswitchd"
+	"github.com/felixlike/felixlike/test/eventually"
 )
 
 const (
@@ -85,17 +87,16 @@ func (o *ovs) openTunnel() {
 	o.t.Helper()
 	phy := o.up(ovsdb.PhysicalBridge)
 	o.must("underlay address", netlink.AddrAdd(phy, &netlink.Addr{IPNet: &net.IPNet{IP: o.config.LocalIP.AsSlice(), Mask: net.CIDRMask(16, 32)}}))
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
-		ports, err := o.appctl("tnl/ports/show")
-		routes, err2 := o.appctl("ovs/route/show")
-		_, err3 := os.Stat(o.management())
-		if errors.Join(err, err2, err3) == nil && strings.Contains(ports, "genev_sys") && strings.Contains(routes, o.config.LocalIP.String()) {
-			return
-		}
-		if time.Now().After(deadline) {
-			o.t.Fatalf("the tunnel does not open: %v\n%s\n%s", errors.Join(err, err2, err3), ports, routes)
-		}
-	}
+	var ports, routes string
+	var err error
+	eventually.True(o.t, "the tunnel opens", func() bool {
+		var err1, err2, err3 error
+		ports, err1 = o.appctl("tnl/ports/show")
+		routes, err2 = o.appctl("ovs/route/show")
+		_, err3 = os.Stat(o.management())
+		err = errors.Join(err1, err2, err3)
+		return err == nil && strings.Contains(ports, "genev_sys") && strings.Contains(routes, o.config.LocalIP.String())
+	}, func() string { return fmt.Sprintf("%v\n%s\n%s", err, ports, routes) })
 }
 
 // attach makes a pair of interfaces, one of them on the bridge, and returns its

@@ -148,9 +148,7 @@ func TestTimeToListenBeginsWithTheAgent(t *testing.T) {
 	go func() {
 		done <- control.Serve(ctx, socket, lateReporter{takes: 3 * listen}, slog.New(slog.DiscardHandler))
 	}()
-	if !serves(socket) {
-		t.Fatal("the control socket is not served")
-	}
+	serves(t, socket)
 	for _, more := range [][]string{nil, {"--follow"}} {
 		c := dropsCommand()
 		c.SilenceUsage, c.SilenceErrors = true, true

@@ -9,11 +9,11 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/felixlike/report"
 	"github.com/felixlike/felixlike/felixlike/version"
+	"github.com/felixlike/felixlike/test/eventually"
 )
 
 // versioned is an agent that answers its version alone.
@@ -25,14 +25,12 @@ type versioned struct {
 func (v versioned) Status() control.Status { return control.Status{AgentVersion: v.version} }
 
 // serves waits until an agent answers at the socket.
-func serves(socket string) bool {
-	for range 3000 {
-		if _, err := control.NewClient(socket).Status(context.Background()); err == nil {
-			return true
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	return false
+func serves(t *testing.T, socket string) {
+	t.Helper()
+	eventually.True(t, "the control socket is served", func() bool {
+		_, err := control.NewClient(socket).Status(context.Background())
+		return err == nil
+	})
 }
 
 func TestVersion(t *testing.T) {
@@ -53,9 +51,7 @@ func TestVersion(t *testing.T) {
 			go func() {
 				done <- control.Serve(ctx, socket, versioned{version: c.agent}, slog.New(slog.DiscardHandler))
 			}()
-			if !serves(socket) {
-				t.Fatal("the control socket is not served after 30 s")
-			}
+			serves(t, socket)
 		} else {
 			done <- nil
 		}

@@ -19,6 +19,7 @@ import (
 	"github.com/felixlike/felixlike/felixlike/antrea"
 	"github.com/felixlike/felixlike/felixlike/datastore/kubernetes"
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/test/eventually"
 	"github.com/felixlike/felixlike/test/kubernetestest"
 )
 
@@ -133,9 +134,7 @@ func TestAntreaKindsArrive(t *testing.T) {
 	if len(seen.Antrea) > 0 || len(seen.Last.Problems) > 0 {
 		t.Errorf("objects: %v, problems: %v", seen.Antrea, seen.Last.Problems)
 	}
-	for f.Asked("/apis/crd.antrea.io/v1beta1") < 5+len(keys)-1 { // the test's time limit bounds this
-		time.Sleep(time.Millisecond)
-	}
+	eventually.True(t, "it asks five times", func() bool { return f.Asked("/apis/crd.antrea.io/v1beta1") >= 5+len(keys)-1 })
 	for _, k := range keys {
 		if n := f.Refusals(k); n != 1 {
 			t.Errorf("%d lists of %s", n, k)
@@ -177,9 +176,7 @@ func TestForbiddenAntreaKinds(t *testing.T) {
 		}
 		return named == len(keys) && !s.Last.InSync
 	})
-	for f.Refusals(keys[0]) < 4 {
-		time.Sleep(time.Millisecond)
-	}
+	eventually.True(t, "four refusals", func() bool { return f.Refusals(keys[0]) >= 4 })
 	for _, k := range keys {
 		if n := strings.Count(lines.String(), "resource="+k+" "); n != 1 {
 			t.Errorf("%d lines about %s:\n%s", n, k, lines)

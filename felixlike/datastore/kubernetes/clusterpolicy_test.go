@@ -17,6 +17,7 @@ import (
 
 	"github.com/felixlike/felixlike/felixlike/datastore/kubernetes"
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/test/eventually"
 	"github.com/felixlike/felixlike/test/kubernetestest"
 )
 
@@ -89,9 +90,7 @@ func TestAbsentKindIsNoticed(t *testing.T) {
 	v := kubernetestest.Follow(t, source)
 	v.Until(t, "in sync", func(s kubernetestest.Seen) bool { return s.Last.InSync })
 	const group = "/apis/policy.networking.k8s.io/v1alpha2"
-	for f.Asked(group) < 5 { // the test's time limit bounds this
-		time.Sleep(time.Millisecond)
-	}
+	eventually.True(t, "it asks five times", func() bool { return f.Asked(group) >= 5 })
 	if n := f.Refusals(clusterPolicies); n != 1 {
 		t.Errorf("%d lists of an absent kind", n)
 	}

@@ -20,6 +20,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/felixlike/felixlike/felixlike/datastore"
+	"github.com/felixlike/felixlike/test/eventually"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -203,11 +204,7 @@ func (h *harness) sync() uint64 {
 // eventually waits for a condition without asking the source to look.
 func (h *harness) eventually(what string, condition func() bool) {
 	h.t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); !condition(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			h.t.Fatalf("not seen: %s; in force %v, problems %v", what, h.names(), h.problems())
-		}
-	}
+	eventually.True(h.t, what, condition, func() string { return fmt.Sprintf("in force %v, problems %v", h.names(), h.problems()) })
 }
 
 func (h *harness) wantNames(want ...string) {

@@ -2,7 +2,7 @@ package status
 
 import (
 	"context"
-	"encoding/json"
+	"fmt"
 	"io"
 	"log/slog"
 	"reflect"
@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/felixlike/felixlike/felixlike/antrea"
+	"github.com/felixlike/felixlike/test/eventually"
 	"github.com/felixlike/felixlike/test/kubernetestest"
 )
 
@@ -87,20 +88,17 @@ func (c *cluster) create(t *testing.T, name string) {
 // until waits until an Egress has a status, and returns it and its version.
 func (c *cluster) until(t *testing.T, name string, want Status) (fields, string) {
 	t.Helper()
-	for began := time.Now(); ; time.Sleep(5 * time.Millisecond) {
-		o, err := c.egresses.Get(t.Context(), name, metav1.GetOptions{})
-		if err != nil {
+	var o *unstructured.Unstructured
+	var have fields
+	eventually.True(t, fmt.Sprintf("Egress %s has %+v", name, want), func() bool {
+		var err error
+		if o, err = c.egresses.Get(t.Context(), name, metav1.GetOptions{}); err != nil {
 			t.Fatal(err)
 		}
-		have := statusOf(o)
-		if have.equal(want.status(have.condition())) {
-			return have, o.GetResourceVersion()
-		}
-		if time.Since(began) > 30*time.Second {
-			data, err := json.Marshal(o.Object["status"])
-			t.Fatalf("Egress %s has %s (%v), want %+v", name, data, err, want)
-		}
-	}
+		have = statusOf(o)
+		return have.equal(want.status(have.condition()))
+	}, func() string { return fmt.Sprint("it has ", o.Object["status"]) })
+	return have, o.GetResourceVersion()
 }
 
 // TestStatus: the node with the address writes the status, once, and again if another program has changed it or the object is a new one.
@@ -177,18 +175,16 @@ func (c *cluster) usePool(t *testing.T) {
 	}
 	until := func(want Usage) string {
 		t.Helper()
-		for began := time.Now(); ; time.Sleep(5 * time.Millisecond) {
-			o, err := c.pools.Get(t.Context(), "out", metav1.GetOptions{})
-			if err != nil {
+		var o *unstructured.Unstructured
+		eventually.True(t, fmt.Sprintf("the pool has %+v", want), func() bool {
+			var err error
+			if o, err = c.pools.Get(t.Context(), "out", metav1.GetOptions{}); err != nil {
 				t.Fatal(err)
 			}
-			if have := poolFieldsOf(o).Usage; have != nil && *have == want {
-				return o.GetResourceVersion()
-			}
-			if time.Since(began) > 30*time.Second {
-				t.Fatalf("the pool has %v, want %+v", o.Object["status"], want)
-			}
-		}
+			have := poolFieldsOf(o).Usage
+			return have != nil && *have == want
+		}, func() string { return fmt.Sprint("it has ", o.Object["status"]) })
+		return o.GetResourceVersion()
 	}
 	usage := func(used int64, rank int) Status {
 		return Status{Kind: antrea.KindOwnExternalIPPool, Name: "out", Usage: Usage{Total: 6, Used: used}, Rank: rank}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/test/eventually"
 	"github.com/felixlike/felixlike/test/lab/probe"
 )
 
@@ -60,7 +61,7 @@ func TestGauge(t *testing.T) {
 		meters = append(meters, m)
 	}
 	began := time.Now()
-	until(t, "some of everything", func() bool {
+	eventually.True(t, "some of everything", func() bool {
 		for _, m := range meters {
 			if m.Through(began, time.Now()) < 3 {
 				return false
@@ -78,9 +79,9 @@ func TestGauge(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, m := range []*Meter{datagrams, g.NewSockets(shut), g.Knocks(shut)} {
-		until(t, "attempts", func() bool { return m.Attempts() > 3 })
+		eventually.True(t, "attempts", func() bool { return m.Attempts() > 3 })
 	}
-	until(t, "packets to a port that nothing serves", func() bool {
+	eventually.True(t, "packets to a port that nothing serves", func() bool {
 		all, err := counted.Since(began)
 		if err != nil {
 			t.Fatal(err)
@@ -133,7 +134,7 @@ func TestFiltersBothFamilies(t *testing.T) {
 				wanted = wanted || s == at
 			}
 			if wanted {
-				until(t, "a packet of "+at.String(), seen)
+				eventually.True(t, "a packet of "+at.String(), seen)
 			} else if seen() {
 				t.Errorf("a packet of %s, which is none of %v", at, senders)
 			}

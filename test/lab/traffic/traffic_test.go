@@ -5,12 +5,12 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/vishvananda/netlink"
 
 	"github.com/felixlike/felixlike/internal/namespace"
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/test/eventually"
 	"github.com/felixlike/felixlike/test/lab/probe"
 )
 
@@ -41,16 +41,6 @@ func local(t *testing.T) (*namespace.Namespace, netip.AddrPort) {
 	return ns, at
 }
 
-// until waits for a condition.
-func until(t *testing.T, what string, condition func() bool) {
-	t.Helper()
-	for end := time.Now().Add(20 * time.Second); !condition(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatal("not in time: " + what)
-		}
-	}
-}
-
 // TestTrafficGoesOn has all kinds of traffic at once.
 func TestTrafficGoesOn(t *testing.T) {
 	ns, at := local(t)
@@ -61,7 +51,7 @@ func TestTrafficGoesOn(t *testing.T) {
 	if err := errors.Join(tr.Idle(open), tr.Push(ns, Route{"push", ns, netip.MustParseAddrPort("127.0.0.1:9000")})); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "some of everything", func() bool {
+	eventually.True(t, "some of everything", func() bool {
 		s := tr.Summary()
 		return s.Blocks > 2 && s.Pushed > 2 && s.Opened > 2 && s.Denied > 2
 	})
@@ -76,7 +66,7 @@ func TestFaultsAreNamed(t *testing.T) {
 	shut := netip.AddrPortFrom(at.Addr(), 81)
 	tr := Start(t.Context(), Options{Streams: []Route{{"a", ns, shut}}, Opened: []Route{{"b", ns, shut}}, Denied: []Route{{"c", ns, at}}})
 	faults := func() int { tr.mu.Lock(); defer tr.mu.Unlock(); return len(tr.faults) }
-	until(t, "three faults", func() bool { return faults() == 3 })
+	eventually.True(t, "three faults", func() bool { return faults() == 3 })
 	_, err := tr.Stop()
 	for _, want := range []string{"stream a", "new connection b", "denied connection c: got in"} {
 		if err == nil || !strings.Contains(err.Error(), want) {

@@ -16,6 +16,7 @@ import (
 	"github.com/felixlike/felixlike/cmd/felixctl/trace"
 	"github.com/felixlike/felixlike/internal/namespace"
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/test/eventually"
 )
 
 // namespaceEnv has the test binary trace in a namespace until it is killed.
@@ -109,11 +110,8 @@ func TestRuleGoesWithItsProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = child.Wait() // it was killed
-	for deadline := time.Now().Add(10 * time.Second); rules(t, n) != "" || len(processes(t, n)) > 0; time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("rules after the child was killed:\n%s\nprocesses: %v", rules(t, n), processes(t, n))
-		}
-	}
+	eventually.True(t, "neither rules nor processes are left after the child was killed", func() bool { return rules(t, n) == "" && len(processes(t, n)) == 0 },
+		func() string { return fmt.Sprintf("rules:\n%s\nprocesses: %v", rules(t, n), processes(t, n)) })
 }
 
 // processes lists those that are in the node's namespace.
