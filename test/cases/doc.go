@@ -16,6 +16,23 @@
 // the chains, sets, maps, elements and flows that they add. After a "#" are the names for
 // hashes and addresses.
 //
+// Each file of testdata/steps is a life of an agent, step by step. It begins with
+// testdata/cluster.yaml. The input of step 1 is one or more of these:
+//
+//	1/delete    objects to delete, one a line: Pod shop/web
+//	1/set.yaml  objects to add or to change
+//	1/restart   the agent restarts, and the objects change while it is down
+//
+// The test writes the changes of the step, as felixctl diff prints them:
+//
+//	1/nft       of chains, sets and maps of backend nftables
+//	1/iptables  of chains (IPv4) and sets of backend iptables-nft
+//	1/flows     of flows of backend openflow
+//	1/problems  as above, if they are others than before
+//
+// One engine and its managers take all steps. After each, the test compares their state with the
+// state of an agent that starts then. A pod gets a port of the bridge when it appears on the node.
+//
 // In verdicts, port 4242 stands for all ports that no policy mentions. An address such as
 // ip:198.51.100.1 is a first or last address of a block, or one right beside it.
 //

@@ -88,10 +88,10 @@ func (o objects) plus(other objects) objects {
 	return o
 }
 
-// model returns the agent's model of the objects on a node.
-func (o objects) model(t *testing.T, node string) *control.Model {
+// model returns the agent's model of the objects on a node, where some pods may have been attached before.
+func (o objects) model(t *testing.T, node string, attached ...control.Attachment) *control.Model {
 	t.Helper()
-	like := &control.Model{Settings: control.Settings{Masquerade: true}, LogsReported: true}
+	like := &control.Model{Settings: control.Settings{Masquerade: true}, LogsReported: true, Attachments: attached}
 	for _, n := range o.Nodes {
 		for _, a := range n.Status.Addresses {
 			if n.Name == node {

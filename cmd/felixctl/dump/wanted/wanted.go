@@ -22,6 +22,24 @@ import (
 // Of returns what the node of the model has to hold if the named backend (one of
 // config.BackendNames; "" for the model's own) decides policy.
 func Of(m *control.Model, name string) (*dump.State, error) {
+	n, err := NewNode(m, name)
+	if err != nil {
+		return nil, err
+	}
+	n.Update(m.Updates())
+	return n.State()
+}
+
+// Node runs the managers of a node under one backend.
+type Node struct {
+	managers []managers.Manager
+	// read adds the desired state of one driver.
+	read []func(*dump.State) error
+}
+
+// NewNode returns a node with the settings of a model and the features that the model uses, without
+// its objects. For name see Of.
+func NewNode(m *control.Model, name string) (*Node, error) {
 	if name == "" {
 		name = m.Backend
 	}
@@ -33,70 +51,119 @@ func Of(m *control.Model, name string) (*dump.State, error) {
 			Userspace: m.Settings.Userspace, ServiceCIDRs: m.Settings.ServiceCIDRs, Offload: m.Settings.Offload, SNAT: backend.SNAT(m.Settings.SNAT),
 		}},
 	}
-	updates := m.Updates()
-	s := &dump.State{}
-	var err error
+	n := &Node{}
 	switch name {
 	case config.NFTables:
 		noted := newNoted()
 		_, all := backend.NFTablesManagers(c, noted)
-		run(all, updates)
-		s.Tables = []*dump.Table{noted.table(nftables.DefaultTable)}
+		n.table(noted, nftables.DefaultTable, all...)
 	case config.IPTables, config.IPTablesLegacy, config.IPTablesNFT:
-		err = inIPTables(s, c, updates)
+		n.iptables(c)
 	case config.OpenFlow:
 		noted, flows := newNoted(), newNotedFlows(pipeline.PolicyOwner)
 		_, all := backend.OpenFlowManagers(c, flows, !m.RatesUnbounded, noted)
-		run(all, updates)
-		s.Tables = []*dump.Table{noted.table(nftables.HostTable)}
-		s.Flows, err = flows.all()
+		n.table(noted, nftables.HostTable, all...)
+		n.flows(flows)
 	default:
-		err = fmt.Errorf("backend %q is not one of %s", name, strings.Join(config.BackendNames(), ", "))
-	}
-	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("backend %q is not one of %s", name, strings.Join(config.BackendNames(), ", "))
 	}
 	if m.Settings.TrafficMode == model.PolicyOnly {
 		noted := newNoted()
-		run([]managers.Manager{backend.PodSourceManager(c, noted, noted)}, updates)
-		s.Tables = append(s.Tables, noted.table(nftables.PodSourcesTable))
-		noted = newNoted()
-		frames := managers.NewFrameManager(noted)
-		run([]managers.Manager{frames}, updates)
+		n.table(noted, nftables.PodSourcesTable, backend.PodSourceManager(c, noted, noted))
+		n.frames()
+		return n, nil
+	}
+	if m.Settings.TrafficMode != model.Encap && m.HopsKnown {
+		noted := newNoted()
+		n.table(noted, nftables.SendersTable, backend.SenderManager(c, noted, noted, knownHops{}))
+	}
+	if c.TunnelPort != 0 {
+		noted := newNoted()
+		n.table(noted, nftables.TunnelTable, backend.TunnelPortManager(c, noted, noted))
+	}
+	if len(m.Egresses) > 0 {
+		noted := newNoted()
+		n.table(noted, nftables.EgressTable, backend.EgressManager(c, noted, noted))
+	}
+	forwarding := newNotedFlows(pipeline.Owner)
+	n.flows(forwarding, backend.ForwardingManagers(c, forwarding)...)
+	return n, nil
+}
+
+// Update has the managers take updates and set what follows, to the end: the policy stage forgets a pod
+// that has gone once the forwarding stage has.
+func (n *Node) Update(updates []model.Update) {
+	run(n.managers, updates)
+	for _, m := range n.managers {
+		if p, ok := m.(*managers.SwitchPolicyManager); ok && p.Forwarded(func(*model.Attachment) bool { return false }) {
+			p.CompleteDeferredWork()
+		}
+	}
+}
+
+// State returns what the node has to hold after the updates so far.
+func (n *Node) State() (*dump.State, error) {
+	s := &dump.State{}
+	for _, read := range n.read {
+		if err := read(s); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+// table adds a private table of nftables and its managers.
+func (n *Node) table(noted *noted, name string, all ...managers.Manager) {
+	n.managers = append(n.managers, all...)
+	n.read = append(n.read, func(s *dump.State) error {
+		s.Tables = append(s.Tables, noted.table(name))
+		return nil
+	})
+}
+
+// frames adds the table of bridges, which the state has only where one is needed.
+func (n *Node) frames() {
+	noted := newNoted()
+	frames := managers.NewFrameManager(noted)
+	n.managers = append(n.managers, frames)
+	n.read = append(n.read, func(s *dump.State) error {
 		if frames.Needed() {
 			t := noted.table(nftables.PodSourcesTable)
 			t.Family = "bridge"
 			s.Tables = append(s.Tables, t)
 		}
-		return s, nil
-	}
-	if m.Settings.TrafficMode != model.Encap && m.HopsKnown {
-		noted := newNoted()
-		run([]managers.Manager{backend.SenderManager(c, noted, noted, knownHops{})}, updates)
-		s.Tables = append(s.Tables, noted.table(nftables.SendersTable))
-	}
-	if c.TunnelPort != 0 {
-		noted := newNoted()
-		run([]managers.Manager{backend.TunnelPortManager(c, noted, noted)}, updates)
-		s.Tables = append(s.Tables, noted.table(nftables.TunnelTable))
-	}
-	if len(m.Egresses) > 0 {
-		noted := newNoted()
-		run([]managers.Manager{backend.EgressManager(c, noted, noted)}, updates)
-		s.Tables = append(s.Tables, noted.table(nftables.EgressTable))
-	}
-	forwarding := newNotedFlows(pipeline.Owner)
-	run(backend.ForwardingManagers(c, forwarding), updates)
-	flows, err := forwarding.all()
-	s.Flows = append(s.Flows, flows...)
-	return s, err
+		return nil
+	})
 }
 
-// knownHops are the hops of the model: nothing looks for others.
-type knownHops struct{}
+// flows adds flows and their managers.
+func (n *Node) flows(noted *notedFlows, all ...managers.Manager) {
+	n.managers = append(n.managers, all...)
+	n.read = append(n.read, func(s *dump.State) error {
+		flows, err := noted.all()
+		s.Flows = append(s.Flows, flows...)
+		return err
+	})
+}
 
-// SetPeers implements managers.Hops.
-func (knownHops) SetPeers([]netip.Addr) {}
+// iptables adds the tables and sets of a backend iptables. It renders by the driver itself,
+// which knows which of the kernel's tables a chain belongs to.
+func (n *Node) iptables(c backend.Config) {
+	table, sets := iptables.New(iptables.Options{}), newNoted()
+	_, all := backend.IPTablesManagers(c, table, sets)
+	n.managers = append(n.managers, all...)
+	n.read = append(n.read, func(s *dump.State) error {
+		for _, f := range model.Families() {
+			read, err := dump.ParseIPTables(strings.NewReader(table.WantedText(f)), f)
+			if err != nil {
+				return fmt.Errorf("what is wanted of iptables: %w", err)
+			}
+			s.Tables = append(s.Tables, read...)
+		}
+		s.IPSets = sets.ipsets()
+		return nil
+	})
+}
 
 // run has managers take the updates and set what follows.
 func run(all []managers.Manager, updates []model.Update) {
@@ -110,22 +177,11 @@ func run(all []managers.Manager, updates []model.Update) {
 	}
 }
 
-// inIPTables renders by the driver itself, which knows which of the kernel's tables
-// a chain belongs to.
-func inIPTables(s *dump.State, c backend.Config, updates []model.Update) error {
-	table, sets := iptables.New(iptables.Options{}), newNoted()
-	_, all := backend.IPTablesManagers(c, table, sets)
-	run(all, updates)
-	for _, f := range model.Families() {
-		read, err := dump.ParseIPTables(strings.NewReader(table.WantedText(f)), f)
-		if err != nil {
-			return fmt.Errorf("what is wanted of iptables: %w", err)
-		}
-		s.Tables = append(s.Tables, read...)
-	}
-	s.IPSets = sets.ipsets()
-	return nil
-}
+// knownHops are the hops of the model: nothing looks for others.
+type knownHops struct{}
+
+// SetPeers implements managers.Hops.
+func (knownHops) SetPeers([]netip.Addr) {}
 
 // notedFlows notes flows by their groups.
 type notedFlows struct {
