@@ -12,7 +12,7 @@ OWN_MODULE := test/cluster/networkpolicyapi
 # All but the tests that bring up whole clusters.
 FAST = $(shell go list ./... | sed 's,^github.com/felixlike/felixlike,.,' | grep -Ev '/test/(chaos|cluster|e2e|property|scale)(/|$$)')
 
-.PHONY: help demo test test-random test-chaos test-soak test-load test-fuzz vulncheck test-cluster test-conformance test-clusterpolicies check build image release manifests lint setup bench bench-kernel report-screenshots microbench clean
+.PHONY: help demo quick test test-random test-chaos test-soak test-load test-fuzz vulncheck test-cluster test-conformance test-clusterpolicies check build image release manifests lint setup bench bench-kernel report-screenshots microbench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -65,10 +65,12 @@ test-fuzz: ## fuzz every parser and decoder, each for TIME (30s)
 vulncheck: ## known vulnerabilities in what felixlike calls (needs the network)
 	@go run $(VULNCHECK) ./...
 
-check: setup build ## formatting, vet, and the tests that need no cluster (three minutes)
-	@test/scripts/format
-	@go vet ./...
-	@test/scripts/gotest -short -timeout 5m $(FAST)
+# Without root, a test that needs it skips itself and says so.
+quick: ## the tests that need neither root nor a setup, in parallel (a minute at most; two cores)
+	@test/scripts/within 60 test/scripts/gotest -short -p $(shell nproc) -exec "$(CURDIR)/test/scripts/unprivileged" $$(test/scripts/kinds ./... | sed -n 's/^light //p')
+
+check: setup build ## formatting, vet, and the tests that need no cluster (five minutes at most)
+	@test/scripts/within 300 bash -ec 'test/scripts/format; go vet ./...; test/scripts/gotest -short -timeout 5m $(FAST)'
 
 lint: ## formatting, vet, staticcheck, and go.mod and manifests that are up to date
 	@test/scripts/format

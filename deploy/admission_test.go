@@ -33,6 +33,9 @@ var admitted = map[string]string{
 // TestTokensSpeakForTheirNode: on a real API server with the manifest, the token of an agent writes what its agent writes, and nothing in
 // the name of another node.
 func TestTokensSpeakForTheirNode(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	admin := kubernetestest.StartAPIServer(t)
 	all, err := dynamic.NewForConfig(admin)
 	if err != nil {

@@ -195,6 +195,9 @@ func TestImage(t *testing.T) {
 // TestRelease builds a release for this machine and checks each file of it. The smallest
 // program stands for all, and there are no packages of Debian: both take minutes.
 func TestRelease(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	arch, out, programs := runtime.GOARCH, filepath.Join(t.TempDir(), "out"), t.TempDir()
 	bin, plugins := filepath.Join(programs, "usr/local/bin"), filepath.Join(programs, "opt/cni/bin")
 	if err := errors.Join(os.MkdirAll(bin, 0o755), os.MkdirAll(plugins, 0o755)); err != nil {

@@ -10,6 +10,9 @@ import (
 // TestNoSelect: no code of the agent, of its libraries neither, calls select(2) or
 // pselect(2), which know no descriptors above 1,023.
 func TestNoSelect(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	agent := filepath.Join(t.TempDir(), "felixlike-agent")
 	if out, err := exec.Command("go", "build", "-o", agent, ".").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)

@@ -29,6 +29,9 @@ func TestConditions(t *testing.T) {
 // TestRealAPIServer: the same on a real one, with the rights of deploy/. The
 // CustomResourceDefinition there refuses domainNames.
 func TestRealAPIServer(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	admin := kubernetestest.StartAPIServer(t)
 	for _, file := range []string{"namespace.yaml", "clusternetworkpolicies.yaml", "rbac.yaml"} {
 		install(t, admin, "../../deploy/base/"+file)
@@ -116,6 +119,9 @@ func testConditions(t *testing.T, f *fixture, peer, fault string) {
 // TestWriterDies: an agent that is cut off does not give the Lease up. The other one
 // waits until it has expired.
 func TestWriterDies(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	f, _ := newFake(t)
 	cut := &cutTransport{}
 	f.create(t, "p", 1, deny)
@@ -259,6 +265,9 @@ func TestNotNeeded(t *testing.T) {
 // TestManyPolicies: 200 policies are written once each, no faster than the limit, and
 // then nothing more.
 func TestManyPolicies(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	f, _ := newFake(t)
 	const count, rate, burst = 200, 100, 10
 	for i := range count {

@@ -15,6 +15,9 @@ import (
 // a scan of labels times selectors would grow it sixteenfold in four times the
 // cluster.
 func TestWorkGrowsWithTheResult(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	orders := map[string]func(*policy.Engine, *oracle.Cluster) error{"as measured": workloads.Load, "policies first": loadBackwards}
 	for _, w := range workloads.All() {
 		for _, p := range workloads.Placements() {

@@ -45,6 +45,9 @@ func each(t *testing.T, test func(*testing.T, workloads.Workload, workloads.Plac
 // TestModelAgreesWithOracle judges packets between pods of every workload by
 // the model of the local node and by the oracle.
 func TestModelAgreesWithOracle(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	each(t, func(t *testing.T, w workloads.Workload, p workloads.Placement) {
 		c := w.Objects(p)
 		e, m := policy.New(workloads.LocalNode), policytest.NewModel()
@@ -144,6 +147,9 @@ func (s *sampler) local(a netip.Addr) bool { return s.at[a].Spec.NodeName == wor
 // TestObjects checks counts, that names and addresses are distinct, and that
 // two builds are the same.
 func TestObjects(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	counts := map[string][3]int{
 		"SmallNamespaces": {25_000, 100_000, 75_000}, "LargeNamespaces": {100, 100_000, 10_100}, "OneNamespace": {1, 10_000, 10_000},
 		"NetpolPerPod": {1, 10_000, 10_000}, "ClusterScoped": {1_000, 100_000, 10_000},

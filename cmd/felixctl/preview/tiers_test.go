@@ -22,6 +22,9 @@ import (
 // another. For each packet, the verdict before the change with the differences
 // applied is the oracle's verdict after it.
 func TestRandomTiersArePredicted(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	changed, judged := 0, 0
 	seeded.Check(t, func(t *rapid.T) {
 		draw := policytest.TieredCluster

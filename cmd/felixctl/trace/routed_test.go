@@ -74,6 +74,9 @@ func behindRouter(s truthtable.Step) truthtable.Step {
 // TestRoutedTruthTables follows every probe of the sample without a tunnel between nodes of one subnet. A path between nodes has a step for
 // the table that believes its source, and one for the tunnel only to the third node in mode hybrid.
 func TestRoutedTruthTables(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	for i, step := range readSteps(t, "../../../test/truthtable/testdata/sample.jsonl") {
 		if i%3 != 0 {
 			continue

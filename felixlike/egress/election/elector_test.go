@@ -317,6 +317,9 @@ func (w *world) awaits(t *testing.T, most time.Duration) time.Duration {
 // TestOneHolder: under cut and slow connections, agents that die and come back, late watches, and changes of the candidates, no two
 // nodes have one address, and after the faults one node has each.
 func TestOneHolder(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	random := seeded.Rand(t, t.Name())
 	for range 8 {
 		synctest.Test(t, func(t *testing.T) {
@@ -384,6 +387,9 @@ func faulty(t *testing.T, w *world, random *rand.Rand, timing Timing, most time.
 // TestTakeover: the addresses of a node that dies, or that is cut off, are at the others within a quarter of a minute, and not before it has
 // lost them. They do not come back with the node. A new agent of the same node keeps the addresses.
 func TestTakeover(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	synctest.Test(t, func(t *testing.T) {
 		timing := DefaultTiming()
 		w := newWorld(seeded.Rand(t, t.Name()), 3, 255, timing)

@@ -106,6 +106,9 @@ func (w *world) awaitsPool(t *testing.T, p *pooled, want int) map[string]netip.A
 // TestPool: each Egress gets an address of the pool that no other one has, and keeps it: over the death of a node and of all
 // agents, and when other nodes are to hold it. Late watches and slow requests change nothing. An Egress that goes gives its address back.
 func TestPool(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	random := seeded.Rand(t, t.Name())
 	for range 4 {
 		synctest.Test(t, func(t *testing.T) { usePool(t, random) })
@@ -199,6 +202,9 @@ func usePool(t *testing.T, random *rand.Rand) {
 
 // TestPoolSkipsAddressesOfOthers: an address that another host answers for goes to no Egress, and no node holds it. When it is free, it does.
 func TestPoolSkipsAddressesOfOthers(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	random := seeded.Rand(t, t.Name())
 	synctest.Test(t, func(t *testing.T) {
 		const nodes = 3
@@ -241,6 +247,9 @@ func TestPoolSkipsAddressesOfOthers(t *testing.T) {
 // TestSweep: a Lease goes with its Egress also if no node has the address, or if that node is dead. Leases of Egresses that are there stay,
 // and so does the one of a node that is alive.
 func TestSweep(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	random := seeded.Rand(t, t.Name())
 	synctest.Test(t, func(t *testing.T) {
 		const nodes = 3

@@ -73,6 +73,9 @@ func load(t *testing.T, w workload.Workload) (*policy.Engine, []model.Update) {
 }
 
 func TestModelFollowsTheProfile(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	for _, p := range workload.Profiles() {
 		t.Run(p.Name, func(t *testing.T) {
 			w := workload.New(p)
@@ -124,6 +127,9 @@ func TestSameProfileSameObjects(t *testing.T) {
 // TestChanges makes each change and takes it back, several times over, and
 // counts the engine's updates.
 func TestChanges(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	for _, p := range workload.Profiles() {
 		t.Run(p.Name, func(t *testing.T) {
 			w := workload.New(p)
