@@ -123,10 +123,14 @@ func (i *ipam) add(ctx context.Context, node *model.Node, sandbox, iface, netns 
 // it was killed, and it is killed when its caller hangs up.
 func (i *ipam) undo(ctx context.Context, sandbox, iface string) error {
 	held, err := i.reservations()
-	if err != nil || !slices.ContainsFunc(held, func(r reservation) bool { return r.sandbox == sandbox && r.iface == iface }) {
+	if err != nil {
 		return err
 	}
-	return undo(ctx, func(ctx context.Context) error { return i.release(ctx, sandbox, iface) })
+	err = i.dropEmpty(held)
+	if !slices.ContainsFunc(held, func(r reservation) bool { return r.sandbox == sandbox && r.iface == iface }) {
+		return err
+	}
+	return errors.Join(err, undo(ctx, func(ctx context.Context) error { return i.release(ctx, sandbox, iface) }))
 }
 
 // del releases the reservations of a sandbox. It is no error if there are none.
