@@ -20,7 +20,8 @@ func (e *Egress) writeStatus(ctx context.Context) error {
 	o := status.DefaultOptions()
 	o.Client, o.Log = e.API, e.Log
 	o.Look = func(ctx context.Context) (all []status.Status, err error) {
-		return all, e.view.Do(ctx, func() { all = e.written() })
+		err = e.view.Do(ctx, func() { all = e.written() })
+		return all, err
 	}
 	return status.Run(ctx, o)
 }

@@ -38,8 +38,11 @@ func (s *session) stop() {
 func (d *Denied) newSession(ctx context.Context) (*session, error) {
 	var b backend.Backend
 	var cannot error
-	if err := errors.Join(d.view.Do(ctx, func() { b, cannot = d.view.Enforcing() }), cannot); err != nil {
+	if err := d.view.Do(ctx, func() { b, cannot = d.view.Enforcing() }); err != nil {
 		return nil, err
+	}
+	if cannot != nil {
+		return nil, cannot
 	}
 	if err := b.Denials().Check(ctx); err != nil {
 		return nil, fmt.Errorf("the packets that backend %s denies cannot be followed here: %w", b.Name(), err)

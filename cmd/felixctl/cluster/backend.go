@@ -232,7 +232,7 @@ func (t target) settled(ctx context.Context, a agent, backend string, wait time.
 		if len(why) > 0 {
 			reason = why[0].text
 		}
-		return fmt.Errorf("the node is degraded: %s", reason)
+		return fmt.Errorf("the node is not ready: %s", reason)
 	}
 	return nil
 }

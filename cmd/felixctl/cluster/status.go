@@ -202,7 +202,7 @@ func printStatus(w io.Writer, nodes []nodeStatus, output terminal.Output) error 
 			}
 		}
 	}
-	if err := printTexts(w, "not in order:", faults, len(nodes)); err != nil {
+	if err := printTexts(w, "degraded:", faults, len(nodes)); err != nil {
 		return err
 	}
 	return printTexts(w, "problems of objects:", problems, len(nodes))

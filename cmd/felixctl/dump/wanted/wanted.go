@@ -156,7 +156,7 @@ func (n *Node) iptables(c backend.Config) {
 		for _, f := range model.Families() {
 			read, err := dump.ParseIPTables(strings.NewReader(table.WantedText(f)), f)
 			if err != nil {
-				return fmt.Errorf("what is wanted of iptables: %w", err)
+				return fmt.Errorf("desired state of iptables: %w", err)
 			}
 			s.Tables = append(s.Tables, read...)
 		}
