@@ -29,17 +29,11 @@ type Log struct {
 	// unwritten counts the packets whose lines were not written. A later line has the number.
 	unwritten atomic.Uint64
 
-	mu        sync.Mutex
-	followers map[*logFollower]struct{}
+	stream stream[control.Logged]
+
+	mu sync.Mutex
 	// failure is why nothing is logged although rules have Log.
 	failure error
-}
-
-// logFollower is one client that follows the log.
-type logFollower struct {
-	lines chan control.Logged
-	// missed counts the lines that the follower was too slow for; guarded by Log.mu.
-	missed uint64
 }
 
 const (
@@ -58,7 +52,10 @@ const (
 
 // NewLog returns the log of rules with Log. w gets its lines; it may be nil.
 func NewLog(v *driver.View, w io.Writer) *Log {
-	return &Log{view: v, to: w, lines: make(chan control.Logged, maxWaiting), followers: map[*logFollower]struct{}{}}
+	return &Log{view: v, to: w, lines: make(chan control.Logged, maxWaiting), stream: stream[control.Logged]{
+		count:  func(l control.Logged) uint64 { return l.NotLogged },
+		missed: func(packets uint64) control.Logged { return control.Logged{At: time.Now(), NotLogged: packets} },
+	}}
 }
 
 // Module returns the module of the log.
@@ -325,17 +322,7 @@ func (l *Log) send(all []control.Logged) {
 			l.unwritten.Add(max(1, line.NotLogged))
 		}
 	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for f := range l.followers {
-		for _, line := range all {
-			select {
-			case f.lines <- line:
-			default:
-				f.missed += max(1, line.NotLogged)
-			}
-		}
-	}
+	l.stream.send(all)
 }
 
 // logLine is a line of the agent's standard output. The component distinguishes it from other lines.
@@ -346,45 +333,14 @@ type logLine struct {
 
 // PolicyLog implements control.Agent. It calls got with each line, and with nil at least once per alive, until ctx ends.
 func (l *Log) PolicyLog(ctx context.Context, alive time.Duration, got func(*control.Logged) error) error {
-	f := &logFollower{lines: make(chan control.Logged, maxWaiting)}
+	f := newFollower[control.Logged]()
+	l.stream.add(f)
+	defer l.stream.remove(f)
 	l.mu.Lock()
 	failure := l.failure
-	l.followers[f] = struct{}{}
 	l.mu.Unlock()
-	defer func() {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		delete(l.followers, f)
-	}()
 	if failure != nil {
 		return failure
 	}
-	if err := got(nil); err != nil {
-		return err
-	}
-	tick := time.NewTicker(alive)
-	defer tick.Stop()
-	for {
-		var err error
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-l.view.Stopped():
-			return driver.ErrStopped
-		case line := <-f.lines:
-			err = got(&line)
-		case <-tick.C:
-			err = got(nil)
-		}
-		l.mu.Lock()
-		missed := f.missed
-		f.missed = 0
-		l.mu.Unlock()
-		if err == nil && missed > 0 {
-			err = got(&control.Logged{At: time.Now(), NotLogged: missed})
-		}
-		if err != nil {
-			return err
-		}
-	}
+	return l.stream.follow(ctx, l.view, f, alive, got)
 }

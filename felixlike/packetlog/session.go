@@ -107,7 +107,7 @@ func (d *Denied) serve(ctx context.Context, s *session, b backend.Backend, ended
 		case <-ctx.Done():
 			return
 		case <-ended:
-			d.fail(fmt.Errorf("backend %s does not report denied packets any more", b.Name()))
+			d.stream.fail(fmt.Errorf("backend %s does not report denied packets any more", b.Name()))
 			<-ctx.Done()
 			return
 		case r := <-s.reports:
@@ -115,12 +115,12 @@ func (d *Denied) serve(ctx context.Context, s *session, b backend.Backend, ended
 		case <-tick.C:
 			changed := false
 			if d.view.Do(ctx, func() { changed = d.view.Backend().Name() != b.Name() }) == nil && changed {
-				d.fail(errors.New("the backend has changed: follow again"))
+				d.stream.fail(errors.New("the backend has changed: follow again"))
 				<-ctx.Done()
 				return
 			}
 			if err := d.reportsRefused(ctx, b); err != nil && ctx.Err() == nil {
-				d.fail(err)
+				d.stream.fail(err)
 				<-ctx.Done()
 				return
 			}
@@ -133,7 +133,7 @@ func (d *Denied) serve(ctx context.Context, s *session, b backend.Backend, ended
 		if n := s.takeLost() + skipped.more(ctx, len(all) == 0); n > 0 {
 			out = append(out, control.Drop{At: time.Now(), NotShown: n})
 		}
-		d.send(out)
+		d.stream.send(out)
 	}
 }
 

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/felixlike/felixlike/felixlike/backend"
@@ -25,22 +24,21 @@ type Denied struct {
 	// turn is held by the goroutine that adds or removes a follower.
 	turn    chan struct{}
 	session *session
-
-	mu        sync.Mutex
-	followers map[*follower]struct{}
+	stream  stream[control.Drop]
 }
 
 // NewDenied returns the stream of denied packets.
 func NewDenied(v *driver.View) *Denied {
-	return &Denied{view: v, turn: make(chan struct{}, 1), followers: map[*follower]struct{}{}}
+	return &Denied{view: v, turn: make(chan struct{}, 1), stream: stream[control.Drop]{
+		count:  func(d control.Drop) uint64 { return d.NotShown },
+		missed: func(packets uint64) control.Drop { return control.Drop{At: time.Now(), NotShown: packets} },
+	}}
 }
 
 // Limits of the queues of slow readers.
 const (
 	// maxReports bounds the reports that wait for names.
 	maxReports = 4096
-	// maxWaiting bounds the drops that wait for one follower.
-	maxWaiting = 1024
 	// gather is how long a report waits for others, so that they get names together.
 	gather = 20 * time.Millisecond
 	// endWithin bounds the wait until the dataplane stops reporting. After that, it stops
@@ -49,42 +47,6 @@ const (
 	// followWithin bounds the wait until the dataplane begins to report.
 	followWithin = 20 * time.Second
 )
-
-// follower is one client that gets denied packets.
-type follower struct {
-	drops chan control.Drop
-	// missed counts the drops that the follower was too slow for; guarded by Denied.mu.
-	missed uint64
-	// failed gets the reason when no more drops will come.
-	failed chan error
-}
-
-// send sends drops to all followers.
-func (d *Denied) send(all []control.Drop) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for f := range d.followers {
-		for _, drop := range all {
-			select {
-			case f.drops <- drop:
-			default:
-				f.missed += max(1, drop.NotShown)
-			}
-		}
-	}
-}
-
-// fail ends all followers with an error.
-func (d *Denied) fail(err error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	for f := range d.followers {
-		select {
-		case f.failed <- err:
-		default: // it has an error already
-		}
-	}
-}
 
 // setReported turns the dataplane's reports of denied packets on or off, and waits until this
 // is programmed.
@@ -119,4 +81,65 @@ func (d *Denied) reportsRefused(ctx context.Context, b backend.Backend) error {
 		}
 	})
 	return errors.Join(err, refused)
+}
+
+// Drops implements control.Agent. It calls got with each drop, and with nil at least once per alive, until ctx ends.
+func (d *Denied) Drops(ctx context.Context, alive time.Duration, got func(*control.Drop) error) error {
+	f := newFollower[control.Drop]()
+	if err := d.begin(ctx, f); err != nil {
+		return err
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endWithin)
+		defer cancel()
+		if err := d.end(ctx, f); err != nil && !errors.Is(err, driver.ErrStopped) {
+			d.view.Log().Warn("the dataplane may still report denied packets although no client follows them", "error", err)
+		}
+	}()
+	return d.stream.follow(ctx, d.view, f, alive, got)
+}
+
+// take takes the turn, and returns the function that releases it.
+func (d *Denied) take(ctx context.Context) (release func(), err error) {
+	select {
+	case d.turn <- struct{}{}:
+		return func() { <-d.turn }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+// begin adds a follower. For the first one, the dataplane begins to report.
+func (d *Denied) begin(ctx context.Context, f *follower[control.Drop]) error {
+	ctx, cancel := context.WithTimeout(ctx, followWithin)
+	defer cancel()
+	release, err := d.take(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
+	if d.session == nil {
+		s, err := d.newSession(ctx)
+		if err != nil {
+			return err
+		}
+		d.session = s
+	}
+	d.stream.add(f)
+	return nil
+}
+
+// end removes a follower. After the last one, the dataplane stops reporting.
+func (d *Denied) end(ctx context.Context, f *follower[control.Drop]) error {
+	release, err := d.take(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
+	if d.stream.remove(f) > 0 || d.session == nil {
+		return nil
+	}
+	d.session.stop()
+	d.session = nil
+	return d.setReported(ctx, false)
 }

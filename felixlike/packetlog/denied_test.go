@@ -295,9 +295,9 @@ func TestNotShown(t *testing.T) {
 		time.Sleep(10 * time.Microsecond)
 	}
 	eventually.True(t, "it is noted that the follower is slow", func() bool {
-		f.Denied.mu.Lock()
-		defer f.Denied.mu.Unlock()
-		for follower := range f.Denied.followers {
+		f.Denied.stream.mu.Lock()
+		defer f.Denied.stream.mu.Unlock()
+		for follower := range f.Denied.stream.followers {
 			return follower.missed > 0
 		}
 		return false
