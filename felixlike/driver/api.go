@@ -6,6 +6,7 @@ import (
 	"net/http"
 
 	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/felixlike/datastore"
 	"github.com/felixlike/felixlike/felixlike/health"
 	"github.com/felixlike/felixlike/model"
 )
@@ -75,4 +76,12 @@ func (d *Driver) Objects(ctx context.Context) (control.Objects, error) {
 		out.Node, out.Revision = d.cfg.Node, d.cluster.observed
 	})
 	return out, err
+}
+
+// Notices returns the problems that become Events, in the order of their objects: those of
+// status that concern an object of a user.
+func (d *Driver) Notices(ctx context.Context) ([]datastore.Notice, error) {
+	var all []datastore.Notice
+	err := d.queue.ask(ctx, func() { all = d.reporter.notices() })
+	return all, err
 }

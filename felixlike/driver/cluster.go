@@ -37,8 +37,6 @@ type cluster struct {
 	modules  modules
 	// uids are the UIDs of this node's pods.
 	uids uids
-	// tiered are the large policies of tiers that wait for their turn.
-	tiered *tieredTurns
 	// observed is the newest revision of the datastore.
 	observed uint64
 
@@ -137,10 +135,9 @@ func (c *cluster) unreadFiles() string {
 	}
 }
 
-// unseen returns the first input about a new pod that is still missing, or "". Policies count that the datastore had at the revision.
-func (c *cluster) unseen(want *model.Attachment, uid string, revision uint64) string {
+// unseen returns the first input about a new pod that is still missing, or "". With large, waiting is a policy that waits and may select the pod.
+func (c *cluster) unseen(want *model.Attachment, uid string, waiting model.ObjectRef, large bool) string {
 	have := c.model.Attachments[want.Pod]
-	waiting, large := c.tiered.before(revision, want.Pod.Namespace)
 	switch unknown := c.unknown(); {
 	case len(unknown) > 0:
 		return strings.Join(unknown, "; ")
@@ -155,78 +152,4 @@ func (c *cluster) unseen(want *model.Attachment, uid string, revision uint64) st
 		return "the datastore has another pod of this name: UID " + strings.Join(c.uids[want.Pod], ", ") + ", not " + uid
 	}
 	return ""
-}
-
-// ownNodeProblems reports a missing object of this node, with the effect.
-func (c *cluster) ownNodeProblems() []model.Problem {
-	reason := ""
-	switch {
-	case c.nodeLost:
-		reason = "this node is not in the datastore any more: its last known object stays in force"
-	case c.sourceSynced && c.model.Nodes[c.node] == nil:
-		reason = "this node is not in the datastore: nothing is programmed until it is"
-	default:
-		return nil
-	}
-	return []model.Problem{{Object: model.NodeRef(c.node), Reason: reason}}
-}
-
-// hostNetworkProblems reports the policies that select hostNetwork pods. No policy applies
-// to these pods, and users often expect one to.
-func (c *cluster) hostNetworkProblems() []model.Problem {
-	var found []model.Problem
-	for r, source := range c.policies {
-		for _, pod := range c.engine.HostNetworkTargets(r.Namespace, r.Name) {
-			found = append(found, model.Problem{
-				Source: source, Object: r, Field: "spec.podSelector",
-				Reason: "matches pod " + pod.String() + ", which is on the host's network: no policy applies to it",
-			})
-		}
-	}
-	return found
-}
-
-// portProblems reports the named ports of policies that no pod declares.
-func (c *cluster) portProblems() []model.Problem {
-	const matchNothing = "they match nothing by it, also if they deny"
-	var found []model.Problem
-	report := func(r model.ObjectRef, source string, ports []string, effect string) {
-		for _, port := range ports {
-			found = append(found, model.Problem{
-				Source: source, Object: r, Field: "spec",
-				Reason: "no pod that the rules with the named port " + port + " are about declares it: " + effect,
-			})
-		}
-	}
-	for r, source := range c.policies {
-		if r.Kind == "ClusterNetworkPolicy" {
-			report(r, source, c.engine.UnresolvedPorts().OfCluster(r.Name), matchNothing)
-		} else {
-			report(r, source, c.engine.UnresolvedPorts().OfNetwork(r.Namespace, r.Name), "they allow nothing to it")
-		}
-	}
-	for id := range c.objects.antrea {
-		report(id.Ref(), c.antreaSources[id.Ref()], c.engine.UnresolvedPorts().OfAntrea(id), matchNothing)
-	}
-	return found
-}
-
-// peerProblems reports the peer nodes that no tunnel can reach.
-func (c *cluster) peerProblems() []model.Problem {
-	var found []model.Problem
-	self := c.model.Nodes[c.node]
-	if c.policyOnly || self == nil {
-		return nil
-	}
-	for name, n := range c.model.Nodes {
-		if name == c.node || self.OuterOf(n).IsValid() {
-			continue
-		}
-		reason := "no InternalIP, which the tunnel needs: its pods cannot be reached"
-		if its := n.Outer(); its.IsValid() {
-			reason = fmt.Sprintf("there is no tunnel to %s, which is of another family than this node's end: its pods cannot be reached. The end of a node is its IPv4 InternalIP, or the IPv6 one if it has no other", its)
-		}
-		found = append(found, model.Problem{Object: model.NodeRef(name), Field: "status.addresses", Reason: reason})
-	}
-	return found
 }

@@ -38,13 +38,12 @@ func New(cfg Config) *Driver {
 	d.stages = newStages(d.cfg, d.cluster.model)
 	turns := newTurns(d.cluster, d.stages)
 	d.cluster.model.waits = turns.waiting
-	d.cluster.tiered = newTieredTurns(d.cluster, d.stages)
 	var names []string
 	for _, s := range cfg.Stages {
 		names = append(names, s.Name)
 	}
 	d.metrics = metrics.New(names, append([]string{"table", "chain", "set", "map", "flow", wireguard.Kind}, hostnet.Kinds()...), d.scrape)
-	d.scheduler = &scheduler{cfg: d.cfg, cluster: d.cluster, stages: d.stages, turns: turns, modules: d.modules, metrics: d.metrics}
+	d.scheduler = &scheduler{cfg: d.cfg, cluster: d.cluster, stages: d.stages, turns: turns, tiered: newTieredTurns(d.cluster, d.stages), modules: d.modules, metrics: d.metrics}
 	d.feed = &feed{cluster: d.cluster, stages: d.stages, scheduler: d.scheduler, modules: d.modules}
 	turns.flush = d.feed.flush
 	d.handovers = &handovers{cfg: d.cfg, queue: d.queue, cluster: d.cluster, stages: d.stages, scheduler: d.scheduler, feed: d.feed}
@@ -55,7 +54,7 @@ func New(cfg Config) *Driver {
 		}
 	}
 	if cfg.View != nil {
-		cfg.View.d = d
+		cfg.View.Loop = loop{d.queue, d.cluster, d.stages, d.scheduler, d.feed}
 	}
 	d.modules.begin()
 	return d

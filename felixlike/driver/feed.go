@@ -88,20 +88,20 @@ func (f *feed) onEvent(e datastore.Event) {
 	case datastore.ClusterNetworkPolicySet:
 		object := ref("ClusterNetworkPolicy", "", e.Policy.Name)
 		f.cluster.policies[object] = e.Source
-		f.cluster.tiered.set(object, costOfCluster(e.Policy, f.stages.backend.Place()), func() {
+		f.scheduler.tiered.set(object, costOfCluster(e.Policy, f.stages.backend.Place()), func() {
 			f.cluster.problems.setObject(object, e.Source, f.cluster.engine.SetClusterNetworkPolicy(e.Policy))
 		})
 	case datastore.ClusterNetworkPolicyDeleted:
 		object := ref("ClusterNetworkPolicy", "", e.Name)
-		f.cluster.tiered.remove(object)
+		f.scheduler.tiered.remove(object)
 		f.cluster.engine.DeleteClusterNetworkPolicy(e.Name)
 		f.cluster.problems.setObject(object, "", nil)
 		delete(f.cluster.policies, object)
 	case datastore.AntreaSet:
 		f.cluster.antreaSources[e.Object.ID().Ref()] = e.Source
-		f.cluster.tiered.set(e.Object.ID().Ref(), costOfAntrea(e.Object, f.stages.backend.Place()), func() { f.cluster.engine.SetAntrea(e.Object) })
+		f.scheduler.tiered.set(e.Object.ID().Ref(), costOfAntrea(e.Object, f.stages.backend.Place()), func() { f.cluster.engine.SetAntrea(e.Object) })
 	case datastore.AntreaDeleted:
-		f.cluster.tiered.remove(e.ID.Ref())
+		f.scheduler.tiered.remove(e.ID.Ref())
 		f.cluster.engine.DeleteAntrea(e.ID)
 		delete(f.cluster.antreaSources, e.ID.Ref())
 	}
@@ -124,7 +124,7 @@ func (f *feed) flush() {
 		f.update(u)
 	}
 	f.scheduler.turns.flushed()
-	f.cluster.tiered.flushed()
+	f.scheduler.tiered.flushed()
 	f.modules.onFlush(f.scheduler.turns.partial, f.cluster.model.revision)
 }
 

@@ -5,7 +5,6 @@ import (
 	"fmt"
 
 	"github.com/felixlike/felixlike/felixlike/datastore"
-	"github.com/felixlike/felixlike/internal/panics"
 	"github.com/felixlike/felixlike/model"
 )
 
@@ -48,37 +47,4 @@ func (l *leftovers) notices(node string) []datastore.Notice {
 		Object: model.NodeRef(node),
 		Reason: fmt.Sprintf("objects of a backend that is not in force cannot be removed, and go on dropping packets by old policies; the agent tries again: %v", l.err),
 	}}}
-}
-
-// removeLeftovers removes pending leftovers beside the loop, until that succeeds or the next change of the backend begins.
-func (hs *handovers) removeLeftovers(ctx context.Context) {
-	l := hs.stages.leftovers
-	if !l.pending || l.removes() || hs.cfg.RemoveOthers == nil {
-		return
-	}
-	keep := hs.stages.backend.Name()
-	ctx, stop := context.WithCancel(ctx)
-	l.stop = stop
-	hs.stages.group.Go(func() error {
-		defer hs.queue.call(context.WithoutCancel(ctx), func() { l.stop = nil })
-		defer stop()
-		wait := hs.cfg.RetryMin
-		for ctx.Err() == nil {
-			limited, cancel := context.WithTimeout(ctx, 2*MigrationTimeout)
-			err := panics.Guard(func() error { return hs.cfg.RemoveOthers(limited, keep) })
-			cancel()
-			if err == nil {
-				hs.queue.call(ctx, func() { l.pending, l.err = false, nil })
-				return nil
-			}
-			if ctx.Err() != nil {
-				return nil
-			}
-			hs.queue.call(ctx, func() { l.failed(err) })
-			hs.stages.panics.With(hs.stages.log(), err).Error("objects of a backend that is not in force cannot be removed", "error", err, "retry", wait)
-			pause(ctx, wait)
-			wait = min(2*wait, hs.cfg.RetryMax)
-		}
-		return nil
-	})
 }

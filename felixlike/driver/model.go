@@ -1,7 +1,6 @@
 package driver
 
 import (
-	"cmp"
 	"maps"
 	"net/netip"
 	"slices"
@@ -196,14 +195,6 @@ func texts[T any](values []T, text func(T) string) []string {
 		out = append(out, text(v))
 	}
 	return out
-}
-
-// sortProblems orders problems by source, object and field.
-func sortProblems(problems []model.Problem) {
-	slices.SortFunc(problems, func(a, b model.Problem) int {
-		return cmp.Or(cmp.Compare(a.Source, b.Source), cmp.Compare(a.Object.String(), b.Object.String()),
-			cmp.Compare(a.Field, b.Field), cmp.Compare(a.Reason, b.Reason))
-	})
 }
 
 // attached returns the attachments, in order of their pods.

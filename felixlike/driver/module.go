@@ -2,12 +2,76 @@ package driver
 
 import (
 	"context"
+	"log/slog"
+	"time"
 
+	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/felixlike/datastore"
 	"github.com/felixlike/felixlike/felixlike/metrics"
+	"github.com/felixlike/felixlike/felixlike/policy"
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/tables"
 )
+
+// View is what a Module sees of the driver. It is made before the modules, and bound to the driver by New.
+type View struct{ Loop }
+
+// Loop is a driver's loop. Any goroutine may call the methods up to Stopped. The others belong to the loop: a module calls them in a function that it
+// gives to Post, Do or Wait, or that the loop calls by itself (Module).
+type Loop interface {
+	// Node returns the name of this node.
+	Node() string
+	// Log returns the log, which names the backend.
+	Log() *slog.Logger
+	// Panicked returns the log for an error that may be a panic: with its stack the first time that it comes from this place.
+	Panicked(err error) *slog.Logger
+	// Metrics returns the agent's metrics.
+	Metrics() *metrics.Metrics
+	// Post hands f to the loop.
+	Post(ctx context.Context, f func())
+	// Do runs f in the loop, and returns when it has run.
+	Do(ctx context.Context, f func()) error
+	// Wait waits until ready, which runs in the loop, returns true or an error.
+	Wait(ctx context.Context, ready func() (bool, error)) error
+	// Stopped is closed when the loop has ended.
+	Stopped() <-chan struct{}
+
+	// Model returns the model. It must not be changed.
+	Model() *Model
+	// Policy returns the policy engine, which answers questions about the model. Only Change changes it.
+	Policy() *policy.Engine
+	// Change changes the policy engine, and hands its updates to the managers.
+	Change(change func(*policy.Engine))
+	// SourceSynced reports whether the first listing of the datastore is complete.
+	SourceSynced() bool
+	// InSync reports whether everything is known that the first apply needs.
+	InSync() bool
+	// SourceProblems returns the problems that the datastore has with objects.
+	SourceProblems() []model.Problem
+	// State returns the state of a pod, and the reason if it is closed.
+	State(id model.PodID) (state, reason string)
+	// Backend returns the backend in force.
+	Backend() backend.Backend
+	// Changing reports whether the backend is being changed.
+	Changing() bool
+	// Enforcing returns the backend that enforces policy now. It fails during a change of the backend, and before the first policy is programmed.
+	Enforcing() (backend.Backend, error)
+	// Attempted returns the revision of the model: the number of its updates.
+	Attempted() uint64
+	// Programmed reports whether the backend in force has the updates up to this revision of the model, and programs nothing now.
+	Programmed(revision uint64) bool
+	// Idle reports whether everything is programmed and nothing runs.
+	Idle() bool
+	// LastRun returns the start of the newest run of a stage.
+	LastRun() (at time.Time)
+	// Refused returns the quarantined objects of the backend in force.
+	Refused() []tables.Refusal
+	// Update adds an update to the model.
+	Update(u model.Update)
+	// Reread makes the next pass read everything from kernel and switch.
+	Reread()
+}
 
 // Module is a feature beside the stages. The driver knows no feature: it calls these functions, each of which may be nil. All but Begin, Run and Problems
 // run in the loop, so they return at once, and what they get must not be changed.

@@ -28,14 +28,6 @@ type Recorder interface {
 	RecordEvents(ctx context.Context, look func(context.Context) ([]datastore.Notice, error)) error
 }
 
-// Notices returns the problems that become Events, in the order of their objects: those of
-// status that concern an object of a user.
-func (d *Driver) Notices(ctx context.Context) ([]datastore.Notice, error) {
-	var all []datastore.Notice
-	err := d.queue.ask(ctx, func() { all = d.reporter.notices() })
-	return all, err
-}
-
 func (rep *reporter) notices() []datastore.Notice {
 	if !rep.cluster.inSync() {
 		return nil // an object that seems to be missing may still come
@@ -87,11 +79,4 @@ func (rep *reporter) notices() []datastore.Notice {
 		return strings.Compare(a.Object.String()+"\x00"+a.Kind+"\x00"+a.Field+"\x00"+a.Reason, b.Object.String()+"\x00"+b.Kind+"\x00"+b.Field+"\x00"+b.Reason)
 	})
 	return all
-}
-
-// firstOfEach returns one problem of each object, the first in the order of
-// reasons.
-func firstOfEach(problems []model.Problem) []model.Problem {
-	sortProblems(problems)
-	return slices.CompactFunc(problems, func(a, b model.Problem) bool { return a.Object == b.Object })
 }

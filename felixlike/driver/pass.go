@@ -19,6 +19,7 @@ type scheduler struct {
 	cluster *cluster
 	stages  *stages
 	turns   *turns
+	tiered  *tieredTurns
 	modules modules
 	metrics *metrics.Metrics
 
@@ -40,7 +41,7 @@ type scheduler struct {
 // earlier stage has not.
 func (s *scheduler) beginPass(ctx context.Context) {
 	s.turns.begin()
-	if s.cluster.tiered.begin(s.turns.spent) {
+	if s.tiered.begin(s.turns.spent) {
 		s.turns.flush()
 	}
 	s.stages.pass = &pass{revision: s.cluster.observed, attempted: s.cluster.model.revision, started: time.Now()}

@@ -36,15 +36,21 @@ func (d *Driver) WaitPod(ctx context.Context, want *model.Attachment, uid string
 		if revision == 0 {
 			revision = d.cluster.observed
 		}
-		if d.cluster.unseen(want, uid, revision) != "" {
+		if d.unseen(want, uid, revision) != "" {
 			return false, nil
 		}
 		return d.reporter.podsReady([]model.PodID{want.Pod})
 	})
 	if err != nil {
-		return d.because(err, func() string { return cmp.Or(d.cluster.unseen(want, uid, revision), d.reporter.unprogrammed(want.Pod)) })
+		return d.because(err, func() string { return cmp.Or(d.unseen(want, uid, revision), d.reporter.unprogrammed(want.Pod)) })
 	}
 	return nil
+}
+
+// unseen returns the first input about a new pod that is still missing, or "". Policies count that the datastore had at the revision.
+func (d *Driver) unseen(want *model.Attachment, uid string, revision uint64) string {
+	waiting, large := d.scheduler.tiered.before(revision, want.Pod.Namespace)
+	return d.cluster.unseen(want, uid, waiting, large)
 }
 
 // because adds the missing condition to the error of a wait.

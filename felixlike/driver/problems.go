@@ -1,6 +1,7 @@
 package driver
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/felixlike/felixlike/model"
@@ -40,33 +41,21 @@ func (p *problems) all() []model.Problem {
 	return all
 }
 
-// antreaProblems returns the engine's problems of the objects of Antrea's API, with their files.
-func (c *cluster) antreaProblems() []model.Problem {
-	all := c.engine.AntreaProblems()
-	for i := range all {
-		all[i].Source = c.antreaSources[all[i].Object]
-	}
-	return all
-}
-
-// moduleProblems returns the problems that modules have with users' objects, with their files.
-func (c *cluster) moduleProblems() []model.Problem {
-	all := c.modules.objectProblems()
-	for i := range all {
-		all[i].Source = c.antreaSources[all[i].Object]
-	}
-	return all
-}
-
-// nodeProblems returns what nodes claim and do not own, with their files.
-func (c *cluster) nodeProblems() []model.Problem {
-	all := slices.Clone(c.engine.NodeProblems())
-	for i := range all {
-		all[i].Source = c.nodeSources[all[i].Object.Name]
-	}
-	return all
-}
-
 func ref(kind, namespace, name string) model.ObjectRef {
 	return model.ObjectRef{Kind: kind, Namespace: namespace, Name: name}
+}
+
+// sortProblems orders problems by source, object and field.
+func sortProblems(problems []model.Problem) {
+	slices.SortFunc(problems, func(a, b model.Problem) int {
+		return cmp.Or(cmp.Compare(a.Source, b.Source), cmp.Compare(a.Object.String(), b.Object.String()),
+			cmp.Compare(a.Field, b.Field), cmp.Compare(a.Reason, b.Reason))
+	})
+}
+
+// firstOfEach returns one problem of each object, the first in the order of
+// reasons.
+func firstOfEach(problems []model.Problem) []model.Problem {
+	sortProblems(problems)
+	return slices.CompactFunc(problems, func(a, b model.Problem) bool { return a.Object == b.Object })
 }

@@ -207,3 +207,11 @@ type pass struct {
 	// succeeded are called if the pass succeeds (Module.OnPass).
 	succeeded []func()
 }
+
+// later returns the later one of two times.
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}

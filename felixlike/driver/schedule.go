@@ -37,13 +37,6 @@ func (s *scheduler) aloneAt(r *runner) (time.Time, bool) {
 	return time.Time{}, false
 }
 
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
-}
-
 // untilDue returns the time until the next pass or stage is due.
 func (s *scheduler) untilDue() time.Duration {
 	due := time.Now().Add(heartbeat)
@@ -61,7 +54,7 @@ func (s *scheduler) untilDue() time.Duration {
 // begin starts a pass, or single stages, if they are due.
 func (s *scheduler) begin(ctx context.Context) {
 	now := time.Now()
-	s.dirty = s.dirty || s.turns.pending() || s.cluster.tiered.waits()
+	s.dirty = s.dirty || s.turns.pending() || s.tiered.waits()
 	if at, ok := s.passAt(); ok && !at.After(now) {
 		s.beginPass(ctx)
 	}
@@ -109,5 +102,5 @@ func (s *scheduler) takeNotices() {
 
 // reached reports whether the revision of the datastore is programmed.
 func (s *scheduler) reached(revision uint64) bool {
-	return s.cluster.inSync() && s.programmed >= revision && s.turns.reached(revision) && s.cluster.tiered.reached(revision)
+	return s.cluster.inSync() && s.programmed >= revision && s.turns.reached(revision) && s.tiered.reached(revision)
 }

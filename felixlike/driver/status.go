@@ -27,7 +27,7 @@ func (rep *reporter) status() control.Status {
 		Version: control.Version, AgentVersion: version.String(), Node: rep.cfg.Node, Backend: rep.stages.backend.Name(), Datastore: rep.cfg.Datastore,
 		PID: os.Getpid(), StartedAt: rep.stages.started, InSync: rep.cluster.inSync(),
 		Observed: rep.cluster.observed, Programmed: rep.scheduler.programmed, LastApply: rep.scheduler.lastApply,
-		Writes: map[string]int{}, Flows: map[string]int{}, Problems: slices.Concat(rep.cluster.problems.all(), rep.cluster.tiered.waiting(), rep.cluster.nodeProblems(), rep.cluster.antreaProblems(), rep.cluster.engine.Collisions()),
+		Writes: map[string]int{}, Flows: map[string]int{}, Problems: slices.Concat(rep.cluster.problems.all(), rep.scheduler.tiered.waiting(), rep.cluster.nodeProblems(), rep.cluster.antreaProblems(), rep.cluster.engine.Collisions()),
 		Quarantined: slices.Clone(view.quarantined), Repairs: rep.stages.repairs.status(),
 	}
 	rep.modules.status(&s)

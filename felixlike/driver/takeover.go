@@ -243,6 +243,39 @@ func (hs *handovers) end(ctx context.Context, h *handover, result error) {
 	hs.stages.log().Info("the change of the backend has ended", "took", time.Since(h.began))
 }
 
+// removeLeftovers removes pending leftovers beside the loop, until that succeeds or the next change of the backend begins.
+func (hs *handovers) removeLeftovers(ctx context.Context) {
+	l := hs.stages.leftovers
+	if !l.pending || l.removes() || hs.cfg.RemoveOthers == nil {
+		return
+	}
+	keep := hs.stages.backend.Name()
+	ctx, stop := context.WithCancel(ctx)
+	l.stop = stop
+	hs.stages.group.Go(func() error {
+		defer hs.queue.call(context.WithoutCancel(ctx), func() { l.stop = nil })
+		defer stop()
+		wait := hs.cfg.RetryMin
+		for ctx.Err() == nil {
+			limited, cancel := context.WithTimeout(ctx, 2*MigrationTimeout)
+			err := panics.Guard(func() error { return hs.cfg.RemoveOthers(limited, keep) })
+			cancel()
+			if err == nil {
+				hs.queue.call(ctx, func() { l.pending, l.err = false, nil })
+				return nil
+			}
+			if ctx.Err() != nil {
+				return nil
+			}
+			hs.queue.call(ctx, func() { l.failed(err) })
+			hs.stages.panics.With(hs.stages.log(), err).Error("objects of a backend that is not in force cannot be removed", "error", err, "retry", wait)
+			pause(ctx, wait)
+			wait = min(2*wait, hs.cfg.RetryMax)
+		}
+		return nil
+	})
+}
+
 // pause waits for d, or until ctx ends.
 func pause(ctx context.Context, d time.Duration) {
 	select {
