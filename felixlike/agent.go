@@ -133,7 +133,6 @@ func (a *agent) run(ctx context.Context, d *api) error {
 	if a.strangers != nil {
 		g.Go(func() error { return a.strangers.Run(ctx) })
 	}
-	g.Go(func() error { return a.lost.Run(ctx) })
 	if a.configs != nil {
 		g.Go(func() error { return a.configs.Run(ctx) })
 	}
@@ -274,14 +273,16 @@ func (a *agent) driver(ctx context.Context) (*api, *node.Bridge) {
 	}{translations, carrier}
 	outages := &node.Outages{Node: cfg.NodeName, Host: host, Daemon: a.daemon, Configs: a.configs, Tunnels: a.tunnels, Forward: blocking}
 	watches := driver.Module{
+		Run:     func(ctx context.Context) error { return a.watchSwitch(ctx, api.view, br) },
 		Notices: outages.Now,
 		Problems: func() []model.Problem {
 			return slices.Concat(br.Problems(), routes.Problems(), forwarding.Problems(), a.encryption.Problems(), distrusted(), open(), dropping(), a.tunnelProblems(), a.strangers.Problems(time.Now()))
 		},
 		Status: func(s *control.Status) {
 			underlay, offload := a.network.Status(), a.offloading.Status(migration)
-			s.Health, s.Underlay, s.Offload = a.server.Status(), &underlay, &offload
+			s.Datastore, s.Health, s.Underlay, s.Offload = cfg.Datastore, a.server.Status(), &underlay, &offload
 		},
+		Served: func(m *control.Model) { m.Settings = a.settings() },
 		Count: func(m *metrics.Metrics) {
 			m.CountDropped(func() (map[string]uint64, error) {
 				ctx, cancel := context.WithTimeout(context.Background(), driver.ScrapeTimeout)
@@ -302,22 +303,36 @@ func (a *agent) driver(ctx context.Context) (*api, *node.Bridge) {
 		Gateway: audit.Gateway{Port: ports.GatewayPort, MAC: ports.GatewayMAC}, LostInterfaces: a.lost.Attachments,
 	})
 	api.Driver = driver.New(driver.Config{
-		Node: cfg.NodeName, Backend: a.backend, Datastore: cfg.Datastore, Migration: migration, Forwards: forwarding.Forwards,
+		Node: cfg.NodeName, Backend: a.backend, Migration: migration,
 		NewBackend: func(name string) (backend.Backend, error) {
 			return newBackend(ctx, a.backendConfig.ForOther(name), cfg.Datastore, log)
 		},
 		RemoveOthers: a.removeOthers, Source: a.source, ServiceCIDRs: ports.ServiceCIDRs,
-		Attachments: a.watchAttachments, Settings: a.settings, LostInterfaces: a.lost.Attachments,
-		Managers: all,
-		Stages:   a.stages(a.startupHandover(migration), back, conntrack, br, host, senders, tunnelPort, firewalls, forwards, egress, egressAddresses, backend.RemovePodSources(a.backendConfig)),
-		View:     api.view,
+		Attachments: a.watchAttachments,
+		Managers:    all,
+		Stages:      a.stages(a.startupHandover(migration), back, conntrack, br, host, senders, tunnelPort, firewalls, forwards, egress, egressAddresses, backend.RemovePodSources(a.backendConfig)),
+		View:        api.view,
 		Modules: append(api.modules(),
 			driver.Source(api.view, addressesNeeded, a.watchHostAddresses), driver.Source(api.view, "", a.watchHops(hops)), driver.Source(api.view, "", a.offloading.Run),
-			a.egress(api.view).Module(), existing.Module(), revalidate.NewTranslations(api.view, sources, timing).Module(), asked.Module(), watches),
-		Lost: br.Broken(), Answers: a.daemon.Answers(), Log: log, Timing: timing,
+			a.egress(api.view).Module(), existing.Module(), revalidate.NewTranslations(api.view, sources, timing).Module(), asked.Module(), a.lost.Module(api.view), node.Peers(api.view), watches),
+		Log: log, Timing: timing,
 	})
 	migration.OnCarried(existing.Carried)
 	return api, br
+}
+
+// watchSwitch tells the driver when the switch may have lost programmed state, and when it answers again.
+func (a *agent) watchSwitch(ctx context.Context, v *driver.View, br *node.Bridge) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case err := <-br.Broken():
+			v.Post(ctx, func() { v.Lost(err) })
+		case <-a.daemon.Answers():
+			v.Post(ctx, v.RetryNow)
+		}
+	}
 }
 
 // watchAttachments reports the pods' ports on the bridge.

@@ -75,7 +75,10 @@ func (a *agent) policyOnlyDriver(ctx context.Context) *api {
 		Notices:  (&node.Outages{Node: cfg.NodeName, Configs: a.configs}).Now,
 		Problems: func() []model.Problem { return slices.Concat(a.chained.Problems(), egresses.problems()) },
 		Status: func(s *control.Status) {
-			s.Health, s.Underlay = a.server.Status(), &control.Underlay{TrafficMode: model.PolicyOnly}
+			s.Datastore, s.Health, s.Underlay = cfg.Datastore, a.server.Status(), &control.Underlay{TrafficMode: model.PolicyOnly}
+		},
+		Served: func(m *control.Model) {
+			m.Settings = control.Settings{TrafficMode: model.PolicyOnly, NFTablesLayout: a.backendConfig.Layout}
 		},
 	}
 	addresses := driver.Source(api.view, addressesNeeded, func(ctx context.Context, update func(model.HostAddressesUpdate)) error {
@@ -84,16 +87,12 @@ func (a *agent) policyOnlyDriver(ctx context.Context) *api {
 		})
 	})
 	api.Driver = driver.New(driver.Config{
-		Node: cfg.NodeName, PolicyOnly: true, Backend: a.backend, Datastore: cfg.Datastore, Migration: stays{},
+		Node: cfg.NodeName, Backend: a.backend, Migration: stays{},
 		NewBackend: func(name string) (backend.Backend, error) {
 			return newBackend(ctx, a.backendConfig.ForOther(name), cfg.Datastore, log)
 		},
 		RemoveOthers: a.removeOthers, Source: a.source, Attachments: a.chained.Watch,
-		Settings: func() control.Settings {
-			return control.Settings{TrafficMode: model.PolicyOnly, NFTablesLayout: a.backendConfig.Layout}
-		},
-		LostInterfaces: a.lost.Attachments,
-		Managers:       []managers.Manager{managers.NewConntrackManager(conntrack), egresses},
+		Managers: []managers.Manager{managers.NewConntrackManager(conntrack), egresses},
 		Stages: []backend.Stage{
 			// Before a pod gets its policy, the old connections of its address are deleted.
 			{Name: "conntrack", Required: true, Timeout: 30 * time.Second, Apply: backend.Writes(conntrack.Apply)},
@@ -103,7 +102,7 @@ func (a *agent) policyOnlyDriver(ctx context.Context) *api {
 				return 0, a.removeOthers(ctx, a.backend.Name())
 			})},
 		},
-		View: api.view, Modules: append(api.modules(), addresses, revalidate.NewConnections(api.view, nil, nil, timing).Module(), watches),
+		View: api.view, Modules: append(api.modules(), addresses, a.lost.Module(api.view), revalidate.NewConnections(api.view, nil, nil, timing).Module(), watches),
 		Log: log, Timing: timing,
 	})
 	return api

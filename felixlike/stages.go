@@ -33,7 +33,7 @@ func (a *agent) stages(startup *driver.StartupHandover, back *node.OVSRestart, c
 		egress, egressAddresses,
 		startup.Between(),
 		back.Before(),
-		{Name: backend.ForwardingStage, Timeout: switchTimeout, Invalidate: br.RereadFlows, Watch: br.WatchFlows, Apply: func(ctx context.Context) (backend.Applied, error) {
+		{Name: backend.ForwardingStage, Timeout: switchTimeout, Invalidate: br.RereadFlows, Watch: br.WatchFlows, Forwards: a.migration.Forwards, Apply: func(ctx context.Context) (backend.Applied, error) {
 			applied, err := a.migration.Apply(ctx, br.ApplyFlows)
 			if err == nil {
 				startup.Leads()

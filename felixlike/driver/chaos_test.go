@@ -27,9 +27,8 @@ func TestLoopConvergesWhateverHappens(t *testing.T) {
 
 func chaos(t *testing.T, random *rand.Rand) {
 	table, sw := drivertest.NewTable(t), drivertest.NewHanging(t)
-	lost := make(chan error)
 	f := startWith(t, Config{
-		Managers: drivertest.ManagersOf(sw), Lost: lost, Timing: Timing{Resync: 20 * time.Millisecond},
+		Managers: drivertest.ManagersOf(sw), Timing: Timing{Resync: 20 * time.Millisecond},
 		Stages: []backend.Stage{
 			table.WatchedStage(),
 			{Name: "ovsdb", Apply: func(context.Context) (backend.Applied, error) { return backend.Applied{}, nil }},
@@ -61,7 +60,7 @@ func chaos(t *testing.T, random *rand.Rand) {
 				table.Refused = []tables.Refusal{{Object: "chain", Name: "pin-x", Reason: "too big", NextTry: time.Now().Add(time.Millisecond)}}[:random.IntN(2)]
 			})
 		case 4:
-			lost <- errors.New("connection ended")
+			f.lose(errors.New("connection ended"))
 		case 5:
 			f.Attach(fmt.Sprint("p", random.IntN(5)))
 		default:

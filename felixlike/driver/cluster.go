@@ -18,8 +18,6 @@ import (
 type cluster struct {
 	// node is this node's name.
 	node string
-	// policyOnly is Config.PolicyOnly.
-	policyOnly bool
 
 	engine   *policy.Engine
 	model    *Model

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/felixlike/felixlike/felixlike/backend"
-	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/felixlike/datastore"
 	"github.com/felixlike/felixlike/managers"
 	"github.com/felixlike/felixlike/model"
@@ -19,10 +18,8 @@ type AttachmentSource func(ctx context.Context, update func(model.Update), synce
 
 // Config has the parts of a Driver.
 type Config struct {
-	// Node is this node's name. Status shows it and Datastore.
-	Node, Datastore string
-	// PolicyOnly says that another CNI plugin carries the pods' packets.
-	PolicyOnly bool
+	// Node is this node's name.
+	Node string
 	// Backend judges packets; its stage is among the Stages. NewBackend makes the new backend
 	// of a handover. Migration moves packets and connections if the two backends have
 	// different enforcement points.
@@ -31,9 +28,6 @@ type Config struct {
 	Migration  Migration
 	// RemoveOthers removes the objects of all backends but the named one. It may be nil.
 	RemoveOthers func(ctx context.Context, keep string) error
-	// Forwards reports whether the forwarding flows that were set last include those of an
-	// attachment. It may be nil.
-	Forwards func(*model.Attachment) bool
 	// ServiceCIDRs are the prefixes of Service addresses in the settings.
 	ServiceCIDRs []netip.Prefix
 	// View is bound to the driver. Modules use it.
@@ -45,17 +39,7 @@ type Config struct {
 	Managers []managers.Manager
 	// Stages are programmed in this order.
 	Stages []backend.Stage
-	// Settings are the settings that affect the programmed state. It may be nil.
-	Settings func() control.Settings
-	// LostInterfaces returns the recorded attachments whose interface is gone. It may be nil.
-	LostInterfaces func() []model.Attachment
-	// Lost delivers the reason when the dataplane may have lost programmed state (a
-	// connection broke). The driver then reads everything again.
-	Lost <-chan error
-	// Answers delivers a value when a receiver that did not answer does so again. A failed apply
-	// is then retried at once. It may be nil.
-	Answers <-chan struct{}
-	Log     *slog.Logger
+	Log    *slog.Logger
 	Timing
 }
 

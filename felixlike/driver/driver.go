@@ -33,7 +33,7 @@ type Driver struct {
 // New returns a driver that has not started.
 func New(cfg Config) *Driver {
 	d := &Driver{cfg: &cfg, queue: newQueue(), cluster: newCluster(cfg.Node), modules: cfg.Modules}
-	d.cluster.policyOnly, d.cluster.services, d.cluster.modules = cfg.PolicyOnly, cfg.ServiceCIDRs, d.modules
+	d.cluster.services, d.cluster.modules = cfg.ServiceCIDRs, d.modules
 	d.cluster.engine.SetServiceCIDRs(cfg.ServiceCIDRs)
 	d.stages = newStages(d.cfg, d.cluster.model)
 	turns := newTurns(d.cluster, d.stages)
@@ -142,14 +142,6 @@ func (d *Driver) loop(ctx context.Context) error {
 			d.scheduler.finished(ctx, o)
 		case <-d.stages.noticed:
 			d.scheduler.takeNotices()
-		case err := <-d.cfg.Lost:
-			d.stages.log().Warn("dataplane connection lost: reading everything again", "reason", err)
-			for _, r := range d.stages.runners {
-				r.distrusted = true
-			}
-			d.scheduler.invalidate()
-		case <-d.cfg.Answers:
-			d.scheduler.retryNow()
 		case <-resync.C:
 			d.scheduler.invalidate()
 		case <-timer.C:

@@ -25,21 +25,6 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func TestPeerWithoutTunnelAddressIsNamed(t *testing.T) {
-	f := start(t)
-	f.AttachmentsSynced()
-	peer := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node2"}, Spec: corev1.NodeSpec{PodCIDRs: []string{"10.10.1.0/24"}}}
-	peer.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "fd00::2"}}
-	f.Source.Send(true, drivertest.Node("node1", "10.10.0.0/24"), datastore.NodeSet{Node: peer})
-	if err := programmed(t, f); err != nil {
-		t.Fatal(err)
-	}
-	problems := f.Status().Problems
-	if len(problems) != 1 || problems[0].Object.Name != "node2" || problems[0].Field != "status.addresses" {
-		t.Errorf("problems %v", problems)
-	}
-}
-
 func TestNothingIsProgrammedBeforeAllIsKnown(t *testing.T) {
 	f := start(t)
 	f.Source.Send(false, drivertest.Node("node1", "10.10.0.0/24"))

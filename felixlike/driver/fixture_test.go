@@ -16,6 +16,7 @@ import (
 type fixture struct {
 	*Driver
 	*drivertest.Inputs
+	view     *View
 	recorded *drivertest.Stages
 }
 
@@ -51,8 +52,12 @@ func startWith(t *testing.T, cfg Config) *fixture {
 	if b, ok := cfg.Backend.(*drivertest.Backend); ok && b.StageIs.Name == "" {
 		b.StageIs = cfg.Stages[0]
 	}
-	cfg.Node, cfg.Datastore, cfg.Source, cfg.Timing = "node1", "fake", f.Source, timing
+	cfg.Node, cfg.Source, cfg.Timing = "node1", f.Source, timing
 	cfg.Attachments = f.Attachments
+	if cfg.View == nil {
+		cfg.View = &View{}
+	}
+	f.view = cfg.View
 	f.Driver = New(cfg)
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)
@@ -64,6 +69,11 @@ func startWith(t *testing.T, cfg Config) *fixture {
 		}
 	})
 	return f
+}
+
+// lose says that programmed state may be lost.
+func (f *fixture) lose(reason error) {
+	f.view.Post(context.Background(), func() { f.view.Lost(reason) })
 }
 
 // begin makes the driver program its first state.

@@ -45,9 +45,8 @@ func (rep *reporter) measure() metrics.State {
 	view := rep.stages.quarantine.view()
 	s := metrics.State{
 		Synced: rep.cluster.sourceSynced, Pending: len(rep.cluster.model.pending), Quarantined: len(view.quarantined),
-		InterfacesLost: len(rep.lostInterfaces()),
-		Ready:          len(rep.readiness().Missing) == 0,
-		Unread:         len(rep.cluster.unread), Outdated: rep.cluster.outdated,
+		Ready:  len(rep.readiness().Missing) == 0,
+		Unread: len(rep.cluster.unread), Outdated: rep.cluster.outdated,
 		Endpoints: map[string]int{
 			control.EndpointProgrammed: 0, control.EndpointPending: 0, control.EndpointClosed: 0, control.EndpointDetached: 0,
 		},
@@ -61,5 +60,6 @@ func (rep *reporter) measure() metrics.State {
 		state, _ := rep.cluster.model.state(id, view.closed)
 		s.Endpoints[state]++
 	}
+	rep.modules.measure(&s)
 	return s
 }

@@ -47,6 +47,8 @@ type Loop interface {
 	SourceSynced() bool
 	// InSync reports whether everything is known that the first apply needs.
 	InSync() bool
+	// Begun reports whether a pass has succeeded, and InSync still holds.
+	Begun() bool
 	// SourceProblems returns the problems that the datastore has with objects.
 	SourceProblems() []model.Problem
 	// State returns the state of a pod, and the reason if it is closed.
@@ -67,6 +69,10 @@ type Loop interface {
 	LastRun() (at time.Time)
 	// Refused returns the quarantined objects of the backend in force.
 	Refused() []tables.Refusal
+	// Lost makes the next pass read everything in stages without a Watch that reports all changes: for the reason, programmed state may be lost.
+	Lost(reason error)
+	// RetryNow ends the wait after a failed pass.
+	RetryNow()
 	// Update adds an update to the model.
 	Update(u model.Update)
 	// Reread makes the next pass read everything from kernel and switch.
@@ -96,10 +102,12 @@ type Module struct {
 	Notices func() []datastore.Notice
 	// Problems are problems of this node, for status.
 	Problems func() []model.Problem
-	// ObjectProblems are problems of users' objects, for status and Events.
-	ObjectProblems func() []model.Problem
-	// Status adds the module's part of status.
-	Status func(s *control.Status)
+	// ObjectProblems are problems of users' objects, for status and Events. They do not make the node less ready.
+	ObjectProblems func() []datastore.Notice
+	// Status, Served and Measure add the module's part of status, of the model that tools get, and of a scrape.
+	Status  func(s *control.Status)
+	Served  func(m *control.Model)
+	Measure func(s *metrics.State)
 	// Count registers metrics.
 	Count func(m *metrics.Metrics)
 }
@@ -149,7 +157,7 @@ func (ms modules) needs() (all []string) {
 	return all
 }
 
-func (ms modules) objectProblems() (all []model.Problem) {
+func (ms modules) objectProblems() (all []datastore.Notice) {
 	for _, m := range ms {
 		if m.ObjectProblems != nil {
 			all = append(all, m.ObjectProblems()...)
@@ -216,6 +224,22 @@ func (ms modules) problems() (all []model.Problem) {
 		}
 	}
 	return all
+}
+
+func (ms modules) served(of *control.Model) {
+	for _, m := range ms {
+		if m.Served != nil {
+			m.Served(of)
+		}
+	}
+}
+
+func (ms modules) measure(s *metrics.State) {
+	for _, m := range ms {
+		if m.Measure != nil {
+			m.Measure(s)
+		}
+	}
 }
 
 func (ms modules) status(s *control.Status) {

@@ -12,11 +12,10 @@ import (
 
 // Reasons of Events.
 const (
-	noticeNotUnderstood  = "NotUnderstood"
+	NoticeNotUnderstood  = "NotUnderstood"
 	noticeHostNetwork    = "HostNetworkPodSelected"
 	noticeUnresolvedPort = "NamedPortUnresolved"
 	noticeEqualPriority  = "EqualPriority"
-	noticeUnreachable    = "PeerUnreachable"
 	noticeQuarantined    = "Quarantined"
 	noticeDropped        = "TrafficDropped"
 	noticeFellBack       = "LayoutFellBack"
@@ -38,7 +37,7 @@ func (rep *reporter) notices() []datastore.Notice {
 			all = append(all, datastore.Notice{Problem: p, Kind: kind, Known: known})
 		}
 	}
-	for _, o := range slices.Concat(rep.outages(), rep.lostInterfaces()) {
+	for _, o := range rep.outages() {
 		if o.Kind != "" {
 			all = append(all, o)
 		}
@@ -49,18 +48,17 @@ func (rep *reporter) notices() []datastore.Notice {
 		if rep.scheduler.turns.large(p.Object) {
 			known = datastore.KnownToSome // the nodes where it applies
 		}
-		add(noticeNotUnderstood, known, p)
+		add(NoticeNotUnderstood, known, p)
 	}
 	// Each node keeps its own claims, so not all nodes see the same conflicts.
-	add(noticeNotUnderstood, datastore.KnownToSome, rep.cluster.nodeProblems()...)
-	add(noticeNotUnderstood, datastore.KnownToAll, rep.cluster.antreaProblems()...)
-	add(noticeNotUnderstood, datastore.KnownToSome, rep.cluster.moduleProblems()...)
+	add(NoticeNotUnderstood, datastore.KnownToSome, rep.cluster.nodeProblems()...)
+	add(NoticeNotUnderstood, datastore.KnownToAll, rep.cluster.antreaProblems()...)
+	all = append(all, rep.cluster.moduleProblems()...)
 	add(noticeQuarantined, datastore.KnownToSome, rep.cluster.engine.Collisions()...)
 	add(noticeHostNetwork, datastore.KnownToAll, firstOfEach(rep.cluster.hostNetworkProblems())...)
 	add(noticeUnresolvedPort, datastore.KnownToSome, rep.cluster.portProblems()...)
 	add(noticeEqualPriority, datastore.KnownToSome, rep.cluster.priorityProblems()...)
 	add(noticeEqualPriority, datastore.KnownToAll, rep.cluster.tierProblems()...)
-	add(noticeUnreachable, datastore.KnownToSome, rep.cluster.peerProblems()...)
 	add(noticeFellBack, datastore.KnownHere, rep.layoutProblems()...)
 	add(noticeUnchanged, datastore.KnownHere, rep.unchangedProblems()...)
 	for _, q := range view.quarantined {

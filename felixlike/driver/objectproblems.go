@@ -1,24 +1,15 @@
 package driver
 
 import (
-	"fmt"
 	"slices"
 
+	"github.com/felixlike/felixlike/felixlike/datastore"
 	"github.com/felixlike/felixlike/model"
 )
 
 // antreaProblems returns the engine's problems of the objects of Antrea's API, with their files.
 func (c *cluster) antreaProblems() []model.Problem {
 	all := c.engine.AntreaProblems()
-	for i := range all {
-		all[i].Source = c.antreaSources[all[i].Object]
-	}
-	return all
-}
-
-// moduleProblems returns the problems that modules have with users' objects, with their files.
-func (c *cluster) moduleProblems() []model.Problem {
-	all := c.modules.objectProblems()
 	for i := range all {
 		all[i].Source = c.antreaSources[all[i].Object]
 	}
@@ -88,22 +79,11 @@ func (c *cluster) portProblems() []model.Problem {
 	return found
 }
 
-// peerProblems reports the peer nodes that no tunnel can reach.
-func (c *cluster) peerProblems() []model.Problem {
-	var found []model.Problem
-	self := c.model.Nodes[c.node]
-	if c.policyOnly || self == nil {
-		return nil
+// moduleProblems returns the problems that modules have with users' objects, with their files.
+func (c *cluster) moduleProblems() []datastore.Notice {
+	all := c.modules.objectProblems()
+	for i := range all {
+		all[i].Source = c.antreaSources[all[i].Object]
 	}
-	for name, n := range c.model.Nodes {
-		if name == c.node || self.OuterOf(n).IsValid() {
-			continue
-		}
-		reason := "no InternalIP, which the tunnel needs: its pods cannot be reached"
-		if its := n.Outer(); its.IsValid() {
-			reason = fmt.Sprintf("there is no tunnel to %s, which is of another family than this node's end: its pods cannot be reached. The end of a node is its IPv4 InternalIP, or the IPv6 one if it has no other", its)
-		}
-		found = append(found, model.Problem{Object: model.NodeRef(name), Field: "status.addresses", Reason: reason})
-	}
-	return found
+	return all
 }

@@ -155,13 +155,13 @@ func (s *scheduler) account(o outcome, failedBefore bool) {
 // forwarded passes the programmed forwarding flows to the backends: a backend in the switch
 // keeps a deleted pod closed as long as the pod has forwarding flows.
 func (s *scheduler) forwarded(r *runner) {
-	if r.Name != backend.ForwardingStage || s.cfg.Forwards == nil {
+	if r.Forwards == nil {
 		return
 	}
-	if s.stages.backend.Forwarded(s.cfg.Forwards) {
+	if s.stages.backend.Forwarded(r.Forwards) {
 		s.stages.decides().dirty = true
 	}
-	if h := s.stages.handover; h != nil && h.runner != nil && h.to.Forwarded(s.cfg.Forwards) {
+	if h := s.stages.handover; h != nil && h.runner != nil && h.to.Forwarded(r.Forwards) {
 		h.runner.dirty = true
 	}
 }

@@ -37,7 +37,7 @@ func TestLayoutFellBack(t *testing.T) {
 		table := drivertest.NewTable(t)
 		f := startWith(t, Config{
 			Stages: []backend.Stage{table.Stage()}, Backend: &drivertest.Backend{NameIs: "fake", StageIs: table.Stage(), FellBack: fellBack},
-			Settings: func() control.Settings { return control.Settings{NFTablesLayout: config.LayoutMaps} },
+			Modules: []Module{{Served: func(m *control.Model) { m.Settings = control.Settings{NFTablesLayout: config.LayoutMaps} }}},
 		})
 		f.begin(t)
 		m, err := f.Model(t.Context())

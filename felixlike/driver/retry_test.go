@@ -14,10 +14,10 @@ import (
 // TestAnswerEndsTheWait: an apply that failed because the switch did not answer is retried as soon as it answers,
 // however long the wait has grown.
 func TestAnswerEndsTheWait(t *testing.T) {
-	table, answers := drivertest.NewTable(t), make(chan struct{})
+	table := drivertest.NewTable(t)
 	table.Err = errors.New("connection refused")
 	f := startWith(t, Config{
-		Stages: []backend.Stage{table.Stage()}, Answers: answers, Timing: Timing{RetryMin: time.Hour, RetryMax: time.Hour},
+		Stages: []backend.Stage{table.Stage()}, Timing: Timing{RetryMin: time.Hour, RetryMax: time.Hour},
 	})
 	f.AttachmentsSynced()
 	f.Source.Send(true, drivertest.Node("node1", "10.10.0.0/24"))
@@ -25,7 +25,7 @@ func TestAnswerEndsTheWait(t *testing.T) {
 	table.Mu.Lock()
 	table.Err = nil
 	table.Mu.Unlock()
-	answers <- struct{}{}
+	f.view.Post(t.Context(), f.view.RetryNow)
 	eventually.True(t, "the apply is repeated", func() bool { return missing(t, f) == "" })
 	if n := table.Count(); n != 2 {
 		t.Errorf("%d applies", n)

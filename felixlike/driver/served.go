@@ -30,9 +30,7 @@ func (rep *reporter) model() control.Model {
 	if h := rep.cluster.model.Hops; h != nil {
 		m.HopsKnown, m.Hops = true, slices.Clone(h.Hops)
 	}
-	if rep.cfg.Settings != nil {
-		m.Settings = rep.cfg.Settings()
-	}
+	rep.modules.served(&m)
 	layout := rep.stages.backend.Layout()
 	m.KeptInMaps = layout.Kept
 	if layout.FellBack != nil {

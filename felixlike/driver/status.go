@@ -24,7 +24,7 @@ type reporter struct {
 func (rep *reporter) status() control.Status {
 	view := rep.stages.quarantine.view()
 	s := control.Status{
-		Version: control.Version, AgentVersion: version.String(), Node: rep.cfg.Node, Backend: rep.stages.backend.Name(), Datastore: rep.cfg.Datastore,
+		Version: control.Version, AgentVersion: version.String(), Node: rep.cfg.Node, Backend: rep.stages.backend.Name(),
 		PID: os.Getpid(), StartedAt: rep.stages.started, InSync: rep.cluster.inSync(),
 		Observed: rep.cluster.observed, Programmed: rep.scheduler.programmed, LastApply: rep.scheduler.lastApply,
 		Writes: map[string]int{}, Flows: map[string]int{}, Problems: slices.Concat(rep.cluster.problems.all(), rep.scheduler.tiered.waiting(), rep.cluster.nodeProblems(), rep.cluster.antreaProblems(), rep.cluster.engine.Collisions()),
@@ -48,15 +48,13 @@ func (rep *reporter) status() control.Status {
 	}
 	s.Problems = append(s.Problems, rep.cluster.ownNodeProblems()...)
 	s.Problems = append(s.Problems, rep.modules.problems()...)
-	for _, o := range slices.Concat(rep.outages(), rep.lostInterfaces()) {
+	for _, o := range slices.Concat(rep.outages(), rep.cluster.moduleProblems()) {
 		s.Problems = append(s.Problems, o.Problem)
 	}
-	s.Problems = append(s.Problems, rep.cluster.moduleProblems()...)
 	s.Problems = append(s.Problems, rep.cluster.hostNetworkProblems()...)
 	s.Problems = append(s.Problems, rep.cluster.portProblems()...)
 	s.Problems = append(s.Problems, rep.cluster.priorityProblems()...)
 	s.Problems = append(s.Problems, rep.cluster.tierProblems()...)
-	s.Problems = append(s.Problems, rep.cluster.peerProblems()...)
 	s.Problems = append(s.Problems, rep.unboundedProblems()...)
 	s.Problems = append(s.Problems, rep.layoutProblems()...)
 	s.Problems = append(s.Problems, rep.unchangedProblems()...)

@@ -253,10 +253,9 @@ func TestShortDeadlineIsForChanges(t *testing.T) {
 	table := drivertest.NewTable(t)
 	stage := table.Stage()
 	stage.Timeout, stage.Apply, stage.Watch = time.Minute, policy.apply, table.Watch
-	lost := make(chan error)
 	f := startWith(t, Config{
 		Stages:  []backend.Stage{stage, {Name: "conntrack", Apply: other.apply, Timeout: 30 * time.Second}},
-		Backend: &drivertest.Backend{NameIs: "fake", StageIs: stage}, Lost: lost,
+		Backend: &drivertest.Backend{NameIs: "fake", StageIs: stage},
 	})
 	f.begin(t, labelled("a"))
 	want := func(how string, do func(), want time.Duration) {
@@ -281,7 +280,7 @@ func TestShortDeadlineIsForChanges(t *testing.T) {
 	changed := <-table.Changed
 	want("a foreign change", changed, time.Minute)
 	want("a change after it", change, changeTimeout)
-	want("a lost connection", func() { lost <- errors.New("gone") }, time.Minute)
+	want("a lost connection", func() { f.lose(errors.New("gone")) }, time.Minute)
 }
 
 // TestDeadlinesGrowWithTheRules: a node with many rules needs longer, and more rules than a node can have get no more time.

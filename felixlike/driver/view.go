@@ -107,3 +107,15 @@ func (v loop) Reread() {
 	}
 	v.scheduler.dirty = true
 }
+
+func (v loop) Lost(reason error) {
+	v.Log().Warn("dataplane connection lost: reading everything again", "reason", reason)
+	for _, r := range v.stages.runners {
+		r.distrusted = true
+	}
+	v.scheduler.invalidate()
+}
+
+func (v loop) RetryNow() { v.scheduler.retryNow() }
+
+func (v loop) Begun() bool { return v.cluster.inSync() && v.scheduler.programmed > 0 }

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/dynamic"
 
+	"github.com/felixlike/felixlike/felixlike/datastore"
 	"github.com/felixlike/felixlike/felixlike/driver"
 	"github.com/felixlike/felixlike/felixlike/egress/election"
 	"github.com/felixlike/felixlike/felixlike/leases"
@@ -112,11 +113,14 @@ func (e *Egress) needs() string {
 }
 
 // problems returns the Egresses whose address this node has not taken.
-func (e *Egress) problems() (all []model.Problem) {
+func (e *Egress) problems() (all []datastore.Notice) {
 	refused := e.Addresses.Refused()
 	for _, at := range e.view.Policy().Egresses() {
 		if why := refused[at.Address]; why != nil {
-			all = append(all, model.Problem{Object: at.Object, Field: "spec.egressIP", Reason: why.Error() + compile.EgressDrops})
+			all = append(all, datastore.Notice{
+				Problem: model.Problem{Object: at.Object, Field: "spec.egressIP", Reason: why.Error() + compile.EgressDrops},
+				Kind:    driver.NoticeNotUnderstood, Known: datastore.KnownToSome,
+			})
 		}
 	}
 	return all

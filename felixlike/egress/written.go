@@ -32,7 +32,11 @@ func (e *Egress) written() []status.Status {
 		return nil
 	}
 	reasons := map[model.ObjectRef][]string{}
-	for _, p := range slices.Concat(e.view.Policy().AntreaProblems(), e.problems(), e.view.SourceProblems()) {
+	known := slices.Concat(e.view.Policy().AntreaProblems(), e.view.SourceProblems())
+	for _, n := range e.problems() {
+		known = append(known, n.Problem)
+	}
+	for _, p := range known {
 		reasons[p.Object] = append(reasons[p.Object], p.Field+": "+p.Reason)
 	}
 	own := antrea.ID{Kind: antrea.KindNodeEgress}.Ref().Kind

@@ -15,6 +15,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/felixlike/felixlike/felixlike/datastore"
+	"github.com/felixlike/felixlike/felixlike/driver"
+	"github.com/felixlike/felixlike/felixlike/metrics"
 	"github.com/felixlike/felixlike/model"
 )
 
@@ -141,5 +144,37 @@ func (l *LostPorts) Attachments() []model.Attachment {
 	slices.SortFunc(all, func(a, b model.Attachment) int {
 		return cmp.Or(a.Pod.Compare(b.Pod), cmp.Compare(a.Interface, b.Interface))
 	})
+	return all
+}
+
+// noticeInterfaceLost says that a pod has no network because its interface is gone.
+const noticeInterfaceLost = "InterfaceLost"
+
+// Module returns the module that names the pods.
+func (l *LostPorts) Module(v *driver.View) driver.Module {
+	return driver.Module{
+		Run:            l.Run,
+		ObjectProblems: func() []datastore.Notice { return l.notices(v) },
+		Measure:        func(s *metrics.State) { s.InterfacesLost = len(l.notices(v)) },
+	}
+}
+
+// notices names the pods that have lost their interface. Until everything is programmed, it names none: the records of an earlier agent may be
+// out of date. It runs in the loop.
+func (l *LostPorts) notices(v *driver.View) (all []datastore.Notice) {
+	if !v.Begun() {
+		return nil
+	}
+	m := v.Model()
+	for _, lost := range l.Attachments() {
+		// A pod that the datastore does not have is deleted. One with another sandbox has been made anew.
+		if now := m.Attachments[lost.Pod]; m.Endpoints[lost.Pod] == nil || now != nil && now.Sandbox != lost.Sandbox {
+			continue
+		}
+		all = append(all, datastore.Notice{Kind: noticeInterfaceLost, Problem: model.Problem{
+			Object: model.ObjectRef{Kind: "Pod", Namespace: lost.Pod.Namespace, Name: lost.Pod.Name},
+			Reason: fmt.Sprintf("pod %s has lost its interface %s: it has no network until it is made anew", lost.Pod, lost.Interface),
+		}})
+	}
 	return all
 }

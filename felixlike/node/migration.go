@@ -10,6 +10,7 @@ import (
 
 	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/managers"
+	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/carry"
 	"github.com/felixlike/felixlike/ovsfwd/openflow"
 	"github.com/felixlike/felixlike/ovsfwd/pipeline"
@@ -130,3 +131,6 @@ func (c *Migration) revalidated(ctx context.Context) error {
 	defer conn.Close()
 	return vswitchd.New(c.at.RunDir, c.at.DatapathType()).WaitRevalidators(ctx, pipeline.Touch(conn))
 }
+
+// Forwards reports whether the forwarding flows that were set last include those of an attachment.
+func (c *Migration) Forwards(a *model.Attachment) bool { return c.forwarding.Forwards(a) }

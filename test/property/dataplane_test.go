@@ -185,7 +185,7 @@ func (d *dataplane) apply() (backend.Applied, error) {
 		}
 	}
 	// Pods that have gone are closed for as long as packets can come from them.
-	if d.forwarding != nil && d.backend.Forwarded(d.forwarding.has) {
+	if d.forwarding != nil && d.backend.Forwarded(d.forwarding.Forwards) {
 		if err := program(d.backend.Stage(), &done); err != nil {
 			return done, err
 		}

@@ -26,8 +26,6 @@ func (o *ovs) pipeline() pipeline.Node {
 type forwarding struct {
 	backend.Stage
 	conn *openflow.Conn
-	// has reports whether the flows of an attachment are desired.
-	has func(*model.Attachment) bool
 }
 
 func (o *ovs) forwarding() (*forwarding, error) {
@@ -38,8 +36,9 @@ func (o *ovs) forwarding() (*forwarding, error) {
 	table := openflow.NewFlowTable(pipeline.Owner, pipeline.Version)
 	table.Connect(conn)
 	local := managers.NewForwardingManager(o.config.NodeName, o.pipeline(), table)
-	return &forwarding{conn: conn, has: local.Forwards, Stage: backend.Stage{
+	return &forwarding{conn: conn, Stage: backend.Stage{
 		Name:       backend.ForwardingStage,
+		Forwards:   local.Forwards,
 		Managers:   []managers.Manager{local, managers.NewTunnelManager(o.config.NodeName, model.Encap, o.pipeline(), table)},
 		Invalidate: func() { table.Connect(conn) },
 		Apply: func(ctx context.Context) (backend.Applied, error) {

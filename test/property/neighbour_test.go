@@ -98,7 +98,7 @@ func newAgent(t *testing.T, d *dataplane) *agent {
 		attached = append(attached, one)
 	}
 	cfg := driver.Config{
-		Node: "node1", Datastore: "test", Backend: d.backend, Source: a, Stages: d.stages(),
+		Node: "node1", Backend: d.backend, Source: a, Stages: d.stages(),
 		Log: slog.New(slog.DiscardHandler), Timing: driver.DefaultTiming(),
 		Attachments: func(ctx context.Context, update func(model.Update), synced func()) error {
 			for _, one := range attached {
@@ -110,7 +110,6 @@ func newAgent(t *testing.T, d *dataplane) *agent {
 		},
 	}
 	if d.bridge != nil {
-		cfg.Forwards = d.forwarding.has
 		cfg.View = &driver.View{}
 		cfg.Modules = []driver.Module{driver.Source(cfg.View, "addresses", func(ctx context.Context, update func(model.HostAddressesUpdate)) error {
 			update(model.HostAddressesUpdate{Addresses: d.bridge.hostAddresses()})

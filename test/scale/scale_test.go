@@ -26,7 +26,6 @@ import (
 
 	"github.com/felixlike/felixlike/felixlike"
 	"github.com/felixlike/felixlike/felixlike/backend"
-	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/datastore/kubernetes"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/test/kubernetestest"
@@ -103,7 +102,7 @@ func agent(socket string) error {
 		return a, err
 	}
 	d := driver.New(driver.Config{
-		Node: "node-0", Datastore: config.Kubernetes, Source: source, Backend: nft, Stages: []backend.Stage{stage},
+		Node: "node-0", Source: source, Backend: nft, Stages: []backend.Stage{stage},
 		Attachments: func(ctx context.Context, _ func(model.Update), synced func()) error {
 			synced()
 			<-ctx.Done()

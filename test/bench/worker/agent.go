@@ -29,7 +29,7 @@ var errRecheck = errors.New("the benchmark asks for a full read")
 type agent struct {
 	source   *source
 	observer *observer
-	lost     chan error
+	view     *driver.View
 	throttle time.Duration
 	stop     context.CancelFunc
 	done     chan error
@@ -49,14 +49,14 @@ func start(ctx context.Context, b backend.Backend, w workload.Workload, ovs Swit
 	// of it. The worker asks for its checks.
 	timing.Resync = noCheck
 	a := &agent{
-		source: newSource(w), observer: newObserver(ovs), lost: make(chan error), stop: stop, done: make(chan error, 1),
+		source: newSource(w), observer: newObserver(ovs), view: &driver.View{}, stop: stop, done: make(chan error, 1),
 		throttle: timing.Throttle,
 	}
 	d := driver.New(driver.Config{
-		Node: workload.Node, Backend: b, Datastore: "benchmark",
+		Node: workload.Node, Backend: b,
 		Source: a.source, Attachments: a.source.attach,
 		Stages: []backend.Stage{a.observer.around(b.Stage())},
-		Lost:   a.lost,
+		View:   a.view,
 		Log:    slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
 		Timing: timing,
 	})
@@ -120,11 +120,7 @@ func (a *agent) recheck(ctx context.Context) (pass, time.Duration, error) {
 	a.pause()
 	before := time.Now()
 	a.observer.reread.Store(true)
-	select {
-	case a.lost <- errRecheck:
-	case <-ctx.Done():
-		return pass{}, 0, ctx.Err()
-	}
+	a.view.Post(ctx, func() { a.view.Lost(errRecheck) })
 	p, err := a.next(ctx, func(p pass) bool { return p.applied.Full })
 	return p, p.done.at.Sub(before), err
 }
