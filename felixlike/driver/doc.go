@@ -21,8 +21,8 @@
 //	handovers   changes of the backend
 //	reporter    status, readiness, metrics, notices
 //	feed        objects to the engine, the engine's updates to the managers
-//	scheduler   passes, and runs beside them
-//	turns       large policies: when the engine gets them, and which are refused
+//	scheduler   sync cycles, and runs beside them
+//	admission   the queue of large policies: when the engine gets them, and which are refused
 //	stages      runs of stages, quarantine, repairs, the backend in force
 //	cluster     objects, model and problems; the first listings
 //	queue       calls of other goroutines into the loop

@@ -106,7 +106,7 @@ func TestRepairDoesNotWaitForSwitchThatHangs(t *testing.T) {
 }
 
 // A later stage must not program an update before policy: an update that comes while the
-// stages run is programmed by the next pass, policy first.
+// stages run is programmed by the next cycle, policy first.
 func TestForwardingNeverOvertakesPolicy(t *testing.T) {
 	table, sw := drivertest.NewTable(t), drivertest.NewHanging(t)
 	slow := backend.Stage{Name: "openflow", Timeout: 20 * time.Millisecond, Apply: sw.Apply}
@@ -302,7 +302,7 @@ func TestWatchThatFailsFailsAlone(t *testing.T) {
 	})
 }
 
-// A notice of a stage that shares its managers does not wait for the retry of a pass that
+// A notice of a stage that shares its managers does not wait for the retry of a cycle that
 // has failed.
 func TestNoticeDoesNotWaitForRetry(t *testing.T) {
 	host := drivertest.NewTable(t)

@@ -36,16 +36,16 @@ func New(cfg Config) *Driver {
 	d.cluster.services, d.cluster.modules = cfg.ServiceCIDRs, d.modules
 	d.cluster.engine.SetServiceCIDRs(cfg.ServiceCIDRs)
 	d.stages = newStages(d.cfg, d.cluster.model)
-	turns := newTurns(d.cluster, d.stages)
-	d.cluster.model.waits = turns.waiting
+	queue := newAdmission(d.cluster, d.stages)
+	d.cluster.model.waits = queue.waiting
 	var names []string
 	for _, s := range cfg.Stages {
 		names = append(names, s.Name)
 	}
 	d.metrics = metrics.New(names, append([]string{"table", "chain", "set", "map", "flow", wireguard.Kind}, hostnet.Kinds()...), d.scrape)
-	d.scheduler = &scheduler{cfg: d.cfg, cluster: d.cluster, stages: d.stages, turns: turns, tiered: newTieredTurns(d.cluster, d.stages), modules: d.modules, metrics: d.metrics}
+	d.scheduler = &scheduler{cfg: d.cfg, cluster: d.cluster, stages: d.stages, admission: queue, tiered: newTieredAdmission(d.cluster, d.stages), modules: d.modules, metrics: d.metrics}
 	d.feed = &feed{cluster: d.cluster, stages: d.stages, scheduler: d.scheduler, modules: d.modules}
-	turns.flush = d.feed.flush
+	queue.flush = d.feed.flush
 	d.handovers = &handovers{cfg: d.cfg, queue: d.queue, cluster: d.cluster, stages: d.stages, scheduler: d.scheduler, feed: d.feed}
 	d.reporter = &reporter{cfg: d.cfg, cluster: d.cluster, stages: d.stages, scheduler: d.scheduler, modules: d.modules}
 	for _, m := range d.modules {

@@ -102,7 +102,7 @@ func TestRequiredStageHoldsBackLaterOnes(t *testing.T) {
 	}
 }
 
-// TestUpdatesDuringAPass: the policy stage gets updates while an earlier stage of the pass runs. When its turn comes, its
+// TestUpdatesDuringAPass: the policy stage gets updates while an earlier stage of the cycle runs. When its turn comes, its
 // managers have completed their work: with a half of it, a chain could look up a set that is no longer desired.
 func TestUpdatesDuringAPass(t *testing.T) {
 	table := drivertest.NewTable(t)

@@ -77,13 +77,13 @@ func (f *feed) onEvent(e datastore.Event) {
 	case datastore.NetworkPolicySet:
 		p := e.Policy
 		f.cluster.policies[ref("NetworkPolicy", p.Namespace, p.Name)] = e.Source
-		f.scheduler.turns.set(p, before, e.Source)
+		f.scheduler.admission.set(p, before, e.Source)
 	case datastore.NetworkPolicyClosed:
 		// The datastore reports why.
-		f.scheduler.turns.closed(model.PodID{Namespace: e.Namespace, Name: e.Name})
+		f.scheduler.admission.closed(model.PodID{Namespace: e.Namespace, Name: e.Name})
 		f.cluster.engine.SetClosedNetworkPolicy(e.Namespace, e.Name, e.PodSelector)
 	case datastore.NetworkPolicyDeleted:
-		f.scheduler.turns.remove(model.PodID{Namespace: e.Namespace, Name: e.Name})
+		f.scheduler.admission.remove(model.PodID{Namespace: e.Namespace, Name: e.Name})
 		delete(f.cluster.policies, ref("NetworkPolicy", e.Namespace, e.Name))
 	case datastore.ClusterNetworkPolicySet:
 		object := ref("ClusterNetworkPolicy", "", e.Policy.Name)
@@ -123,9 +123,9 @@ func (f *feed) flush() {
 	for _, u := range f.cluster.engine.Flush() {
 		f.update(u)
 	}
-	f.scheduler.turns.flushed()
+	f.scheduler.admission.flushed()
 	f.scheduler.tiered.flushed()
-	f.modules.onFlush(f.scheduler.turns.partial, f.cluster.model.revision)
+	f.modules.onFlush(f.scheduler.admission.partial, f.cluster.model.revision)
 }
 
 // update hands an update to the managers. This node's last known object stays in force when
@@ -145,17 +145,17 @@ func (f *feed) update(u model.Update) {
 	f.stages.quarantine.modelChanged()
 	f.cluster.model.OnUpdate(u)
 	f.modules.onUpdate(u, f.cluster.model.revision)
-	// A new change does not wait for the retry of a failed pass.
+	// A new change does not wait for the retry of a failed cycle.
 	if retry := f.scheduler.lastApply.At.Add(f.scheduler.cfg.Throttle); retry.Before(f.scheduler.nextApply) {
 		f.scheduler.nextApply = retry
 	}
-	f.stages.shared.update(u, f.stages.pass != nil)
+	f.stages.shared.update(u, f.stages.cycle != nil)
 	for _, r := range f.stages.runners {
 		if r.wants == f.stages.shared {
 			continue
 		}
 		r.wants.update(u, f.stages.handover.verifies(r))
 		// Policy does not wait for slow stages.
-		r.dirty = r.dirty || f.stages.pass != nil
+		r.dirty = r.dirty || f.stages.cycle != nil
 	}
 }

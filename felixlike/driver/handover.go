@@ -42,9 +42,9 @@ const (
 	// carrying: connections that the old enforcement point allowed are copied to the new
 	// one.
 	carrying phase = iota + 1
-	// joining: the new backend gets the model after the current pass ends.
+	// joining: the new backend gets the model after the current cycle ends.
 	joining
-	// building: passes program the new backend, like all other stages.
+	// building: cycles program the new backend, like all other stages.
 	building
 	// verifying: the new backend is read back and compared with the desired state.
 	verifying
@@ -54,7 +54,7 @@ const (
 	settling
 	// following: the changes that came during verifying are programmed.
 	following
-	// adopting: the old backend has left the passes; the new one takes over the objects that
+	// adopting: the old backend has left the cycles; the new one takes over the objects that
 	// both use.
 	adopting
 	// retiring: the old backend is removed.
@@ -138,7 +138,7 @@ func (h *handover) failed(err error) {
 	h.place, h.asked, h.tries = h.from.Place(), false, 0
 }
 
-// again retries the phase. Failed passes are retried anyway.
+// again retries the phase. Failed cycles are retried anyway.
 func (h *handover) again() {
 	h.asked = h.in(steering)
 	if h.in(verifying) {
@@ -194,7 +194,7 @@ func (h *handover) verifies(r *runner) bool {
 	return h.in(verifying) && h.runner == r
 }
 
-// holds reports whether the runner must not be applied beside the passes: while packets
+// holds reports whether the runner must not be applied beside the cycles: while packets
 // change their way, neither backend may be ahead of the other.
 func (h *handover) holds(r *runner) bool {
 	return h.in(steering) && (r == h.runner || r.Name == h.from.Stage().Name)
@@ -207,7 +207,7 @@ type Migration interface {
 	// be repeated: it leaves existing entries unchanged.
 	Carry(ctx context.Context, to backend.Place) error
 	// Steer sets the desired forwarding flows to those that lead packets through the
-	// enforcement point. It is called between passes.
+	// enforcement point. It is called between cycles.
 	Steer(to backend.Place)
 	// Settle returns once no packet takes the old forwarding flows.
 	Settle(ctx context.Context) error

@@ -47,7 +47,7 @@ type Loop interface {
 	SourceSynced() bool
 	// InSync reports whether everything is known that the first apply needs.
 	InSync() bool
-	// Begun reports whether a pass has succeeded, and InSync still holds.
+	// Begun reports whether a cycle has succeeded, and InSync still holds.
 	Begun() bool
 	// SourceProblems returns the problems that the datastore has with objects.
 	SourceProblems() []model.Problem
@@ -69,13 +69,13 @@ type Loop interface {
 	LastRun() (at time.Time)
 	// Refused returns the quarantined objects of the backend in force.
 	Refused() []tables.Refusal
-	// Lost makes the next pass read everything in stages without a Watch that reports all changes: for the reason, programmed state may be lost.
+	// Lost makes the next cycle read everything in stages without a Watch that reports all changes: for the reason, programmed state may be lost.
 	Lost(reason error)
-	// RetryNow ends the wait after a failed pass.
+	// RetryNow ends the wait after a failed cycle.
 	RetryNow()
 	// Update adds an update to the model.
 	Update(u model.Update)
-	// Reread makes the next pass read everything from kernel and switch.
+	// Reread makes the next cycle read everything from kernel and switch.
 	Reread()
 }
 
@@ -94,8 +94,8 @@ type Module struct {
 	OnFlush func(partial map[model.PolicyID]bool, revision uint64)
 	// OnEnforced follows an apply of the backend in force, with the revision of the model that it has programmed.
 	OnEnforced func(revision uint64)
-	// OnPass begins a pass, when the managers have set the desired state. The function that it returns is called if the pass succeeds.
-	OnPass func() (succeeded func())
+	// OnCycle begins a cycle, when the managers have set the desired state. The function that it returns is called if the cycle succeeds.
+	OnCycle func() (succeeded func())
 	// OnForeign follows a repaired change of another program, and a change of the backend.
 	OnForeign func()
 	// Notices are reasons why the node is not ready although everything is programmed. A reason with a kind becomes an Event.
@@ -190,11 +190,11 @@ func (ms modules) onEnforced(revision uint64) {
 	}
 }
 
-// onPass returns the functions for a pass that succeeds.
-func (ms modules) onPass() (succeeded []func()) {
+// onCycle returns the functions for a cycle that succeeds.
+func (ms modules) onCycle() (succeeded []func()) {
 	for _, m := range ms {
-		if m.OnPass != nil {
-			succeeded = append(succeeded, m.OnPass())
+		if m.OnCycle != nil {
+			succeeded = append(succeeded, m.OnCycle())
 		}
 	}
 	return succeeded

@@ -45,7 +45,7 @@ func (rep *reporter) notices() []datastore.Notice {
 	view := rep.stages.quarantine.view()
 	for _, p := range rep.cluster.problems.all() {
 		known := datastore.KnownToAll
-		if rep.scheduler.turns.large(p.Object) {
+		if rep.scheduler.admission.large(p.Object) {
 			known = datastore.KnownToSome // the nodes where it applies
 		}
 		add(NoticeNotUnderstood, known, p)

@@ -14,7 +14,7 @@ import (
 // reasonTimeout bounds the wait for the loop's answer with the missing condition.
 const reasonTimeout = time.Second
 
-// LocalNode returns this node, once the datastore has it and one pass has succeeded: before
+// LocalNode returns this node, once the datastore has it and one cycle has succeeded: before
 // that, there is no bridge.
 func (d *Driver) LocalNode(ctx context.Context) (*model.Node, error) {
 	var node *model.Node

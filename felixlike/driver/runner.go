@@ -31,8 +31,8 @@ type runner struct {
 	mustEnd atomic.Int64
 
 	// The fields below belong to the loop.
-	running, inPass bool
-	started         time.Time
+	running, inCycle bool
+	started          time.Time
 	// limit bounds the next run, if Timeout is not zero.
 	limit time.Duration
 	// attempted is the model's revision that the newest run programs, if the stage
@@ -43,7 +43,7 @@ type runner struct {
 	// applied is set after a successful apply: only then is there anything to repair.
 	applied bool
 	// stale asks for an Invalidate before the next Apply, wanted for an Apply
-	// beside the passes.
+	// beside the cycles.
 	stale, dirty bool
 	// distrusted is set if another program may have changed the stage's objects. The next
 	// Apply may then read everything.
@@ -196,15 +196,15 @@ func (w *wants) complete(revision uint64) {
 	}
 }
 
-// pass is one apply of all stages, in order.
-type pass struct {
+// cycle is one apply of all stages, in order.
+type cycle struct {
 	// revision and attempted are the datastore's revision and the model's revision that
-	// the pass programs.
+	// the cycle programs.
 	revision, attempted uint64
 	started             time.Time
 	// at is the index of the running or the next stage.
 	at int
-	// succeeded are called if the pass succeeds (Module.OnPass).
+	// succeeded are called if the cycle succeeds (Module.OnPass).
 	succeeded []func()
 }
 

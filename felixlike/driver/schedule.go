@@ -8,28 +8,28 @@ import (
 	"github.com/felixlike/felixlike/internal/isolate"
 )
 
-// passAt returns the time of the next pass, if there is one.
-func (s *scheduler) passAt() (time.Time, bool) {
-	return s.nextApply, s.dirty && s.cluster.inSync() && s.stages.pass == nil && s.stages.running == 0
+// cycleAt returns the time of the next cycle, if there is one.
+func (s *scheduler) cycleAt() (time.Time, bool) {
+	return s.nextApply, s.dirty && s.cluster.inSync() && s.stages.cycle == nil && s.stages.running == 0
 }
 
-// aloneAt returns the time at which the stage is to be applied beside the passes, if it is.
+// besideAt returns the time at which the stage is to be applied beside the cycles, if it is.
 // The throttle limits a fight with another writer. A stage with a quarantined object waits
-// longer, and so does a failed stage. The next pass retries a failed stage, unless that pass
+// longer, and so does a failed stage. The next cycle retries a failed stage, unless that cycle
 // has to wait for slow stages.
-func (s *scheduler) aloneAt(r *runner) (time.Time, bool) {
+func (s *scheduler) besideAt(r *runner) (time.Time, bool) {
 	t := s.cfg.Timing
 	switch {
 	case r.running || !r.applied || s.stages.handover.holds(r):
 		return time.Time{}, false
-	case r.wants == s.stages.shared && (s.dirty || s.stages.pass != nil):
+	case r.wants == s.stages.shared && (s.dirty || s.stages.cycle != nil):
 		// Its managers' desired state may need objects that an earlier stage has not programmed.
 		return time.Time{}, false
 	case r.dirty && r.err == nil:
 		return r.started.Add(t.Throttle), true
 	case r.dirty:
 		return r.started.Add(t.RetryMin), true
-	case r.err != nil && s.stages.pass != nil:
+	case r.err != nil && s.stages.cycle != nil:
 		return r.started.Add(isolate.Wait(r.failures, t.RetryMin, t.RetryMax)), true
 	case !r.nextTry.IsZero() && r.err == nil:
 		return later(r.nextTry, r.started.Add(t.RetryMin)), true
@@ -37,35 +37,35 @@ func (s *scheduler) aloneAt(r *runner) (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// untilDue returns the time until the next pass or stage is due.
+// untilDue returns the time until the next cycle or stage is due.
 func (s *scheduler) untilDue() time.Duration {
 	due := time.Now().Add(heartbeat)
-	if at, ok := s.passAt(); ok && at.Before(due) {
+	if at, ok := s.cycleAt(); ok && at.Before(due) {
 		due = at
 	}
 	for _, r := range s.stages.runners {
-		if at, ok := s.aloneAt(r); ok && at.Before(due) {
+		if at, ok := s.besideAt(r); ok && at.Before(due) {
 			due = at
 		}
 	}
 	return time.Until(due)
 }
 
-// begin starts a pass, or single stages, if they are due.
+// begin starts a cycle, or single stages, if they are due.
 func (s *scheduler) begin(ctx context.Context) {
 	now := time.Now()
-	s.dirty = s.dirty || s.turns.pending() || s.tiered.waits()
-	if at, ok := s.passAt(); ok && !at.After(now) {
-		s.beginPass(ctx)
+	s.dirty = s.dirty || s.admission.pending() || s.tiered.waits()
+	if at, ok := s.cycleAt(); ok && !at.After(now) {
+		s.beginCycle(ctx)
 	}
 	for _, r := range s.stages.runners {
-		if at, ok := s.aloneAt(r); ok && !at.After(now) {
+		if at, ok := s.besideAt(r); ok && !at.After(now) {
 			s.start(ctx, r, false)
 		}
 	}
 }
 
-// invalidate makes the next pass read everything, except in stages with a Watch that
+// invalidate makes the next cycle read everything, except in stages with a Watch that
 // reports all changes.
 func (s *scheduler) invalidate() {
 	for _, r := range s.stages.runners {
@@ -74,7 +74,7 @@ func (s *scheduler) invalidate() {
 	s.dirty = true
 }
 
-// retryNow ends the wait after a failed pass, and the growth of the waits.
+// retryNow ends the wait after a failed cycle, and the growth of the waits.
 func (s *scheduler) retryNow() {
 	if s.retry > 0 {
 		s.retry, s.retryAt, s.nextApply = 0, time.Time{}, time.Now()
@@ -93,7 +93,7 @@ func (s *scheduler) takeNotices() {
 		default:
 			r.dirty, r.distrusted = true, true
 			if retry := r.started.Add(s.cfg.Throttle); r.wants == s.stages.shared && retry.Before(s.nextApply) {
-				// It runs within the next pass, if one is due.
+				// It runs within the next cycle, if one is due.
 				s.nextApply = retry
 			}
 		}
@@ -102,5 +102,5 @@ func (s *scheduler) takeNotices() {
 
 // reached reports whether the revision of the datastore is programmed.
 func (s *scheduler) reached(revision uint64) bool {
-	return s.cluster.inSync() && s.programmed >= revision && s.turns.reached(revision) && s.tiered.reached(revision)
+	return s.cluster.inSync() && s.programmed >= revision && s.admission.reached(revision) && s.tiered.reached(revision)
 }

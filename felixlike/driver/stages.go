@@ -31,8 +31,8 @@ type stages struct {
 	visible atomic.Pointer[[]*runner]
 	// shared has the managers of the stages without managers of their own.
 	shared *wants
-	// pass is the current pass, or nil; running counts the stages that run.
-	pass     *pass
+	// cycle is the current cycle, or nil; running counts the stages that run.
+	cycle    *cycle
 	running  int
 	outcomes chan outcome
 	// noticed wakes the loop after a notice of a Watch.
@@ -117,7 +117,7 @@ func (s *stages) decides() *runner {
 	return nil
 }
 
-// drop takes a runner out of the passes.
+// drop takes a runner out of the cycles.
 func (s *stages) drop(r *runner) {
 	s.setRunners(slices.DeleteFunc(slices.Clone(s.runners), func(o *runner) bool { return o == r }))
 	r.dismiss()
@@ -144,7 +144,7 @@ func (s *stages) settle() {
 	}
 }
 
-// distrustSwitch makes the next pass read the policy flows of backends in the switch.
+// distrustSwitch makes the next cycle read the policy flows of backends in the switch.
 func (s *stages) distrustSwitch() {
 	if r := s.decides(); r != nil && s.backend.Place() == backend.InSwitch {
 		r.stale = true

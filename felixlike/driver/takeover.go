@@ -58,7 +58,7 @@ func (hs *handovers) begin(name string, outcome chan error) {
 // step continues a change of the backend, unless it has to wait for a stage.
 func (hs *handovers) step(ctx context.Context) {
 	h := hs.stages.handover
-	if h == nil || hs.stages.pass != nil || h.asked || hs.stages.leftovers.removes() {
+	if h == nil || hs.stages.cycle != nil || h.asked || hs.stages.leftovers.removes() {
 		return
 	}
 	switch h.phase() {
@@ -79,7 +79,7 @@ func (hs *handovers) step(ctx context.Context) {
 	}
 }
 
-// join sends the whole model to the new backend and adds its stage to the passes.
+// join sends the whole model to the new backend and adds its stage to the cycles.
 func (hs *handovers) join(ctx context.Context, h *handover) {
 	stage := h.to.Stage()
 	stage.Required = false // a failure must not stop other stages before it is in force
@@ -107,7 +107,7 @@ func (hs *handovers) join(ctx context.Context, h *handover) {
 }
 
 // follow applies the new backend until it has all updates of the old one, and then puts it in
-// force alone. It runs between passes, and nothing else starts meanwhile, so the old one
+// force alone. It runs between cycles, and nothing else starts meanwhile, so the old one
 // gets no further updates.
 func (hs *handovers) follow(ctx context.Context, h *handover, old *runner) {
 	switch next := h.runner; {
@@ -122,8 +122,8 @@ func (hs *handovers) follow(ctx context.Context, h *handover, old *runner) {
 	}
 }
 
-// steer makes the next pass program forwarding flows that lead packets through the
-// handover's enforcement point. The backend there is required from now on, so the pass
+// steer makes the next cycle program forwarding flows that lead packets through the
+// handover's enforcement point. The backend there is required from now on, so the cycle
 // brings it up to date first.
 func (hs *handovers) steer(h *handover) {
 	if slices.ContainsFunc(hs.stages.runners, func(r *runner) bool { return r.running }) {

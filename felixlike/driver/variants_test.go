@@ -32,7 +32,7 @@ func TestVariantsShareTheirSets(t *testing.T) {
 			holds := func(prefix string) bool {
 				return strings.Contains(ns.Run(t, "ipset", "list", "flx-pod-networks-4"), "\n"+prefix+"\n")
 			}
-			// A stage that is slow keeps the pass up, so that the backend in force is
+			// A stage that is slow keeps the cycle up, so that the backend in force is
 			// applied beside it.
 			var slow atomic.Bool
 			stage := next.Stage()

@@ -49,7 +49,7 @@ func NewTranslations(v *driver.View, all Sources, timing driver.Timing) *Transla
 func (t *Translations) Module() driver.Module {
 	return driver.Module{
 		Run: t.run, OnForeign: t.changed,
-		OnPass: func() func() {
+		OnCycle: func() func() {
 			desired := t.all.Now()
 			return func() { t.applied(desired) }
 		},

@@ -13,24 +13,24 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// tieredTurns decides when the policy engine gets a large policy of an ordered tier: a ClusterNetworkPolicy, or one of
-// Antrea's kinds. Each pass takes one slice of them, those of the whole cluster before those of a namespace, then the one that has waited longest,
-// and every second pass none if other changes wait. Meanwhile the former version stays in force, and a new one is not in force yet: it
+// tieredAdmission decides when the policy engine gets a large policy of an ordered tier: a ClusterNetworkPolicy, or one of
+// Antrea's kinds. Each cycle takes one slice of them, those of the whole cluster before those of a namespace, then the one that has waited longest,
+// and every second cycle none if other changes wait. Meanwhile the former version stays in force, and a new one is not in force yet: it
 // may select the pods of all namespaces, which must not be closed for that long. A new pod waits for those that came before it and can
 // select it.
 //
 // The loop of the Driver calls all methods.
-type tieredTurns struct {
+type tieredAdmission struct {
 	cluster *cluster
 	stages  *stages
-	items   map[model.ObjectRef]*tieredTurn
+	items   map[model.ObjectRef]*tieredItem
 	queued  uint64
-	// yielded is set if the last pass took none.
+	// yielded is set if the last cycle took none.
 	yielded bool
 }
 
-// tieredTurn is a large policy until an apply has programmed it.
-type tieredTurn struct {
+// tieredItem is a large policy until an apply has programmed it.
+type tieredItem struct {
 	cost             time.Duration
 	queued, revision uint64
 	// submit gives it to the engine; nil afterwards.
@@ -39,12 +39,12 @@ type tieredTurn struct {
 	submittedAt uint64
 }
 
-func newTieredTurns(c *cluster, s *stages) *tieredTurns {
-	return &tieredTurns{cluster: c, stages: s, items: map[model.ObjectRef]*tieredTurn{}}
+func newTieredAdmission(c *cluster, s *stages) *tieredAdmission {
+	return &tieredAdmission{cluster: c, stages: s, items: map[model.ObjectRef]*tieredItem{}}
 }
 
 // set takes a new or changed policy.
-func (ts *tieredTurns) set(object model.ObjectRef, cost time.Duration, submit func()) {
+func (ts *tieredAdmission) set(object model.ObjectRef, cost time.Duration, submit func()) {
 	before := ts.items[object]
 	delete(ts.items, object)
 	r := ts.stages.decides()
@@ -53,7 +53,7 @@ func (ts *tieredTurns) set(object model.ObjectRef, cost time.Duration, submit fu
 		return
 	}
 	ts.queued++
-	t := &tieredTurn{cost: cost, queued: ts.queued, revision: ts.cluster.observed, submit: submit}
+	t := &tieredItem{cost: cost, queued: ts.queued, revision: ts.cluster.observed, submit: submit}
 	ts.items[object] = t
 	if before == nil {
 		return
@@ -68,17 +68,17 @@ func (ts *tieredTurns) set(object model.ObjectRef, cost time.Duration, submit fu
 }
 
 // take gives the policy to the engine.
-func (t *tieredTurn) take() {
+func (t *tieredItem) take() {
 	t.submit()
 	t.submit = nil
 }
 
 // remove takes the deletion of a policy.
-func (ts *tieredTurns) remove(object model.ObjectRef) { delete(ts.items, object) }
+func (ts *tieredAdmission) remove(object model.ObjectRef) { delete(ts.items, object) }
 
-// begin gives the engine the policies that the next pass is to program, after those that cost spent, and reports whether there are any.
-func (ts *tieredTurns) begin(spent time.Duration) bool {
-	var queue []*tieredTurn
+// begin gives the engine the policies that the next cycle is to program, after those that cost spent, and reports whether there are any.
+func (ts *tieredAdmission) begin(spent time.Duration) bool {
+	var queue []*tieredItem
 	for _, object := range ts.queue() {
 		queue = append(queue, ts.items[object])
 	}
@@ -100,8 +100,8 @@ func (ts *tieredTurns) begin(spent time.Duration) bool {
 	return true
 }
 
-// flushed notes, after a flush of the engine, what the passes have to program, and forgets what they have.
-func (ts *tieredTurns) flushed() {
+// flushed notes, after a flush of the engine, what the cycles have to program, and forgets what they have.
+func (ts *tieredAdmission) flushed() {
 	r := ts.stages.decides()
 	for object, t := range ts.items {
 		switch {
@@ -115,7 +115,7 @@ func (ts *tieredTurns) flushed() {
 }
 
 // queue returns the policies that wait for their turn, in its order.
-func (ts *tieredTurns) queue() (all []model.ObjectRef) {
+func (ts *tieredAdmission) queue() (all []model.ObjectRef) {
 	for object, t := range ts.items {
 		if t.submit != nil {
 			all = append(all, object)
@@ -128,10 +128,10 @@ func (ts *tieredTurns) queue() (all []model.ObjectRef) {
 }
 
 // waits reports whether a policy waits for its turn.
-func (ts *tieredTurns) waits() bool { return len(ts.queue()) > 0 }
+func (ts *tieredAdmission) waits() bool { return len(ts.queue()) > 0 }
 
 // before returns a policy that waits since a revision of the datastore, or an earlier one, and can select pods of a namespace.
-func (ts *tieredTurns) before(revision uint64, namespace string) (model.ObjectRef, bool) {
+func (ts *tieredAdmission) before(revision uint64, namespace string) (model.ObjectRef, bool) {
 	for _, object := range ts.queue() {
 		if ts.items[object].revision <= revision && (object.Namespace == "" || object.Namespace == namespace) {
 			return object, true
@@ -141,7 +141,7 @@ func (ts *tieredTurns) before(revision uint64, namespace string) (model.ObjectRe
 }
 
 // reached reports whether all policies of this or an earlier revision of the datastore are programmed.
-func (ts *tieredTurns) reached(revision uint64) bool {
+func (ts *tieredAdmission) reached(revision uint64) bool {
 	ts.flushed()
 	for _, t := range ts.items {
 		if t.revision <= revision {
@@ -152,7 +152,7 @@ func (ts *tieredTurns) reached(revision uint64) bool {
 }
 
 // waiting names the policies that wait for their turn.
-func (ts *tieredTurns) waiting() (all []model.Problem) {
+func (ts *tieredAdmission) waiting() (all []model.Problem) {
 	for _, object := range ts.queue() {
 		all = append(all, model.Problem{Object: object, Field: "spec", Reason: "the policy is large, and others are programmed before it. Until then its former version stays in force, and new pods that it can select wait"})
 	}

@@ -11,8 +11,8 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// trial is the record of a policy's applies that missed their deadline.
-type trial struct {
+// record is about a policy's applies that missed their deadline.
+type record struct {
 	// before is the object with the rules that were in force before, or nil.
 	before *networkingv1.NetworkPolicy
 	// submittedAt is the model's revision with the policy.
@@ -26,10 +26,10 @@ type trial struct {
 	touched bool
 }
 
-// turn is the state of one policy.
-type turn struct {
+// item is the state of one policy.
+type item struct {
 	id    model.PodID
-	state turnState
+	state itemState
 	// wanted is the datastore's object, nil after its deletion; submitted is the object with
 	// the rules that the engine has, or nil.
 	wanted, submitted *networkingv1.NetworkPolicy
@@ -42,43 +42,43 @@ type turn struct {
 	revision uint64
 	// delayed is set from the begin of a wait until the policy is programmed.
 	delayed bool
-	trial
+	record
 }
 
-type turnState uint8
+type itemState uint8
 
 const (
 	// settled: the backend has programmed it.
-	settled turnState = iota
-	// elsewhere: it is large and applies to no pod of this node.
-	elsewhere
+	settled itemState = iota
+	// notLocal: it is large and applies to no pod of this node.
+	notLocal
 	// waiting for its turn.
 	waiting
-	// fresh: the engine has its rules, and no successful apply had them.
-	fresh
-	// untried: it took part in an apply that missed its deadline, and will be tried.
-	untried
+	// newRules: the engine has its rules, and no successful apply had them.
+	newRules
+	// unproven: it took part in an apply that missed its deadline, and will be tried.
+	unproven
 	// refused: it was tried alone and the apply missed its deadline.
 	refused
-	// excess: it is beyond nodeCost.
-	excess
+	// deferred: it is beyond nodeCost.
+	deferred
 )
 
-func (t *turn) policy() model.PolicyID {
+func (t *item) policy() model.PolicyID {
 	return model.PolicyID{Tier: model.TierNetworkPolicy, Namespace: t.id.Namespace, Name: t.id.Name}
 }
 
 // outdated reports whether the datastore changed a policy again before an apply with its
 // rules succeeded.
-func (t *turn) outdated() bool { return t.state == fresh && t.wanted != t.submitted }
+func (t *item) outdated() bool { return t.state == newRules && t.wanted != t.submitted }
 
-func (t *turn) compare(o *turn) int {
+func (t *item) compare(o *item) int {
 	return cmp.Or(cmp.Compare(t.cost, o.cost), t.id.Compare(o.id))
 }
 
 // hold keeps the policy's rules that the engine has. If the engine has none, it gets a policy
 // without rules.
-func (t *turn) hold(engine *policy.Engine) {
+func (t *item) hold(engine *policy.Engine) {
 	if t.submitted == nil && t.wanted != nil {
 		engine.SetNetworkPolicy(withoutRules(t.wanted))
 	}
@@ -97,8 +97,8 @@ func withoutRules(p *networkingv1.NetworkPolicy) *networkingv1.NetworkPolicy {
 	return closed
 }
 
-// take gives the engine the rules of an earlier object, or a policy without rules.
-func (t *turn) take(engine *policy.Engine, earlier *networkingv1.NetworkPolicy, state turnState) {
+// admit gives the engine the rules of an earlier object, or a policy without rules.
+func (t *item) admit(engine *policy.Engine, earlier *networkingv1.NetworkPolicy, state itemState) {
 	t.submitted, t.state = earlier, state
 	if earlier != nil {
 		engine.SetNetworkPolicy(earlier)
@@ -107,16 +107,16 @@ func (t *turn) take(engine *policy.Engine, earlier *networkingv1.NetworkPolicy, 
 	t.hold(engine)
 }
 
-func (t *turn) waits() bool {
-	return t.state == waiting || t.outdated() || t.state == untried && t.Attempts == 0
+func (t *item) waits() bool {
+	return t.state == waiting || t.outdated() || t.state == unproven && t.Attempts == 0
 }
 
 // partial reports whether the engine has other rules of the policy than those written, or still has them after its
 // deletion.
-func (t *turn) partial() bool {
-	return t.waits() || t.state == untried || t.state == refused || t.state == excess
+func (t *item) partial() bool {
+	return t.waits() || t.state == unproven || t.state == refused || t.state == deferred
 }
 
-func (t *turn) olderFirst(o *turn) int {
+func (t *item) olderFirst(o *item) int {
 	return cmp.Or(t.wanted.CreationTimestamp.Compare(o.wanted.CreationTimestamp.Time), t.id.Compare(o.id))
 }

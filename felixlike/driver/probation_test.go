@@ -181,9 +181,9 @@ func TestTouchedPolicyIsNotTriedEarly(t *testing.T) {
 	}
 	// A trial that an update caused has no longer than others.
 	if err := f.queue.ask(t.Context(), func() {
-		trials := newTrials()
-		one := &turn{trial: trial{Retry: isolate.Retry{Attempts: 2}}}
-		trials.running = []*turn{one}
+		trials := newProbation()
+		one := &item{record: record{Retry: isolate.Retry{Attempts: 2}}}
+		trials.running = []*item{one}
 		r := &runner{Stage: backend.Stage{Timeout: time.Minute}, applied: true}
 		if got := trials.limit(r, 0); got != 40*time.Second {
 			t.Errorf("a trial has %s", got)
@@ -197,7 +197,7 @@ func TestTouchedPolicyIsNotTriedEarly(t *testing.T) {
 	}
 }
 
-// A policy of a whole slice has its turn, though cheaper ones wait whenever a pass begins.
+// A policy of a whole slice has its turn, though cheaper ones wait whenever a cycle begins.
 func TestExpensivePolicyHasItsTurn(t *testing.T) {
 	table := &slowTable{wanted: map[string]int{}}
 	stage := backend.Stage{Name: "nftables", Required: true, Managers: drivertest.ManagersOf(table), Apply: table.apply}
@@ -214,9 +214,9 @@ func TestExpensivePolicyHasItsTurn(t *testing.T) {
 	}
 	for i := range 6 {
 		send(ruled("cheap", "b", 60+i, 10))
-		d.scheduler.turns.begin()
+		d.scheduler.admission.begin()
 		d.stages.decides().programmed = d.cluster.model.revision
-		d.scheduler.turns.trials.succeeded(d.scheduler.turns, d.cluster.model.revision)
+		d.scheduler.admission.probation.succeeded(d.scheduler.admission, d.cluster.model.revision)
 		if rules("expensive") == 1000 {
 			return
 		}
@@ -285,7 +285,7 @@ func TestShortDeadlineIsForChanges(t *testing.T) {
 
 // TestDeadlinesGrowWithTheRules: a node with many rules needs longer, and more rules than a node can have get no more time.
 func TestDeadlinesGrowWithTheRules(t *testing.T) {
-	s, r := newTrials(), newRunner(backend.Stage{Timeout: time.Minute}, &wants{})
+	s, r := newProbation(), newRunner(backend.Stage{Timeout: time.Minute}, &wants{})
 	for _, c := range []struct {
 		rules        int
 		full, change time.Duration

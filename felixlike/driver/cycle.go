@@ -12,18 +12,18 @@ import (
 	"github.com/felixlike/felixlike/felixlike/metrics"
 )
 
-// scheduler decides when stages are applied: all in order, in a pass, or one beside the
-// passes. It belongs to the loop.
+// scheduler decides when stages are applied: all in order, in a sync cycle, or one beside the
+// cycles. It belongs to the loop.
 type scheduler struct {
-	cfg     *Config
-	cluster *cluster
-	stages  *stages
-	turns   *turns
-	tiered  *tieredTurns
-	modules modules
-	metrics *metrics.Metrics
+	cfg       *Config
+	cluster   *cluster
+	stages    *stages
+	admission *admission
+	tiered    *tieredAdmission
+	modules   modules
+	metrics   *metrics.Metrics
 
-	// dirty asks for a pass.
+	// dirty asks for a cycle.
 	dirty bool
 	// programmed is the newest revision of the datastore that is programmed.
 	programmed uint64
@@ -36,19 +36,19 @@ type scheduler struct {
 	retryAt       time.Time // the end of the wait
 }
 
-// beginPass lets the managers set the desired state, and starts the first stage. The shared
-// managers get no updates until the pass ends: no stage may program an object that an
+// beginCycle lets the managers set the desired state, and starts the first stage. The shared
+// managers get no updates until the cycle ends: no stage may program an object that an
 // earlier stage has not.
-func (s *scheduler) beginPass(ctx context.Context) {
-	s.turns.begin()
-	if s.tiered.begin(s.turns.spent) {
-		s.turns.flush()
+func (s *scheduler) beginCycle(ctx context.Context) {
+	s.admission.begin()
+	if s.tiered.begin(s.admission.spent) {
+		s.admission.flush()
 	}
-	s.stages.pass = &pass{revision: s.cluster.observed, attempted: s.cluster.model.revision, started: time.Now()}
+	s.stages.cycle = &cycle{revision: s.cluster.observed, attempted: s.cluster.model.revision, started: time.Now()}
 	s.dirty = false
 	if s.lastApply.At.IsZero() {
 		// The memory that receiving and compiling the objects took is garbage now. The first
-		// pass renders everything and reads everything from the kernel. A collection in between
+		// cycle renders everything and reads everything from the kernel. A collection in between
 		// keeps the two peaks of a start from adding up.
 		runtime.GC()
 	}
@@ -56,46 +56,46 @@ func (s *scheduler) beginPass(ctx context.Context) {
 	for _, r := range s.stages.runners {
 		r.err = nil
 	}
-	s.stages.pass.succeeded = s.modules.onPass()
+	s.stages.cycle.succeeded = s.modules.onCycle()
 	s.advance(ctx)
 }
 
-// advance starts the pass's next stage, once the stage before has ended and the next one has
-// no run beside the pass.
+// advance starts the cycle's next stage, once the stage before has ended and the next one has
+// no run beside the cycle.
 func (s *scheduler) advance(ctx context.Context) {
 	switch {
-	case s.stages.pass == nil || s.stages.pass.at < len(s.stages.runners) && s.stages.runners[s.stages.pass.at].running:
-	case s.stages.pass.at == len(s.stages.runners) || slices.ContainsFunc(s.stages.runners[:s.stages.pass.at], (*runner).holdsBack):
-		s.endPass()
+	case s.stages.cycle == nil || s.stages.cycle.at < len(s.stages.runners) && s.stages.runners[s.stages.cycle.at].running:
+	case s.stages.cycle.at == len(s.stages.runners) || slices.ContainsFunc(s.stages.runners[:s.stages.cycle.at], (*runner).holdsBack):
+		s.endCycle()
 	default:
-		s.start(ctx, s.stages.runners[s.stages.pass.at], true)
+		s.start(ctx, s.stages.runners[s.stages.cycle.at], true)
 	}
 }
 
 // holdsBack reports whether the later stages must not run.
 func (r *runner) holdsBack() bool { return r.Required && r.err != nil }
 
-// start runs a stage. Its own managers complete their work now, not when the pass began: since then they may have
+// start runs a stage. Its own managers complete their work now, not when the cycle began: since then they may have
 // had updates, which some of them program at once (a group's set) and others defer (the chain that looks it up). The
-// shared managers have done it at the begin of a pass.
+// shared managers have done it at the begin of a cycle.
 func (s *scheduler) start(ctx context.Context, r *runner, inPass bool) {
 	if (r.wants != s.stages.shared || !inPass) && !s.stages.handover.verifies(r) {
 		r.wants.complete(s.cluster.model.revision)
 	}
-	r.inPass = inPass
+	r.inCycle = inPass
 	s.stages.running++
 	r.attempted = r.wants.revision
 	if r.Timeout > 0 {
 		r.limit = r.Timeout
 		if r == s.stages.decides() {
-			r.limit = s.turns.trials.limit(r, s.turns.cluster.model.rules())
+			r.limit = s.admission.probation.limit(r, s.admission.cluster.model.rules())
 		}
 		r.mustEnd.Store(int64(time.Since(s.stages.started) + r.limit))
 	}
 	r.start(ctx, s.stages.outcomes)
 }
 
-// finished takes the outcome of a stage, and continues the pass.
+// finished takes the outcome of a stage, and continues the cycle.
 func (s *scheduler) finished(ctx context.Context, o outcome) {
 	failedBefore := o.runner.err != nil
 	s.stages.ended(o)
@@ -104,16 +104,16 @@ func (s *scheduler) finished(ctx context.Context, o outcome) {
 	s.followUp(o)
 	s.account(o, failedBefore)
 	s.advance(ctx)
-	if r := o.runner; (r.wants != s.stages.shared || s.stages.pass == nil) && !s.stages.handover.verifies(r) {
+	if r := o.runner; (r.wants != s.stages.shared || s.stages.cycle == nil) && !s.stages.handover.verifies(r) {
 		r.wants.free()
 	}
 }
 
-// judge passes an outcome to the handover and to the trials of large policies.
+// judge passes an outcome to the handover and to the probation of large policies.
 func (s *scheduler) judge(o outcome) {
 	s.stages.handover.note(o)
 	if o.runner == s.stages.decides() {
-		s.turns.trials.ended(s.turns, o)
+		s.admission.probation.ended(s.admission, o)
 	}
 }
 
@@ -134,13 +134,13 @@ func (s *scheduler) followUp(o outcome) {
 	}
 }
 
-// account moves the pass on, or notes the result of a run beside the passes.
+// account moves the cycle on, or notes the result of a run beside the cycles.
 func (s *scheduler) account(o outcome, failedBefore bool) {
 	r := o.runner
 	switch {
-	case r.inPass:
-		s.stages.pass.at++
-	case o.err != nil && s.stages.pass == nil:
+	case r.inCycle:
+		s.stages.cycle.at++
+	case o.err != nil && s.stages.cycle == nil:
 		s.failed(r.started, o.err)
 	case o.err != nil:
 		s.lastApply = control.Apply{At: r.started, Duration: o.ended.Sub(r.started), Error: o.err.Error()}
@@ -189,10 +189,10 @@ func (s *scheduler) measured(o outcome) {
 	}
 }
 
-// endPass ends a pass, and records its result.
-func (s *scheduler) endPass() {
-	p := s.stages.pass
-	s.stages.pass = nil
+// endCycle ends a cycle, and records its result.
+func (s *scheduler) endCycle() {
+	p := s.stages.cycle
+	s.stages.cycle = nil
 	s.stages.shared.free()
 	var errs, aside []error
 	for _, r := range s.stages.runners {
@@ -203,7 +203,7 @@ func (s *scheduler) endPass() {
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
-		s.failedPass(p, errors.Join(err, errors.Join(aside...)))
+		s.failedCycle(p, errors.Join(err, errors.Join(aside...)))
 		return
 	}
 	for _, succeeded := range p.succeeded {
@@ -219,15 +219,15 @@ func (s *scheduler) endPass() {
 		s.oldestPending = p.started
 	}
 	if err := errors.Join(aside...); err != nil {
-		s.failedPass(p, err)
+		s.failedCycle(p, err)
 		return
 	}
 	s.retry, s.retryAt = 0, time.Time{}
 	s.stages.dropOnce()
 }
 
-// failedPass notes a pass that failed. New changes do not wait for the retry.
-func (s *scheduler) failedPass(p *pass, err error) {
+// failedCycle notes a cycle that failed. New changes do not wait for the retry.
+func (s *scheduler) failedCycle(p *cycle, err error) {
 	s.failed(p.started, err)
 	if s.cluster.model.revision > p.attempted {
 		s.nextApply = p.started.Add(s.cfg.Throttle)

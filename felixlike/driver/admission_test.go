@@ -16,12 +16,12 @@ import (
 	"github.com/felixlike/felixlike/test/eventually"
 )
 
-// later10s moves the clock of trials.
+// later10s moves the clock of probation.
 func later10s(t *testing.T, f *fixture) {
 	t.Helper()
 	if err := f.queue.ask(t.Context(), func() {
-		at := f.scheduler.turns.trials.now().Add(firstTrial)
-		f.scheduler.turns.trials.now = func() time.Time { return at }
+		at := f.scheduler.admission.probation.now().Add(firstRetrial)
+		f.scheduler.admission.probation.now = func() time.Time { return at }
 	}); err != nil {
 		t.Fatal(err)
 	}
@@ -208,22 +208,22 @@ func TestLargePoliciesElsewhere(t *testing.T) {
 	if err := programmed(t, f); err != nil {
 		t.Fatal(err)
 	}
-	check := func(want turnState) {
+	check := func(want itemState) {
 		t.Helper()
 		if err := f.queue.ask(t.Context(), func() {
-			for _, one := range f.scheduler.turns.items {
-				if one.state != want || (one.submitted == nil) != (want == elsewhere) {
+			for _, one := range f.scheduler.admission.items {
+				if one.state != want || (one.submitted == nil) != (want == notLocal) {
 					t.Errorf("%s: state %d, want %d", one.id, one.state, want)
 				}
 			}
-			if len(f.scheduler.turns.items) != 5 {
-				t.Errorf("%d items", len(f.scheduler.turns.items))
+			if len(f.scheduler.admission.items) != 5 {
+				t.Errorf("%d items", len(f.scheduler.admission.items))
 			}
 		}); err != nil {
 			t.Fatal(err)
 		}
 	}
-	check(elsewhere)
+	check(notLocal)
 	renamed := func(label string) datastore.Event {
 		e := labelled("a").(datastore.PodSet)
 		e.Pod.Labels = map[string]string{"name": label}
@@ -239,7 +239,7 @@ func TestLargePoliciesElsewhere(t *testing.T) {
 	if err := programmed(t, f, podA); err != nil {
 		t.Fatal(err)
 	}
-	check(elsewhere)
+	check(notLocal)
 }
 
 // The large policies of a node have a bound. The namespace that has the most of them loses
@@ -315,20 +315,20 @@ func TestCostOfLogging(t *testing.T) {
 func TestPartialTurns(t *testing.T) {
 	p, older := &networkingv1.NetworkPolicy{}, &networkingv1.NetworkPolicy{}
 	for _, c := range []struct {
-		turn turn
+		item item
 		want bool
 	}{
-		{turn{state: waiting, wanted: p}, true},
-		{turn{state: waiting, submitted: p}, true},
-		{turn{state: fresh, wanted: p, submitted: older}, true},
-		{turn{state: untried, wanted: p, trial: trial{}}, true},
-		{turn{state: refused, wanted: p}, true},
-		{turn{state: excess, wanted: p}, true},
-		{turn{state: fresh, wanted: p, submitted: p}, false},
-		{turn{state: settled, wanted: p, submitted: p}, false},
+		{item{state: waiting, wanted: p}, true},
+		{item{state: waiting, submitted: p}, true},
+		{item{state: newRules, wanted: p, submitted: older}, true},
+		{item{state: unproven, wanted: p, record: record{}}, true},
+		{item{state: refused, wanted: p}, true},
+		{item{state: deferred, wanted: p}, true},
+		{item{state: newRules, wanted: p, submitted: p}, false},
+		{item{state: settled, wanted: p, submitted: p}, false},
 	} {
-		if got := c.turn.partial(); got != c.want {
-			t.Errorf("state %d: %v", c.turn.state, got)
+		if got := c.item.partial(); got != c.want {
+			t.Errorf("state %d: %v", c.item.state, got)
 		}
 	}
 }

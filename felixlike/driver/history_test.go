@@ -63,14 +63,14 @@ func TestRecreatedSlowPolicyIsRefused(t *testing.T) {
 // The memory of deleted policies is bounded, in number and in time. Refused ones stay longest.
 func TestOffendersAreForgotten(t *testing.T) {
 	now := time.Now()
-	o := offenders{}
+	o := refusalHistory{}
 	id := func(i int) model.PodID { return model.PodID{Namespace: "x", Name: fmt.Sprint(i)} }
-	o.remember(&turn{id: id(-1), state: refused, trial: trial{Retry: isolate.Retry{Attempts: 3}}}, now)
-	for i := range maxOffenders + 10 {
+	o.remember(&item{id: id(-1), state: refused, record: record{Retry: isolate.Retry{Attempts: 3}}}, now)
+	for i := range maxPastRefusals + 10 {
 		now = now.Add(time.Millisecond)
-		o.remember(&turn{id: id(i), state: untried}, now)
+		o.remember(&item{id: id(i), state: unproven}, now)
 	}
-	if len(o) != maxOffenders {
+	if len(o) != maxPastRefusals {
 		t.Errorf("%d are remembered", len(o))
 	}
 	if _, ok := o.recall(id(10), now); ok {
@@ -82,10 +82,10 @@ func TestOffendersAreForgotten(t *testing.T) {
 	if _, ok := o.recall(id(-1), now); ok {
 		t.Error("it is still there after it has come back")
 	}
-	if _, ok := o.recall(id(100), now.Add(offenderMemory)); ok {
+	if _, ok := o.recall(id(100), now.Add(refusalMemory)); ok {
 		t.Error("it is remembered too long")
 	}
-	o.remember(&turn{id: id(0), state: untried}, now.Add(offenderMemory))
+	o.remember(&item{id: id(0), state: unproven}, now.Add(refusalMemory))
 	if len(o) != 1 {
 		t.Errorf("%d are remembered in the end", len(o))
 	}

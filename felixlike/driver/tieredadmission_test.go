@@ -206,9 +206,9 @@ func (s *slowTable) holdBack(t *testing.T) (open func()) {
 // the wait began, so nobody can keep the pods of others from starting.
 func TestOrderOfTieredTurns(t *testing.T) {
 	c := newCluster("node1")
-	ts := newTieredTurns(c, nil)
+	ts := newTieredAdmission(c, nil)
 	wait := func(revision, queued uint64, object model.ObjectRef) {
-		ts.items[object] = &tieredTurn{revision: revision, queued: queued, submit: func() {}}
+		ts.items[object] = &tieredItem{revision: revision, queued: queued, submit: func() {}}
 	}
 	own, other, whole := ref("NetworkPolicy", "x", "own"), ref("NetworkPolicy", "y", "other"), ref("ClusterNetworkPolicy", "", "whole")
 	wait(1, 1, other)

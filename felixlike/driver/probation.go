@@ -15,59 +15,59 @@ const (
 	// changeTimeout bounds an apply of changes; the first apply, a full read, and the apply
 	// after a failure or a foreign change have the stage's Timeout.
 	changeTimeout = 10 * time.Second
-	// firstTrial is the first wait between two trials of a refused policy.
-	firstTrial = 10 * time.Second
+	// firstRetrial is the first wait between two trials of a refused policy.
+	firstRetrial = 10 * time.Second
 	// maxFirstMisses is how many first applies may miss their deadline until the engine
 	// gets the large policies without their rules.
 	maxFirstMisses = 2
 )
 
-// trials finds the policies that make an apply miss its deadline. A busy machine misses
+// probation finds the policies that make an apply miss its deadline. A busy machine misses
 // deadlines too. So it tries only policies that are new or changed since the last
 // successful apply. It refuses a policy only if it misses the deadline again, alone, after an
 // apply without it has succeeded. Refused policies are tried again later.
-type trials struct {
+type probation struct {
 	now func() time.Time
 	// groups wait for a trial, each in one apply; running is the group of the current
 	// trial.
-	groups  [][]*turn
-	running []*turn
-	// rested is set if the last pass was no trial. Other changes get every second pass.
-	rested bool
+	groups  [][]*item
+	running []*item
+	// backOffOver is set if the last cycle was no trial. Other changes get every second cycle.
+	backOffOver bool
 	// misses counts first applies that missed their deadline.
-	misses    int
-	offenders offenders
+	misses  int
+	history refusalHistory
 }
 
-func newTrials() trials { return trials{now: time.Now, offenders: offenders{}} }
+func newProbation() probation { return probation{now: time.Now, history: refusalHistory{}} }
 
 // pending reports whether there is a trial or a group that waits for one. Changes wait
 // meanwhile, so that a trial's outcome is about its group.
-func (s *trials) pending() bool { return len(s.groups)+len(s.running) > 0 }
+func (s *probation) pending() bool { return len(s.groups)+len(s.running) > 0 }
 
-func (s *trials) add(group ...*turn) { s.groups = append(s.groups, group) }
+func (s *probation) add(group ...*item) { s.groups = append(s.groups, group) }
 
-// begin begins the next trial in a pass. It reports whether the pass is a trial.
-func (s *trials) begin(ts *turns) bool {
+// begin begins the next trial in a cycle. It reports whether the cycle is a trial.
+func (s *probation) begin(ts *admission) bool {
 	now := s.now()
 	anyFresh := false
 	for _, t := range ts.items {
 		if t.state == refused && t.Due(now) {
-			t.state = untried
+			t.state = unproven
 			s.add(t)
 		}
-		anyFresh = anyFresh || t.state == fresh
+		anyFresh = anyFresh || t.state == newRules
 	}
 	if s.forget(ts); len(s.running) > 0 {
 		return true
 	}
-	if !s.rested || anyFresh {
-		s.rested = true
+	if !s.backOffOver || anyFresh {
+		s.backOffOver = true
 		return false
 	}
 	for len(s.groups) > 0 && len(s.running) == 0 {
 		for _, t := range s.groups[0] {
-			if t.state == untried && ts.items[t.id] == t {
+			if t.state == unproven && ts.items[t.id] == t {
 				s.running = append(s.running, t)
 			}
 		}
@@ -76,12 +76,12 @@ func (s *trials) begin(ts *turns) bool {
 	for _, t := range s.running {
 		ts.submit(t)
 	}
-	s.rested = len(s.running) == 0
+	s.backOffOver = len(s.running) == 0
 	return len(s.running) > 0
 }
 
 // ended takes the outcome of a run of the backend.
-func (s *trials) ended(ts *turns, o outcome) {
+func (s *probation) ended(ts *admission, o outcome) {
 	switch {
 	case o.err == nil:
 		s.succeeded(ts, o.attempted)
@@ -97,17 +97,17 @@ func (s *trials) ended(ts *turns, o outcome) {
 	}
 }
 
-func (s *trials) succeeded(ts *turns, revision uint64) {
+func (s *probation) succeeded(ts *admission, revision uint64) {
 	for id, t := range ts.items {
-		if t.state != fresh || t.submittedAt == 0 || t.submittedAt > revision {
+		if t.state != newRules || t.submittedAt == 0 || t.submittedAt > revision {
 			continue
 		}
 		if t.outdated() {
-			t.trial = trial{}
+			t.record = record{}
 			ts.wait(t)
 			continue
 		}
-		t.state, t.trial = settled, trial{}
+		t.state, t.record = settled, record{}
 		if t.cost < largeCost {
 			delete(ts.items, id)
 		}
@@ -116,16 +116,16 @@ func (s *trials) succeeded(ts *turns, revision uint64) {
 }
 
 // forget removes policies from the running trial that changed their state or are gone.
-func (s *trials) forget(ts *turns) {
-	s.running = slices.DeleteFunc(s.running, func(t *turn) bool { return t.state != fresh || ts.items[t.id] != t })
+func (s *probation) forget(ts *admission) {
+	s.running = slices.DeleteFunc(s.running, func(t *item) bool { return t.state != newRules || ts.items[t.id] != t })
 }
 
 // missed withdraws the new and changed policies of an apply that missed its deadline. With a
 // cost, it withdraws only those that cost at least as much, and they get no rules.
-func (s *trials) missed(ts *turns, cost time.Duration, revision uint64, took time.Duration) {
-	var among []*turn
+func (s *probation) missed(ts *admission, cost time.Duration, revision uint64, took time.Duration) {
+	var among []*item
 	for _, t := range ts.items {
-		if t.state == fresh && t.submittedAt > 0 && t.submittedAt <= revision && t.cost >= cost {
+		if t.state == newRules && t.submittedAt > 0 && t.submittedAt <= revision && t.cost >= cost {
 			among = append(among, t)
 		}
 	}
@@ -133,11 +133,11 @@ func (s *trials) missed(ts *turns, cost time.Duration, revision uint64, took tim
 		ts.flush()
 		return
 	}
-	slices.SortFunc(among, (*turn).compare)
+	slices.SortFunc(among, (*item).compare)
 	alone := len(among) == 1 && slices.Contains(s.running, among[0])
-	s.running, s.rested = nil, false
+	s.running, s.backOffOver = nil, false
 	for _, t := range among {
-		state := untried
+		state := unproven
 		before := t.before
 		if cost > 0 {
 			before = nil
@@ -151,7 +151,7 @@ func (s *trials) missed(ts *turns, cost time.Duration, revision uint64, took tim
 			ts.submit(t)
 			continue
 		}
-		t.take(ts.cluster.engine, before, state)
+		t.admit(ts.cluster.engine, before, state)
 	}
 	if half := len(among) / 2; half > 0 {
 		s.add(among[:half]...)
@@ -164,24 +164,24 @@ func (s *trials) missed(ts *turns, cost time.Duration, revision uint64, took tim
 
 // changed takes a change of a refused policy. It tries the policy early if its cost fell by a
 // quarter. Otherwise a tenant could get early trials by changing it again and again.
-func (s *trials) changed(t *turn) {
+func (s *probation) changed(t *item) {
 	if 4*t.cost > 3*t.tried {
 		return
 	}
-	t.state, t.Next, t.touched = untried, time.Time{}, true
+	t.state, t.Next, t.touched = unproven, time.Time{}, true
 	s.add(t)
 }
 
 // refuse quarantines a policy after its apply missed the deadline.
-func (t *turn) refuse(now time.Time, took time.Duration) {
-	t.RefusedFor(now, firstTrial)
+func (t *item) refuse(now time.Time, took time.Duration) {
+	t.RefusedFor(now, firstRetrial)
 	t.touched = false
 	t.why = fmt.Sprintf("the apply that programs it was not done within %s: make it smaller, or split it", took.Round(time.Second))
 }
 
 // limit bounds the next run of the backend's stage, on a node with so many rules. A policy
 // that is tried alone gets more time with each trial.
-func (s *trials) limit(r *runner, rules int) time.Duration {
+func (s *probation) limit(r *runner, rules int) time.Duration {
 	full, change := backend.MoreTime(rules)
 	full += r.Timeout
 	if !r.applied || r.stale || r.failures > 0 || r.distrusted || r.noticed.Load() {
@@ -194,21 +194,21 @@ func (s *trials) limit(r *runner, rules int) time.Duration {
 	return isolate.Wait(attempts+1, changeTimeout+change, full)
 }
 
-// deleted remembers a policy that is deleted while it is untried, refused or tried.
-func (s *trials) deleted(t *turn) {
-	if t.state == fresh && (t.Attempts > 0 || slices.Contains(s.running, t)) {
-		t.state = untried
+// deleted remembers a policy that is deleted while it is unproven, refused or tried.
+func (s *probation) deleted(t *item) {
+	if t.state == newRules && (t.Attempts > 0 || slices.Contains(s.running, t)) {
+		t.state = unproven
 	}
-	if t.state == untried || t.state == refused {
-		s.offenders.remember(t, s.now())
+	if t.state == unproven || t.state == refused {
+		s.history.remember(t, s.now())
 	}
 }
 
 // unreadable takes a policy that cannot be understood any more while an apply has its rules.
 // That apply's outcome is not about the new version, so a trial counts as failed.
-func (s *trials) unreadable(t *turn) {
+func (s *probation) unreadable(t *item) {
 	if len(s.running) != 1 || s.running[0] != t {
-		t.state = untried
+		t.state = unproven
 		return
 	}
 	t.state = refused
@@ -216,15 +216,15 @@ func (s *trials) unreadable(t *turn) {
 	t.why = "it changed into a policy that cannot be understood while it was tried again after a missed deadline"
 }
 
-// created takes a new policy. It gets the state of a deleted offender with its namespace and
+// created takes a new policy. It gets the state of a deleted policy that was refused with its namespace and
 // name.
-func (s *trials) created(t *turn) {
-	one, ok := s.offenders.recall(t.id, s.now())
+func (s *probation) created(t *item) {
+	one, ok := s.history.recall(t.id, s.now())
 	if !ok {
 		return
 	}
-	t.state, t.trial = one.state, one.trial
-	if t.state == untried {
+	t.state, t.record = one.state, one.record
+	if t.state == unproven {
 		s.add(t)
 	}
 }

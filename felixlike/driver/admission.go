@@ -23,69 +23,69 @@ const (
 	largeCost = 50 * time.Millisecond
 	// nodeCost bounds the cost of the large policies that apply on a node.
 	nodeCost = 10 * time.Second
-	// turnsStage is the stage that status names for policies that the agent quarantines.
-	turnsStage = "agent"
+	// agentStage is the stage that status names for policies that the agent quarantines.
+	agentStage = "agent"
 )
 
-// turns decides when the policy engine gets a changed NetworkPolicy, so that the objects of
+// admission decides when the policy engine gets a changed NetworkPolicy, so that the objects of
 // one tenant delay the changes of others by one slice at most.
 //
 // Small changes go to the engine at once. Large ones, and small ones beyond a slice, wait:
-// one slice a pass, the cheapest first, and every second pass without any if other changes
+// one slice a cycle, the cheapest first, and every second cycle without any if other changes
 // wait. Every second slice begins with the policy that has waited longest. Meanwhile the old
 // version of a changed policy stays in force. For a new policy, the engine has a policy of the
 // same pods without rules, so these pods are closed.
 //
 // The loop of the Driver calls all methods.
-type turns struct {
+type admission struct {
 	cluster *cluster
 	stages  *stages
 	// flush hands the engine's updates to the managers.
 	flush func()
 	// items are the policies that are large, that wait, or that no apply has programmed yet.
-	items map[model.PodID]*turn
-	// spent is the cost of the policies that the engine got since the last pass began.
+	items map[model.PodID]*item
+	// spent is the cost of the policies that the engine got since the last cycle began.
 	spent time.Duration
-	// yielded is set if the last pass took no policy that waits.
+	// yielded is set if the last cycle took no policy that waits.
 	yielded bool
 	// queued counts the policies that began to wait. aged is set if the last slice began with
 	// the policy that had waited longest.
 	queued uint64
 	aged   bool
-	// weighed is set once the sum of the large policies was checked after its last change.
-	weighed bool
-	trials  trials
+	// withinBudget is set once the sum of the large policies was checked after its last change.
+	withinBudget bool
+	probation    probation
 	// waiting are the policies that keep their pods pending.
 	waiting map[model.PolicyID]bool
 }
 
-func newTurns(c *cluster, s *stages) *turns {
-	return &turns{cluster: c, stages: s, items: map[model.PodID]*turn{}, waiting: map[model.PolicyID]bool{}, trials: newTrials()}
+func newAdmission(c *cluster, s *stages) *admission {
+	return &admission{cluster: c, stages: s, items: map[model.PodID]*item{}, waiting: map[model.PolicyID]bool{}, probation: newProbation()}
 }
 
 // set takes a new or changed policy. before is its last object, or nil.
-func (ts *turns) set(p, before *networkingv1.NetworkPolicy, source string) {
+func (ts *admission) set(p, before *networkingv1.NetworkPolicy, source string) {
 	id := model.PodID{Namespace: p.Namespace, Name: p.Name}
 	t := ts.items[id]
 	if t == nil {
-		t = &turn{id: id, submitted: before}
-		ts.trials.created(t)
+		t = &item{id: id, submitted: before}
+		ts.probation.created(t)
 		ts.items[id] = t
 	}
 	t.wanted, t.source, t.revision = p, source, ts.cluster.observed
 	t.cost = costOf(p, ts.stages.backend.Place() == backend.InSwitch)
-	ts.weighed = false
+	ts.withinBudget = false
 	switch {
-	case t.state == untried:
+	case t.state == unproven:
 		t.hold(ts.cluster.engine)
 	case t.state == refused:
-		ts.trials.changed(t)
+		ts.probation.changed(t)
 		t.hold(ts.cluster.engine)
 	case ts.programming(t):
 		// The outcome of the apply is about the rules that the engine has.
-	case t.cost < largeCost && !ts.trials.pending() && (ts.spent+t.cost <= sliceCost || !ts.begun()):
+	case t.cost < largeCost && !ts.probation.pending() && (ts.spent+t.cost <= sliceCost || !ts.begun()):
 		ts.submit(t)
-	case t.state == fresh: // begin submits it
+	case t.state == newRules: // begin submits it
 	default:
 		ts.wait(t)
 		t.hold(ts.cluster.engine)
@@ -93,7 +93,7 @@ func (ts *turns) set(p, before *networkingv1.NetworkPolicy, source string) {
 }
 
 // wait makes a policy wait for its turn.
-func (ts *turns) wait(t *turn) {
+func (ts *admission) wait(t *item) {
 	if t.state != waiting {
 		ts.queued++
 		t.queued = ts.queued
@@ -103,29 +103,29 @@ func (ts *turns) wait(t *turn) {
 
 // programming reports whether the running apply is the first with the rules that the engine
 // has.
-func (ts *turns) programming(t *turn) bool {
+func (ts *admission) programming(t *item) bool {
 	r := ts.stages.decides()
-	if r == nil || t.state != fresh || t.submittedAt == 0 {
+	if r == nil || t.state != newRules || t.submittedAt == 0 {
 		return false
 	}
-	return r.running && t.submittedAt <= r.attempted || ts.stages.pass != nil && t.submittedAt <= ts.stages.pass.attempted
+	return r.running && t.submittedAt <= r.attempted || ts.stages.cycle != nil && t.submittedAt <= ts.stages.cycle.attempted
 }
 
 // begun reports whether the backend has programmed anything. Before that, the engine gets all
 // policies at once: the state of an earlier agent stays in force until then.
-func (ts *turns) begun() bool {
+func (ts *admission) begun() bool {
 	r := ts.stages.decides()
 	return r != nil && r.applied
 }
 
 // remove takes the deletion of a policy.
-func (ts *turns) remove(id model.PodID) {
+func (ts *admission) remove(id model.PodID) {
 	t := ts.items[id]
 	if t == nil {
-		t = &turn{id: id}
+		t = &item{id: id}
 	}
 	t.wanted = nil
-	ts.weighed = false
+	ts.withinBudget = false
 	r := ts.stages.decides()
 	cost := costOf(t.submitted, ts.stages.backend.Place() == backend.InSwitch)
 	if ts.programming(t) {
@@ -133,81 +133,81 @@ func (ts *turns) remove(id model.PodID) {
 		t.cost, t.revision = cost, ts.cluster.observed
 		return
 	}
-	if t.state == elsewhere || t.state == untried || t.state == refused || cost < largeCost || r != nil && r.failures > 0 {
+	if t.state == notLocal || t.state == unproven || t.state == refused || cost < largeCost || r != nil && r.failures > 0 {
 		// It costs little, or may be the policy that the backend cannot program.
 		ts.submit(t)
 		return
 	}
 	t.cost, t.revision = cost, ts.cluster.observed
-	if t.state != fresh { // else begin submits it
+	if t.state != newRules { // else begin submits it
 		ts.wait(t)
 	}
 }
 
 // closed takes a policy that cannot be understood.
-func (ts *turns) closed(id model.PodID) {
+func (ts *admission) closed(id model.PodID) {
 	if t := ts.items[id]; t != nil {
 		if ts.programming(t) {
-			ts.trials.unreadable(t)
+			ts.probation.unreadable(t)
 		}
-		ts.trials.deleted(t)
+		ts.probation.deleted(t)
 		delete(ts.items, id)
 	}
 	ts.cluster.problems.setObject(ref("NetworkPolicy", id.Namespace, id.Name), "", nil)
 }
 
 // submit gives the engine the datastore's object, or its deletion.
-func (ts *turns) submit(t *turn) {
+func (ts *admission) submit(t *item) {
 	ts.spent += t.cost
-	if t.state != fresh {
+	if t.state != newRules {
 		t.before = t.submitted
 	}
 	object := ref("NetworkPolicy", t.id.Namespace, t.id.Name)
 	if t.wanted == nil {
 		ts.cluster.engine.DeleteNetworkPolicy(t.id.Namespace, t.id.Name)
 		ts.cluster.problems.setObject(object, "", nil)
-		ts.trials.deleted(t)
+		ts.probation.deleted(t)
 		t.state = settled // the deletion of rules takes no longer than programming them did
 		delete(ts.items, t.id)
 		return
 	}
 	ts.cluster.problems.setObject(object, t.source, ts.cluster.engine.SetNetworkPolicy(t.wanted))
-	t.submitted, t.state, t.submittedAt, t.tried = t.wanted, fresh, 0, t.cost
+	t.submitted, t.state, t.submittedAt, t.tried = t.wanted, newRules, 0, t.cost
 }
 
 // flushed checks, after a flush of the engine, which large policies apply here.
-func (ts *turns) flushed() {
+func (ts *admission) flushed() {
 	for _, t := range ts.items {
 		local := ts.cluster.model.Policies[t.policy()] != nil
 		switch {
-		case t.state == fresh && t.submittedAt == 0:
+		case t.state == newRules && t.submittedAt == 0:
 			t.submittedAt = ts.cluster.model.revision
-		case t.state == elsewhere && local:
+		case t.state == notLocal && local:
 			ts.wait(t)
-			t.revision, ts.weighed = ts.cluster.observed, false
-		case !local && t.wanted != nil && t.cost >= largeCost && (t.state == settled || t.state == waiting || t.state == excess):
+			t.revision, ts.withinBudget = ts.cluster.observed, false
+		case !local && t.wanted != nil && t.cost >= largeCost && (t.state == settled || t.state == waiting || t.state == deferred):
 			// The engine need not keep the rules of a policy that applies to no pod here.
-			t.take(ts.cluster.engine, nil, elsewhere)
-			ts.weighed = false
+			t.admit(ts.cluster.engine, nil, notLocal)
+			ts.withinBudget = false
 		}
 	}
 	ts.report()
 }
 
 // report updates the policies that wait, and the quarantined ones.
-func (ts *turns) report() {
+func (ts *admission) report() {
 	clear(ts.waiting)
 	for _, t := range ts.items {
-		t.delayed = t.waits() || t.delayed && t.state == fresh
+		t.delayed = t.waits() || t.delayed && t.state == newRules
 		if t.delayed {
 			ts.waiting[t.policy()] = true
 		}
 	}
-	ts.stages.quarantine.set(ts.stages.log(), turnsStage, ts.refusals(ts.cluster.model))
+	ts.stages.quarantine.set(ts.stages.log(), agentStage, ts.refusals(ts.cluster.model))
 }
 
 // partial returns the policies of which the engine does not have the rules as written.
-func (ts *turns) partial() map[model.PolicyID]bool {
+func (ts *admission) partial() map[model.PolicyID]bool {
 	all := map[model.PolicyID]bool{}
 	for _, t := range ts.items {
 		if t.partial() {
@@ -217,8 +217,8 @@ func (ts *turns) partial() map[model.PolicyID]bool {
 	return all
 }
 
-// begin gives the engine the policies that the next pass is to program.
-func (ts *turns) begin() {
+// begin gives the engine the policies that the next cycle is to program.
+func (ts *admission) begin() {
 	ts.spent = 0
 	r := ts.stages.decides()
 	if len(ts.items) == 0 || r == nil {
@@ -226,7 +226,7 @@ func (ts *turns) begin() {
 	}
 	defer ts.flush()
 	others := ts.cluster.model.revision > r.programmed
-	ts.weigh()
+	ts.enforceBudget()
 	for _, t := range ts.items {
 		// No apply runs now. A deleted policy may be the one that the backend cannot program.
 		if t.outdated() || t.wanted == nil && t.state == waiting && r.failures > 0 {
@@ -234,10 +234,10 @@ func (ts *turns) begin() {
 		}
 	}
 	first := !ts.begun()
-	if !first && (r.failures > 0 || ts.trials.begin(ts)) {
+	if !first && (r.failures > 0 || ts.probation.begin(ts)) {
 		return
 	}
-	var queue []*turn
+	var queue []*item
 	sum := time.Duration(0)
 	for _, t := range ts.items {
 		if t.state == waiting {
@@ -251,9 +251,9 @@ func (ts *turns) begin() {
 	if ts.yielded = others && !ts.yielded && !first && len(queue) > 1 && sum > sliceCost; ts.yielded {
 		return
 	}
-	slices.SortFunc(queue, (*turn).compare)
+	slices.SortFunc(queue, (*item).compare)
 	if ts.aged = !ts.aged; ts.aged {
-		oldest := slices.MinFunc(queue, func(a, b *turn) int { return cmp.Compare(a.queued, b.queued) })
+		oldest := slices.MinFunc(queue, func(a, b *item) int { return cmp.Compare(a.queued, b.queued) })
 		i := slices.Index(queue, oldest)
 		queue = slices.Insert(slices.Delete(queue, i, i+1), 0, oldest)
 	}
@@ -266,16 +266,16 @@ func (ts *turns) begin() {
 }
 
 // large reports whether the object is a large policy.
-func (ts *turns) large(o model.ObjectRef) bool {
+func (ts *admission) large(o model.ObjectRef) bool {
 	t := ts.items[model.PodID{Namespace: o.Namespace, Name: o.Name}]
 	return o.Kind == "NetworkPolicy" && t != nil && t.cost >= largeCost
 }
 
-// pending reports whether a pass has something to do here.
-func (ts *turns) pending() bool {
-	now := ts.trials.now()
+// pending reports whether a cycle has something to do here.
+func (ts *admission) pending() bool {
+	now := ts.probation.now()
 	for _, t := range ts.items {
-		if t.waits() || t.state == untried || t.state == refused && t.Due(now) {
+		if t.waits() || t.state == unproven || t.state == refused && t.Due(now) {
 			return true
 		}
 	}
@@ -283,7 +283,7 @@ func (ts *turns) pending() bool {
 }
 
 // reached reports whether no policy of this or an earlier revision of the datastore waits.
-func (ts *turns) reached(revision uint64) bool {
+func (ts *admission) reached(revision uint64) bool {
 	for _, t := range ts.items {
 		if t.delayed && t.revision <= revision {
 			return false
@@ -292,26 +292,26 @@ func (ts *turns) reached(revision uint64) bool {
 	return true
 }
 
-// weigh bounds the sum of the large policies that apply here. While it is too high, the
+// enforceBudget bounds the sum of the large policies that apply here. While it is too high, the
 // namespace with the highest sum loses its newest one.
-func (ts *turns) weigh() {
-	if ts.weighed {
+func (ts *admission) enforceBudget() {
+	if ts.withinBudget {
 		return
 	}
-	ts.weighed = true
-	sums, all := map[string]time.Duration{}, map[string][]*turn{}
+	ts.withinBudget = true
+	sums, all := map[string]time.Duration{}, map[string][]*item{}
 	total := time.Duration(0)
 	for _, t := range ts.items {
-		if t.wanted != nil && t.cost >= largeCost && t.state != elsewhere {
+		if t.wanted != nil && t.cost >= largeCost && t.state != notLocal {
 			sums[t.id.Namespace] += t.cost
 			all[t.id.Namespace] = append(all[t.id.Namespace], t)
 			total += t.cost
 		}
 	}
 	for _, some := range all {
-		slices.SortFunc(some, (*turn).olderFirst)
+		slices.SortFunc(some, (*item).olderFirst)
 	}
-	over := map[*turn]bool{}
+	over := map[*item]bool{}
 	for total > nodeCost {
 		most := ""
 		for namespace, sum := range sums {
@@ -328,21 +328,21 @@ func (ts *turns) weigh() {
 	}
 	for _, t := range ts.items {
 		switch {
-		case over[t] && t.state != excess:
+		case over[t] && t.state != deferred:
 			t.why = fmt.Sprintf("the large policies of this node would take more than %s to program, and its namespace has the most of them", nodeCost)
 			t.Since = time.Now()
-			t.take(ts.cluster.engine, nil, excess)
-		case !over[t] && t.state == excess:
+			t.admit(ts.cluster.engine, nil, deferred)
+		case !over[t] && t.state == deferred:
 			ts.wait(t)
 		}
 	}
 }
 
 // refusals lists the policies that the agent itself quarantines.
-func (ts *turns) refusals(tr *Model) []tables.Refusal {
+func (ts *admission) refusals(tr *Model) []tables.Refusal {
 	var out []tables.Refusal
 	for _, t := range ts.items {
-		if t.state != excess && t.Attempts == 0 {
+		if t.state != deferred && t.Attempts == 0 {
 			continue
 		}
 		id := t.policy()
