@@ -16,13 +16,13 @@ import (
 func New(ctx context.Context, c Config) (Backend, error) {
 	switch c.Name {
 	case config.NFTables:
-		return newNFTables(c), nil
+		return newNFTables(c, inScratch), nil
 	case config.IPTablesLegacy:
 		c.Variant = iptables.Legacy
-		return newIPTables(c), nil
+		return newIPTables(c, inScratch), nil
 	case config.IPTablesNFT:
 		c.Variant = iptables.NFT
-		return newIPTables(c), nil
+		return newIPTables(c, inScratch), nil
 	case config.IPTables:
 		why := "iptables variant " + c.Variant.String() + ": set in the configuration"
 		if c.Variant == iptables.Auto {
@@ -31,11 +31,11 @@ func New(ctx context.Context, c Config) (Backend, error) {
 				return nil, err
 			}
 		}
-		b := newIPTables(c)
+		b := newIPTables(c, inScratch)
 		b.why = why
 		return b, nil
 	case config.OpenFlow:
-		return newOpenFlow(c), nil
+		return newOpenFlow(c, inScratch), nil
 	}
 	return nil, fmt.Errorf("%q is not one of %s", c.Name, strings.Join(config.BackendNames(), ", "))
 }
@@ -99,4 +99,18 @@ func LeftElsewhere(ctx context.Context, c Config, place Place) (bool, error) {
 		}
 	}
 	return false, errors.Join(errs...)
+}
+
+// NewNFTables returns the backend in one private nftables table, for the node
+// of that name. With masquerade, pods are hidden behind the node's address on
+// the way out of the cluster.
+func NewNFTables(node string, masquerade bool) Backend {
+	return newNFTables(Config{Node: node, Masquerade: masquerade}, inScratch)
+}
+
+// NewIPTables returns the backend in iptables of the variant, with the
+// kernel's ipsets, for the node of that name. With masquerade, pods are hidden
+// behind the node's address on the way out of the cluster.
+func NewIPTables(node string, masquerade bool, variant iptables.Variant) Backend {
+	return newIPTables(Config{Node: node, Masquerade: masquerade, Variant: variant}, inScratch)
 }

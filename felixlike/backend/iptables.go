@@ -12,21 +12,14 @@ import (
 	"github.com/felixlike/felixlike/tables/iptables"
 )
 
-// NewIPTables returns the backend in iptables of the variant, with the
-// kernel's ipsets, for the node of that name. With masquerade, pods are hidden
-// behind the node's address on the way out of the cluster.
-func NewIPTables(node string, masquerade bool, variant iptables.Variant) Backend {
-	return newIPTables(Config{Node: node, Masquerade: masquerade, Variant: variant})
-}
-
-func newIPTables(c Config) *iptablesBackend {
+func newIPTables(c Config, try scratch) *iptablesBackend {
 	x := xtables{
 		table: iptables.New(iptables.Options{Variant: c.Variant, NetNS: c.NetNS}),
 		sets:  kernel.New(kernel.Options{NetNS: c.NetNS}),
 	}
 	r, all := IPTablesManagers(c, x.table, x.sets)
-	b := &iptablesBackend{xtables: x, at: c, collisions: newCollisions(all)}
-	b.denials = nflogDenials{c, r, b.counters}
+	b := &iptablesBackend{xtables: x, at: c, try: try, collisions: newCollisions(all)}
+	b.denials = nflogDenials{c, try, r, b.counters}
 	name := config.IPTables + "-" + c.Variant.String()
 	b.common = common{name: name, renderer: r, stage: Stage{
 		Name: name, Required: true, Managers: all, Timeout: policyTimeout, Invalidate: b.invalidate,
@@ -41,6 +34,7 @@ type iptablesBackend struct {
 	common
 	xtables
 	at         Config
+	try        scratch
 	collisions *collisions
 	denials    Denials
 }
@@ -73,7 +67,7 @@ func (b *iptablesBackend) Hits(ctx context.Context, counted Counted, policies []
 func (b *iptablesBackend) Denials() Denials { return b.denials }
 
 // Logs implements Observer.
-func (b *iptablesBackend) Logs() Reports { return nflogLogs{b.at} }
+func (b *iptablesBackend) Logs() Reports { return nflogLogs{b.at, b.try} }
 
 // Left implements Leftovers.
 func (b *iptablesBackend) Left(ctx context.Context) (bool, error) { return b.table.Exists(ctx) }

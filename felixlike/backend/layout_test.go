@@ -38,7 +38,7 @@ func BenchmarkLayouts(b *testing.B) {
 				b.Fatal(err)
 			}
 			defer ns.Close()
-			node := newNFTables(Config{Name: config.NFTables, Layout: layout, NetNS: int(ns.Fd()), Node: workload.Node})
+			node := newNFTables(Config{Name: config.NFTables, Layout: layout, NetNS: int(ns.Fd()), Node: workload.Node}, inScratch)
 			defer func() { _ = node.Close() }()
 			runtime.LockOSThread()
 			defer runtime.UnlockOSThread()
@@ -112,7 +112,7 @@ func BenchmarkPacketsByLayout(b *testing.B) {
 	for _, layout := range []string{config.LayoutRules, config.LayoutMaps} {
 		b.Run(layout, func(b *testing.B) {
 			path := layoutPath(b)
-			node := newNFTables(Config{Name: config.NFTables, Layout: layout, NetNS: path.Router.FD, Node: "node1"})
+			node := newNFTables(Config{Name: config.NFTables, Layout: layout, NetNS: path.Router.FD, Node: "node1"}, inScratch)
 			defer func() { _ = node.Close() }()
 			peers := model.Group{ID: "apeers", Kind: model.Addresses}
 			updates := []model.Update{
@@ -225,7 +225,7 @@ func TestLayoutChanges(t *testing.T) {
 		programUpdates(t, node, layoutUpdates(many))
 	}
 	start := func(layout string) *nftablesBackend {
-		node := newNFTables(Config{Name: config.NFTables, Layout: layout, GrantsBound: bound, NetNS: path.Router.FD, Node: "node1"})
+		node := newNFTables(Config{Name: config.NFTables, Layout: layout, GrantsBound: bound, NetNS: path.Router.FD, Node: "node1"}, inScratch)
 		t.Cleanup(func() { _ = node.Close() })
 		return node
 	}

@@ -9,14 +9,17 @@ import (
 )
 
 // nflogLogs reports packets that rules with Log decide under netfilter backends.
-type nflogLogs struct{ at Config }
+type nflogLogs struct {
+	at  Config
+	try scratch
+}
 
 // Check implements Reports: it programs a rule with Log in a scratch network namespace.
 func (l nflogLogs) Check(ctx context.Context) error {
 	logging := model.Policy{ID: model.PolicyID{Tier: model.TierAdmin, Name: "log"}, Ingress: []model.Rule{
 		{Name: "0", Action: model.Allow, AnyPeer: true, AnyPort: true, Log: true},
 	}}
-	return inScratch(ctx, l.at, append(tryModel(), model.PolicyUpdate{Policy: &logging}, model.LogsUpdate{Reported: true}))
+	return l.try(ctx, l.at, append(tryModel(), model.PolicyUpdate{Policy: &logging}, model.LogsUpdate{Reported: true}))
 }
 
 // Listen implements Reports.

@@ -17,27 +17,21 @@ type nftablesBackend struct {
 	collisions *collisions
 	denials    Denials
 	at         Config
+	try        scratch
 	// grants are nil with the layout rules.
 	grants *grants.Grants
 }
 
-// NewNFTables returns the backend in one private nftables table, for the node
-// of that name. With masquerade, pods are hidden behind the node's address on
-// the way out of the cluster.
-func NewNFTables(node string, masquerade bool) Backend {
-	return newNFTables(Config{Node: node, Masquerade: masquerade})
-}
-
-func newNFTables(c Config) *nftablesBackend {
+func newNFTables(c Config, try scratch) *nftablesBackend {
 	table := nftables.New(nftables.Options{NetNS: c.NetNS})
 	r, all := NFTablesManagers(c, table)
-	b := &nftablesBackend{at: c, table: table, collisions: newCollisions(all)}
+	b := &nftablesBackend{at: c, try: try, table: table, collisions: newCollisions(all)}
 	for _, m := range all {
 		if g, ok := m.(*grants.Grants); ok {
 			b.grants = g
 		}
 	}
-	b.denials = nflogDenials{c, r, func(ctx context.Context, add func(of rules.Counter, packets uint64)) error {
+	b.denials = nflogDenials{c, try, r, func(ctx context.Context, add func(of rules.Counter, packets uint64)) error {
 		return countDrops(ctx, table, r, add)
 	}}
 	b.common = common{name: config.NFTables, renderer: r, stage: Stage{
@@ -75,7 +69,7 @@ func (b *nftablesBackend) Layout() Layout {
 func (b *nftablesBackend) Denials() Denials { return b.denials }
 
 // Logs implements Observer.
-func (b *nftablesBackend) Logs() Reports { return nflogLogs{b.at} }
+func (b *nftablesBackend) Logs() Reports { return nflogLogs{b.at, b.try} }
 
 // Left implements Leftovers.
 func (b *nftablesBackend) Left(ctx context.Context) (bool, error) {

@@ -67,7 +67,7 @@ type switchPolicy struct {
 	unlogged error
 }
 
-func newOpenFlow(c Config) *switchPolicy {
+func newOpenFlow(c Config, try scratch) *switchPolicy {
 	flows := openflow.NewFlowTable(pipeline.PolicyOwner, pipeline.Version)
 	store := policyflows.New(policyflows.Options{Flows: flows, BoundRates: true})
 	p := &switchPolicy{
@@ -91,7 +91,7 @@ func newOpenFlow(c Config) *switchPolicy {
 	policies, r, all := switchManagers(c, store, p.host)
 	p.manager = policies
 	c.Name = config.NFTables // for the host's table
-	p.denials, p.logs = switchDenials{p, c}, switchLogs{p, nflogLogs{c}}
+	p.denials, p.logs = switchDenials{p, c, try}, switchLogs{p, nflogLogs{c, try}}
 	after := HostStage
 	if c.TrafficMode != model.Encap {
 		after = SendersStage // before the routes: by them packets leave past the tunnel, and the host's table keeps their sources

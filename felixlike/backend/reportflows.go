@@ -86,11 +86,12 @@ type switchDenials struct {
 	policy *switchPolicy
 	// host is the config of the host's table.
 	host Config
+	try  scratch
 }
 
 // Check implements Denials.
 func (d switchDenials) Check(ctx context.Context) error {
-	return errors.Join(d.policy.checkReports(ctx), tryReports(ctx, d.host))
+	return errors.Join(d.policy.checkReports(ctx), d.try.reports(ctx, d.host))
 }
 
 // Listen implements Denials.

@@ -11,13 +11,14 @@ import (
 // nflogDenials reports packets that netfilter backends deny.
 type nflogDenials struct {
 	at       Config
+	try      scratch
 	renderer *rules.Renderer
 	// counters calls add with each counter, at least with those of the chains that drop.
 	counters func(context.Context, func(of rules.Counter, packets uint64)) error
 }
 
 // Check implements Denials.
-func (d nflogDenials) Check(ctx context.Context) error { return tryReports(ctx, d.at) }
+func (d nflogDenials) Check(ctx context.Context) error { return d.try.reports(ctx, d.at) }
 
 // Listen implements Denials.
 func (d nflogDenials) Listen(ctx context.Context, got func(denied.Report)) (<-chan struct{}, error) {
@@ -56,8 +57,8 @@ func skipped(ctx context.Context, r *rules.Renderer, counters func(context.Conte
 	return dropped - min(reported, dropped), err
 }
 
-// tryReports programs the backend with reports in a scratch network namespace: so a missing
+// reports programs the backend with reports in a scratch network namespace: so a missing
 // kernel feature is found before the node's own tables change.
-func tryReports(ctx context.Context, c Config) error {
-	return inScratch(ctx, c, append(tryModel(), model.DenialsUpdate{Reported: true}))
+func (try scratch) reports(ctx context.Context, c Config) error {
+	return try(ctx, c, append(tryModel(), model.DenialsUpdate{Reported: true}))
 }
