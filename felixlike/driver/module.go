@@ -79,7 +79,7 @@ type Loop interface {
 	Reread()
 }
 
-// Module is a feature beside the stages. The driver knows no feature: it calls these functions, each of which may be nil. All but Begin, Run and Problems
+// Module is a feature beside the stages. The driver knows no feature: it calls these functions, each of which may be nil. All but Begin, Run and Count
 // run in the loop, so they return at once, and what they get must not be changed.
 type Module struct {
 	// Begin runs before the loop.
@@ -175,10 +175,15 @@ func (ms modules) onUpdate(u model.Update, revision uint64) {
 }
 
 func (ms modules) onFlush(partial func() map[model.PolicyID]bool, revision uint64) {
+	var all map[model.PolicyID]bool
 	for _, m := range ms {
-		if m.OnFlush != nil {
-			m.OnFlush(partial(), revision)
+		if m.OnFlush == nil {
+			continue
 		}
+		if all == nil {
+			all = partial()
+		}
+		m.OnFlush(all, revision)
 	}
 }
 

@@ -37,7 +37,7 @@ func (rep *reporter) notices() []datastore.Notice {
 			all = append(all, datastore.Notice{Problem: p, Kind: kind, Known: known})
 		}
 	}
-	for _, o := range rep.outages() {
+	for _, o := range slices.Concat(rep.outages(), rep.cluster.moduleProblems()) {
 		if o.Kind != "" {
 			all = append(all, o)
 		}
@@ -53,7 +53,6 @@ func (rep *reporter) notices() []datastore.Notice {
 	// Each node keeps its own claims, so not all nodes see the same conflicts.
 	add(NoticeNotUnderstood, datastore.KnownToSome, rep.cluster.nodeProblems()...)
 	add(NoticeNotUnderstood, datastore.KnownToAll, rep.cluster.antreaProblems()...)
-	all = append(all, rep.cluster.moduleProblems()...)
 	add(noticeQuarantined, datastore.KnownToSome, rep.cluster.engine.Collisions()...)
 	add(noticeHostNetwork, datastore.KnownToAll, firstOfEach(rep.cluster.hostNetworkProblems())...)
 	add(noticeUnresolvedPort, datastore.KnownToSome, rep.cluster.portProblems()...)

@@ -38,7 +38,7 @@ type runner struct {
 	// attempted is the model's revision that the newest run programs, if the stage
 	// has its own managers.
 	attempted uint64
-	// programmed is revision of the newest run that succeeded.
+	// programmed is attempted of the newest run that succeeded.
 	programmed uint64
 	// applied is set after a successful apply: only then is there anything to repair.
 	applied bool

@@ -39,11 +39,19 @@ type Options struct {
 	Log             *slog.Logger
 }
 
+// elector elects the nodes with the addresses (election.Election).
+type elector interface {
+	// Wanted takes all Egresses, with the generation of the last Leases.
+	Wanted(all []model.EgressAddress, generation uint64)
+	// Run delivers the Leases, and after each change, until ctx ends; none before Wanted has had an Egress with an elected node.
+	Run(ctx context.Context, report func(model.EgressLeases)) error
+}
+
 // Egress is the module. All but Module belongs to the loop.
 type Egress struct {
 	Options
 	view     *driver.View
-	election *election.Election
+	election elector
 	// generation is that of the last Leases.
 	generation uint64
 	// listed is set once the Egresses of the datastore are known, changed if the election has to get them, elected once the elected
@@ -84,7 +92,9 @@ func (e *Egress) run(ctx context.Context) error {
 			})
 		})
 	})
-	g.Go(func() error { return e.writeStatus(ctx) })
+	if e.API != nil {
+		g.Go(func() error { return e.writeStatus(ctx) })
+	}
 	return g.Wait()
 }
 

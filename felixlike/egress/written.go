@@ -32,11 +32,11 @@ func (e *Egress) written() []status.Status {
 		return nil
 	}
 	reasons := map[model.ObjectRef][]string{}
-	known := slices.Concat(e.view.Policy().AntreaProblems(), e.view.SourceProblems())
+	known := e.view.Policy().AntreaProblems()
 	for _, n := range e.problems() {
 		known = append(known, n.Problem)
 	}
-	for _, p := range known {
+	for _, p := range slices.Concat(known, e.view.SourceProblems()) {
 		reasons[p.Object] = append(reasons[p.Object], p.Field+": "+p.Reason)
 	}
 	own := antrea.ID{Kind: antrea.KindNodeEgress}.Ref().Kind

@@ -38,7 +38,7 @@ type Migration struct {
 	leads atomic.Pointer[backend.Place]
 }
 
-// NewMigration returns the Migration between this node's kernel and its switch. Whoever uses it first calls onCarried.
+// NewMigration returns the Migration between this node's kernel and its switch. Whoever uses it first calls OnCarried.
 func NewMigration(at backend.Switch, carrier *carry.Carrier, forwarding *managers.ForwardingManager, tunnel *managers.TunnelManager, log *slog.Logger) *Migration {
 	c := &Migration{at: at, carrier: carrier, forwarding: forwarding, tunnel: tunnel, log: log}
 	c.wait = c.revalidated

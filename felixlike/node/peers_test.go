@@ -24,11 +24,11 @@ func TestUnreachablePeersAreNamed(t *testing.T) {
 		return datastore.NodeSet{Node: n}
 	}
 	f.Begin(t, peer("none", "10.10.1.0/24"), peer("six", "10.10.2.0/24", "fd00::9"), peer("four", "10.10.3.0/24", "192.168.50.12"))
-	found := map[string]string{}
-	for _, p := range f.Status().Problems {
-		found[p.Object.Name] = p.Reason
+	problems, found := f.Status().Problems, map[string]string{}
+	for _, p := range problems {
+		found[p.Object.Name+" "+p.Field] = p.Reason
 	}
-	if len(found) != 2 || !strings.HasPrefix(found["none"], "no InternalIP") || !strings.HasPrefix(found["six"], "there is no tunnel to fd00::9") {
+	if len(problems) != 2 || !strings.HasPrefix(found["none status.addresses"], "no InternalIP") || !strings.HasPrefix(found["six status.addresses"], "there is no tunnel to fd00::9") {
 		t.Errorf("problems %v", found)
 	}
 	if missing := f.Missing(t); missing != "" {
