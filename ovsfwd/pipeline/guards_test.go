@@ -220,7 +220,7 @@ func guards() []guard {
 			name: "by the gateway's MAC address past the ingress of a pod",
 			// A packet that comes back by another way than its connection is a new connection with another port (table 35).
 			is: func(f openflow.Flow) bool {
-				return at(TableL3Forwarding, priorityLocalLed, priorityLocalSwitched, priorityUnknown)(f) || at(TableConntrackState, priorityCollides, priorityMovedKnown)(f)
+				return at(TableL3Forwarding, priorityLocalLed, priorityLocalSwitched, priorityNotOutside)(f) || at(TableConntrackState, priorityCollides, priorityMovedKnown)(f)
 			},
 			policy: []openflow.Flow{closed1()},
 			try: func(l *lab) (probe, *wire) {
@@ -237,7 +237,7 @@ func guards() []guard {
 			},
 		},
 		{
-			name: "judged for the outside, delivered to a pod", is: at(TableL3Forwarding, priorityOutside),
+			name: "judged for the outside, delivered to a pod", is: at(TableOutside, priorityOutside),
 			policy: egressOnlyTo(outside),
 			try: func(l *lab) (probe, *wire) {
 				p := l.udpProbe("10.10.0.2", outside, 1000, 2000)
@@ -331,7 +331,7 @@ func guards() []guard {
 			name: "opened again, past missing policy flows", is: asking(TableOutput), try: reopenedWithoutPolicy,
 		},
 		{
-			name: "an unknown address behind the tunnel of a peer", is: at(TableL3Forwarding, priorityUnknown),
+			name: "an unknown address behind the tunnel of a peer", is: at(TableL3Forwarding, priorityNotOutside),
 			try: func(l *lab) (probe, *wire) {
 				p := l.udpProbe("10.10.0.2", "10.10.0.99", 1000, 2000)
 				l.fromPod(0, l.node.GatewayMAC, p)

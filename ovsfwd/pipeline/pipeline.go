@@ -147,6 +147,7 @@ func Base(n Node) []openflow.Flow {
 		dnatBase(n),
 		egressBase(n),
 		l3ForwardingFull(n),
+		outsideFull(n),
 		adminIngressBase(n),
 		ingressBase(n),
 		commitBase(),

@@ -21,7 +21,7 @@ func TestReference(t *testing.T) {
 	leftOut := map[string]string{
 		"F002": "takes any tunnel source; ours is guarded by peer, and by table 10",
 		"F006": "takes any tunnel source, and " + otherRelease,
-		"F028": otherRelease, "F029": otherRelease, "F030": otherRelease, "F031": otherRelease, "F032": otherRelease, "F033": otherRelease,
+		"F028": otherRelease, "F029": otherRelease, "F030": otherRelease, "F031": otherRelease, "F032": otherRelease,
 		"F066": "marks do not cross a tap device, and anybody on the host can set one: F074 is installed instead",
 	}
 	for id, d := range ovstest.Deviations() {
@@ -134,7 +134,7 @@ func whyExtra(f *flowtext.Flow) string {
 		return "a connection through a Service and one directly to its endpoint may have one source port"
 	case f.Table == TableUplink, f.Table == TableTranslated, inPort.Value.Lo == 7, inPort.Value.Lo == uint64(openflow.LocalPort),
 		reg0.Mask.Lo&0xffff == 0xffff && reg0.Value.Lo&0xffff == uint64(sourceUplink), reg0.Mask.Lo&uint64(translate) != 0, source.Value == node,
-		is(TableL3Forwarding, priorityNotOutside, priorityTranslateKnown):
+		is(TableL3Forwarding, priorityNotOutside, priorityTranslateKnown, priorityOutside):
 		return "translation in a zone of its own, behind policy, and dropped where it fails"
 	case is(TableSpoofGuard, priorityAway, priorityAwayUnknown, priorityForged), is(TableSpoofGuard, priorityLow) && inPort.Value.Lo == 1,
 		is(TableL3Forwarding, priorityServed):
@@ -182,7 +182,7 @@ func whyExtra(f *flowtext.Flow) string {
 	case is(TableDNAT, priorityHigh), is(TableIngress, priorityHigh), is(TableAdminIngress, priorityAdminOwnNode),
 		is(TableL3Forwarding, priorityNormal):
 		return "a pod's own node is never judged, under all its addresses"
-	case is(TableL3Forwarding, priorityLocalSwitched, priorityLocalLed, priorityUnknown, priorityOutside):
+	case is(TableL3Forwarding, priorityLocalSwitched, priorityLocalLed, priorityUnknown, priorityNotOutside), is(TableOutside, priorityOutside):
 		return "the address, and not the MAC address, says where a packet goes"
 	}
 	if v6 {

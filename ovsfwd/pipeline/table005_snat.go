@@ -23,7 +23,7 @@ package pipeline
 //	table=31,priority=205,ip,reg0=0x80004/0x8ffff actions=drop
 //	table=31,priority=200,ip,reg0=0x4/0xffff actions=LOCAL
 //	table=70,priority=200,ip,reg0=0x2/0xffff,nw_dst=NODE actions=goto_table:80
-//	table=70,priority=193,ip,reg0=0x2/0xffff,nw_dst=PODS actions=drop                      (and 224.0.0.0/3)
+//	table=70,priority=193,ip,reg0=0x2/0xffff,nw_dst=224.0.0.0/3 actions=drop
 //	table=70,priority=193,ip,reg0=0x2/0xffff,dl_dst=01:00:00:00:00:00/01:00:00:00:00:00 actions=drop
 //	table=70,priority=193,ct_mark=0x40,ip,reg0=0x2/0xffff actions=as for priority 190
 //	table=70,priority=192,ip,reg0=0x2/0xffff,nw_dst=EXCEPTION actions=set_field:GWMAC->eth_dst,goto_table:80
@@ -194,11 +194,6 @@ func snatForwarding(n Node) []openflow.Flow {
 	}
 	for _, a := range n.SNAT.Egresses {
 		l.add(TableL3Forwarding, priorityException, pod(from(single(a))), openflow.SetMAC(openflow.EthDst, n.GatewayMAC), openflow.GotoTable(TableL2Forwarding))
-	}
-	for _, p := range n.PodCIDRs {
-		if isIPv4(p.Addr()) {
-			l.add(TableL3Forwarding, priorityNotOutside, pod(to(p)))
-		}
 	}
 	// Multicast, reserved addresses and broadcast.
 	l.add(TableL3Forwarding, priorityNotOutside, pod(to(netip.MustParsePrefix("224.0.0.0/3"))))

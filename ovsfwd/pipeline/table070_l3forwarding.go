@@ -16,9 +16,9 @@ package pipeline
 //	table=70,priority=200,ip,reg0=0x80000/0x80000,nw_dst=OWN actions=set_field:GWMAC->eth_dst,goto_table:80
 //	table=70,priority=195,ip,reg0=0x2/0xffff,dl_dst=MAC,nw_dst=IP actions=goto_table:80
 //	table=70,priority=194,ip,reg0=0x2/0xffff,nw_dst=IP actions=set_field:GWMAC->eth_src,set_field:MAC->eth_dst,goto_table:80
-//	table=70,priority=150,ip,reg0=0x2/0xffff,nw_dst=PODS actions=drop
+//	table=70,priority=193,ip,reg0=0x2/0xffff,nw_dst=PODS actions=drop
+//	table=70,priority=190,ip,reg0=0x2/0xffff actions=goto_table:71     (100 for IPv4, if table 5 says which packets leave by the switch)
 //	table=70,priority=150,ip,reg0=0x80000/0x80000 actions=drop
-//	table=70,priority=100,ip,reg0=0x2/0xffff,dl_dst=00:00:00:00:00:00/01:00:00:00:00:00 actions=set_field:GWMAC->eth_dst,goto_table:80
 //
 // The first takes the state again from a segment that asks for a connection (see table 31): an egress rule
 // that commits has given it back. The second is for answers of connections that the gateway port began, from
@@ -38,7 +38,6 @@ package pipeline
 // Pods that an earlier version attached may send to the other pod's MAC address (195).
 
 import (
-	"net"
 	"net/netip"
 	"slices"
 
@@ -100,18 +99,19 @@ func l3ForwardingFull(n Node) []openflow.Flow {
 			toGateway, openflow.GotoTable(TableL2Forwarding))
 	}
 	for _, p := range n.PodCIDRs {
-		add(priorityUnknown, to(p).Bits(openflow.Reg0, sourcePod, sourceMask))
+		add(priorityNotOutside, to(p).Bits(openflow.Reg0, sourcePod, sourceMask))
 	}
-	// All but broadcast and multicast, which no table knows a port for.
-	unicast, group := make(net.HardwareAddr, 6), net.HardwareAddr{1, 0, 0, 0, 0, 0}
-	for _, ip := range ipFamilies() {
+	for i, ip := range ipFamilies() {
 		add(priorityAsksAgain, asks(ip).CTState(openflow.CTEst, openflow.CTNew), openflow.CTClear(), openflow.Resubmit(TableL3Forwarding))
 		// Neither source that is not the gateway has the lowest bit.
 		answer := ip.CTState(0, openflow.CTNew).CTMark(GatewayMark, GatewayMark).CTLabel(AllowedLabel(), AllowedLabel())
 		add(priorityBack, answer.Bits(openflow.Reg0, 0, sourceGW), toGateway, openflow.GotoTable(TableL2Forwarding))
 		add(priorityUnknown, ip.Bits(openflow.Reg0, macRewrite, macRewrite))
-		add(priorityOutside, ip.Bits(openflow.Reg0, sourcePod, sourceMask).MaskedMAC(openflow.EthDst, unicast, group),
-			toGateway, openflow.GotoTable(TableL2Forwarding))
+		outside := priorityLow
+		if i == 0 && n.SNAT != nil { // IPv4
+			outside = priorityOutside
+		}
+		add(outside, ip.Bits(openflow.Reg0, sourcePod, sourceMask), openflow.GotoTable(TableOutside))
 	}
 	return flows
 }

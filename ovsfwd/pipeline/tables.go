@@ -28,6 +28,7 @@ const (
 	TableEgressDefault  uint8 = 60
 	TableEgressMetrics  uint8 = 61
 	TableL3Forwarding   uint8 = 70
+	TableOutside        uint8 = 71
 	TableTTL            uint8 = 72
 	TableL2Forwarding   uint8 = 80
 	TableAdminIngress   uint8 = 85
@@ -73,6 +74,7 @@ func Tables() []Table {
 		{TableEgressDefault, "isolation and baseline tier, egress", "isolation, egress", model.Egress},
 		{TableEgressMetrics, "counters, egress", "", model.Egress},
 		{TableL3Forwarding, "L3 forwarding", "", neither},
+		{TableOutside, "to the outside", "", neither},
 		{TableTTL, "time to live", "TTL", neither},
 		{TableL2Forwarding, "L2 forwarding", "", neither},
 		{TableAdminIngress, "admin tier, ingress", "", model.Ingress},

@@ -15,12 +15,10 @@ func Deviations() map[string]Deviation {
 		packets = "test/e2e: TestEgress"
 	)
 	return map[string]Deviation{
-		"F047": {"a pod's packet to the outside goes to the host, as all others, and the host chooses the source: there is no table 71", []string{packets}},
 		"F048": {"only packets of pods that an Egress gives an address of this node go from the tunnel to the host: table 70, priority 152, by the pod's address", []string{flows, packets}},
 		"F049": {"a packet of a pod without an Egress here is dropped by the host, in any state of its connection", []string{"felixlike/backend: TestEgressTable", packets}},
-		"F050": {"there is no table 71", []string{packets}},
-		"F051": {"marks do not cross a tap device, and anybody on the host can set one: the host has a set of pods for each address, at most 255", []string{"felixlike/policy: TestEgressesOfOneAddress", packets}},
-		"F052": {"the host's netfilter backends judge egress, so the packet passes the host first; then table 10, priority 206, sends it to the address of the other node", []string{flows, packets}},
+		"F051": {"a mark written in the bridge is lost at the gateway port on the userspace datapath (a tap device), and one form has to serve both datapaths: the host has a set of pods for each address", []string{"felixlike/policy: TestEgressesOfOneAddress", packets}},
+		"F052": {"the host decides egress under every backend, so the packet passes the host first; then table 10, priority 206, sends it to the address of the other node", []string{flows, packets}},
 		"F053": {"the tunnel ends at the node's address, also for Egresses, so that the guard knows both ends; the other node chooses the source by the pod's address", []string{"managers: TestEgressThroughTunnel", packets}},
 		"F102": {"one zone for policy and translation: our translation has a zone of its own, F017 stays", []string{snat}},
 		"F105": {"believes the MAC address that a pod writes; the flows for local pods are above, those for unused addresses drop", []string{snat}},
