@@ -243,12 +243,12 @@ func (a *agent) driver(ctx context.Context) (*api, *node.Bridge) {
 		}
 	}
 	senders, distrusted := backend.Senders(a.backendConfig, hops)
-	tunnelPort, ends, open := backend.TunnelPort(a.backendConfig)
-	firewalls, dropping := backend.Firewalls(a.backendConfig, ends)
+	tunnelPort := backend.TunnelPort(a.backendConfig)
+	firewalls, dropping := backend.Firewalls(a.backendConfig, tunnelPort.Ends)
 	forwards, blocking := backend.Forwards(a.backendConfig, cfg.ForwardAccept)
 	a.addresses = &hostnet.Addresses{}
 	egress, egressAddresses := backend.Egress(a.backendConfig, a.addresses)
-	dropped := node.NewDroppedPackets()
+	dropped := node.NewDroppedPackets(tunnelPort.Dropped)
 	readDropped := func(ctx context.Context) (map[string]uint64, error) {
 		return dropped.Read(ctx, a.backendConfig.Switch.ManagementSocket())
 	}
@@ -276,7 +276,7 @@ func (a *agent) driver(ctx context.Context) (*api, *node.Bridge) {
 		Run:     func(ctx context.Context) error { return a.watchSwitch(ctx, api.view, br) },
 		Notices: outages.Now,
 		Problems: func() []model.Problem {
-			return slices.Concat(br.Problems(), routes.Problems(), forwarding.Problems(), a.encryption.Problems(), distrusted(), open(), dropping(), a.tunnelProblems(), a.strangers.Problems(time.Now()))
+			return slices.Concat(br.Problems(), routes.Problems(), forwarding.Problems(), a.encryption.Problems(), distrusted(), tunnelPort.Problems(), dropping(), a.tunnelProblems(), a.strangers.Problems(time.Now()))
 		},
 		Status: func(s *control.Status) {
 			underlay, offload := a.network.Status(), a.offloading.Status(migration)
@@ -310,7 +310,7 @@ func (a *agent) driver(ctx context.Context) (*api, *node.Bridge) {
 		RemoveOthers: a.removeOthers, Source: a.source, ServiceCIDRs: ports.ServiceCIDRs,
 		Attachments: a.watchAttachments,
 		Managers:    all,
-		Stages:      a.stages(a.startupHandover(migration), back, conntrack, br, host, senders, tunnelPort, firewalls, forwards, egress, egressAddresses, backend.RemovePodSources(a.backendConfig)),
+		Stages:      a.stages(a.startupHandover(migration), back, conntrack, br, host, senders, tunnelPort.Stage, firewalls, forwards, egress, egressAddresses, backend.RemovePodSources(a.backendConfig)),
 		View:        api.view,
 		Modules: append(api.modules(),
 			driver.Source(api.view, addressesNeeded, a.watchHostAddresses), driver.Source(api.view, "", a.watchHops(hops)), driver.Source(api.view, "", a.offloading.Run),

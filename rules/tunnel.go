@@ -15,6 +15,12 @@ const (
 	priorityUntracked = -250
 )
 
+// DroppedStrangers is the counter of the packets that TunnelChains drop.
+func DroppedStrangers(port uint16) Counter {
+	first := TunnelChains(port)[0]
+	return Counter{first.Name, first.Rules[len(first.Rules)-1].Hash()}
+}
+
 // NodesOf returns the set of the addresses of all nodes in one family.
 func NodesOf(f model.Family) ipsets.Set {
 	return ipsets.Set{Name: NodesSet(f), Kind: model.Addresses, Family: f}

@@ -11,6 +11,7 @@ import (
 	"github.com/felixlike/felixlike/managers"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/hostnet"
+	"github.com/felixlike/felixlike/rules"
 	"github.com/felixlike/felixlike/tables/iptables"
 	"github.com/felixlike/felixlike/tables/nftables"
 )
@@ -18,17 +19,33 @@ import (
 // TunnelPortStage is the stage of the table that closes the tunnel port to strangers.
 const TunnelPortStage = "tunnel port"
 
-// TunnelPort returns the stage of that table, which is the same beside every backend, and functions that
-// return the addresses of a tunnel and the reason why the table is not in force; they may be called from any goroutine. For a tunnel without a UDP port it removes a table of an earlier tunnel. It does not
-// hold back other stages: without the table, the tunnel guard in the bridge still drops packets of strangers.
-func TunnelPort(c Config) (Stage, func() managers.Ends, func() []model.Problem) {
+// ClosedPort is that table, which is the same beside every backend. The functions may be called from any goroutine.
+type ClosedPort struct {
+	// Stage removes a table of an earlier tunnel, if this one has no UDP port. It does not hold back other stages: without the table,
+	// the tunnel guard in the bridge still drops packets of strangers.
+	Stage Stage
+	// Ends returns the addresses of the tunnel, and Problems the reason why the table is not in force.
+	Ends     func() managers.Ends
+	Problems func() []model.Problem
+	// Dropped reads how many packets of strangers the table has dropped since it was made.
+	Dropped func(context.Context) (uint64, error)
+}
+
+// TunnelPort returns the table that closes the tunnel port.
+func TunnelPort(c Config) ClosedPort {
 	table := nftables.New(nftables.Options{Table: nftables.TunnelTable, NetNS: c.NetNS})
 	if c.TunnelPort == 0 {
-		return Stage{Name: TunnelPortStage, StartupOnly: true, BestEffort: true, Timeout: 10 * time.Second, Apply: removal(table)}, func() managers.Ends { return managers.Ends{} }, func() []model.Problem { return nil }
+		return ClosedPort{
+			Stage:    Stage{Name: TunnelPortStage, StartupOnly: true, BestEffort: true, Timeout: 10 * time.Second, Apply: removal(table)},
+			Ends:     func() managers.Ends { return managers.Ends{} },
+			Problems: func() []model.Problem { return nil },
+			Dropped:  func(context.Context) (uint64, error) { return 0, nil },
+		}
 	}
 	var missing atomic.Pointer[model.Problem]
 	m := TunnelPortManager(c, table, table)
-	return Stage{
+	return ClosedPort{
+		Stage: Stage{
 			Name: TunnelPortStage, BestEffort: true, Timeout: 30 * time.Second,
 			Managers:   []managers.Manager{m},
 			Invalidate: table.Invalidate, Watch: table.Watch,
@@ -51,12 +68,28 @@ func TunnelPort(c Config) (Stage, func() managers.Ends, func() []model.Problem) 
 				})
 				return Applied{}, nil
 			},
-		}, m.Ends, func() []model.Problem {
+		},
+		Ends: m.Ends,
+		Problems: func() []model.Problem {
 			if p := missing.Load(); p != nil {
 				return []model.Problem{*p}
 			}
 			return nil
-		}
+		},
+		Dropped: func(ctx context.Context) (packets uint64, err error) {
+			dropped := rules.DroppedStrangers(c.TunnelPort)
+			if missing.Load() != nil {
+				return 0, nil
+			}
+			all, err := table.Rules(ctx, dropped.Chain)
+			for _, r := range all {
+				if r.Hash == dropped.Hash {
+					packets += r.Packets
+				}
+			}
+			return packets, err
+		},
+	}
 }
 
 // removal returns an Apply that removes a table, if it is there.

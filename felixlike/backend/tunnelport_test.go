@@ -87,8 +87,7 @@ func run(t *testing.T, s Stage, updates ...model.Update) Applied {
 }
 
 func tunnelPort(c Config) Stage {
-	s, _, _ := TunnelPort(c)
-	return s
+	return TunnelPort(c).Stage
 }
 
 // TestTunnelPort: packets to the tunnel port come to the tunnel device from addresses of nodes only. A new node, a node
@@ -96,12 +95,27 @@ func tunnelPort(c Config) Stage {
 func TestTunnelPort(t *testing.T) {
 	l := newTunnelLab(t, "peer", "other")
 	l.reach(t, "without a table", map[string]bool{"peer": true, "other": true})
-	s := tunnelPort(Config{Node: "n1", TunnelPort: vxlanPort, NetNS: l.node.FD})
+	closed := TunnelPort(Config{Node: "n1", TunnelPort: vxlanPort, NetNS: l.node.FD})
+	s := closed.Stage
+	dropped := func() uint64 {
+		t.Helper()
+		packets, err := closed.Dropped(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return packets
+	}
+	if packets := dropped(); packets != 0 {
+		t.Errorf("without the table %d packets of strangers", packets)
+	}
 	if did := run(t, s); did.Writes != 0 {
 		t.Fatalf("before the nodes are known: %d writes", did.Writes)
 	}
 	run(t, s, nodeAt("n1", "192.168.50.1", "fd00::1"), nodeAt("n2", "192.168.50.2", "fd00::2"))
 	l.reach(t, "one peer", map[string]bool{"peer": true, "other": false})
+	if packets := dropped(); packets == 0 {
+		t.Error("the stranger's packets are not counted")
+	}
 	run(t, s, nodeAt("n3", "192.168.51.2"))
 	l.reach(t, "a new node", map[string]bool{"peer": true, "other": true})
 	run(t, s, nodeAt("n2", "192.168.50.99"))
@@ -195,9 +209,9 @@ func TestFirewalls(t *testing.T) {
 			l := newTunnelLab(t, "peer", "stranger")
 			only := map[string]bool{"peer": true, "stranger": false}
 			c := Config{Node: "n1", TunnelPort: vxlanPort, NetNS: l.node.FD}
-			port, ends, _ := TunnelPort(c)
-			run(t, port, nodeAt("n1", "192.168.50.1"), nodeAt("n2", "192.168.50.2"))
-			walls, problems := Firewalls(c, ends)
+			port := TunnelPort(c)
+			run(t, port.Stage, nodeAt("n1", "192.168.50.1"), nodeAt("n2", "192.168.50.2"))
+			walls, problems := Firewalls(c, port.Ends)
 			run(t, walls)
 			l.node.Run(t, tool, "-A", "INPUT", "-i", "vx0", "-j", "ACCEPT")
 			l.node.Run(t, tool, "-P", "INPUT", "DROP")
@@ -226,10 +240,10 @@ func TestFirewallOfNFTables(t *testing.T) {
 	l := newTunnelLab(t, "peer", "stranger")
 	l.node.Feed(t, "table inet wall {\nchain in {\ntype filter hook input priority 0; policy drop;\nct state established accept\niifname vx0 accept\n}\n}\n", "nft", "-f", "-")
 	c := Config{Node: "n1", TunnelPort: vxlanPort, NetNS: l.node.FD}
-	port, ends, _ := TunnelPort(c)
-	run(t, port, nodeAt("n1", "192.168.50.1"), nodeAt("n2", "192.168.50.2"))
+	port := TunnelPort(c)
+	run(t, port.Stage, nodeAt("n1", "192.168.50.1"), nodeAt("n2", "192.168.50.2"))
 	l.reach(t, "before", map[string]bool{"peer": false, "stranger": false})
-	walls, problems := Firewalls(c, ends)
+	walls, problems := Firewalls(c, port.Ends)
 	run(t, walls)
 	found := problems()
 	if len(found) != 1 || !strings.Contains(found[0].Reason, "chain in of table inet wall") {
@@ -238,7 +252,7 @@ func TestFirewallOfNFTables(t *testing.T) {
 	_, command, _ := strings.Cut(found[0].Reason, ": ")
 	l.node.Run(t, strings.Fields(command)...)
 	l.reach(t, "after "+command, map[string]bool{"peer": true, "stranger": false})
-	again, problems := Firewalls(c, ends)
+	again, problems := Firewalls(c, port.Ends)
 	if run(t, again); len(problems()) > 0 {
 		t.Errorf("problems: %v", problems())
 	}
@@ -252,9 +266,9 @@ func TestFirewallThatIPTablesCannotShow(t *testing.T) {
 	l.node.Run(t, "iptables-nft", "-A", "INPUT", "-i", "vx0", "-j", "ACCEPT")
 	l.node.Feed(t, "add chain ip filter theirs\nadd rule ip filter theirs meta mark set numgen inc mod 2\n", "nft", "-f", "-")
 	c := Config{Node: "n1", TunnelPort: vxlanPort, NetNS: l.node.FD}
-	port, ends, _ := TunnelPort(c)
-	run(t, port, nodeAt("n1", "192.168.50.1"), nodeAt("n2", "192.168.50.2"))
-	walls, problems := Firewalls(c, ends)
+	port := TunnelPort(c)
+	run(t, port.Stage, nodeAt("n1", "192.168.50.1"), nodeAt("n2", "192.168.50.2"))
+	walls, problems := Firewalls(c, port.Ends)
 	run(t, walls)
 	found := problems()
 	if len(found) != 1 || !strings.Contains(found[0].Reason, "chain INPUT of table ip filter drops") {

@@ -22,6 +22,9 @@ const (
 // other than policy. The sums never fall: they keep the packets of counters that are
 // gone. Packets between the last read of a counter and its end are not counted.
 type droppedPackets struct {
+	// strangers reads how many packets of strangers the host has dropped, before the switch.
+	strangers func(context.Context) (uint64, error)
+
 	mu sync.Mutex
 	// last are the counters of the switch at the last read.
 	last map[dropCounter]uint64
@@ -29,14 +32,18 @@ type droppedPackets struct {
 	gone map[string]uint64
 }
 
-// dropCounter identifies a counter of the switch: a meter, or the cookie of a flow.
+// dropCounter identifies a counter of the switch: a meter, the cookie of a flow, or hostTable.
 type dropCounter struct {
 	reason string
 	id     uint64
 }
 
-func NewDroppedPackets() *droppedPackets {
-	return &droppedPackets{gone: map[string]uint64{droppedTunnelEnd: 0, droppedRate: 0, droppedStranger: 0}}
+// hostTable is the host's table of the tunnel port, as the table of a counter: no table of the switch has this number.
+const hostTable = 1 << 8
+
+// NewDroppedPackets returns the sums, with the packets of strangers that the host has dropped.
+func NewDroppedPackets(strangers func(context.Context) (uint64, error)) *droppedPackets {
+	return &droppedPackets{strangers: strangers, gone: map[string]uint64{droppedTunnelEnd: 0, droppedRate: 0, droppedStranger: 0}}
 }
 
 // Read reads the counters of a switch, and returns the sums.
@@ -44,6 +51,9 @@ func (d *droppedPackets) Read(ctx context.Context, socket string) (map[string]ui
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	now, err := readDropCounters(ctx, socket)
+	if err == nil {
+		now[dropCounter{droppedStranger, hostTable}], err = d.strangers(ctx)
+	}
 	if err != nil {
 		return nil, err
 	}

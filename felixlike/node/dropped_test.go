@@ -32,7 +32,8 @@ func TestDroppedPacketsNeverFall(t *testing.T) {
 				"45000014000000004011000001020304050607080000000000000000,actions=resubmit(,0)")
 		}
 	}
-	d := NewDroppedPackets()
+	strangers := uint64(5)
+	d := NewDroppedPackets(func(context.Context) (uint64, error) { return strangers, nil })
 	read := func() uint64 {
 		t.Helper()
 		sums, err := d.Read(context.Background(), b.Management())
@@ -41,6 +42,9 @@ func TestDroppedPacketsNeverFall(t *testing.T) {
 		}
 		if _, found := sums[droppedTunnelEnd]; !found {
 			t.Error("no sum of packets to tunnel ends")
+		}
+		if sums[droppedStranger] != strangers {
+			t.Errorf("%d packets of strangers, and the host has dropped %d", sums[droppedStranger], strangers)
 		}
 		return sums[droppedRate]
 	}
@@ -83,7 +87,7 @@ func TestDroppedPacketsNeverFall(t *testing.T) {
 func TestLowerCounterBeganAgain(t *testing.T) {
 	meter := dropCounter{droppedRate, uint64(policyflows.RateMeter(3))}
 	node := dropCounter{droppedTunnelEnd, uint64(pipeline.Owner) << 48}
-	d := NewDroppedPackets()
+	d := NewDroppedPackets(nil)
 	d.add(map[dropCounter]uint64{meter: 100, node: 7})
 	sums := d.add(map[dropCounter]uint64{meter: 40})
 	if sums[droppedRate] != 140 || sums[droppedTunnelEnd] != 7 {
