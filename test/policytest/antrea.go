@@ -167,7 +167,7 @@ func optional(n int32) *int32 { return &n }
 func antreaPeers(t *rapid.T) []antrea.Peer {
 	return times(t, "peers", 0, 2, func(int) antrea.Peer {
 		var p antrea.Peer
-		switch pick(t, "peer", "pods", "namespaces", "both", "block", "group", "nodes", "self", "pods of self") {
+		switch pick(t, "peer", "pods", "namespaces", "both", "block", "group", "nodes", "self", "pods of self", "same labels") {
 		case "pods":
 			p.PodSelector = selector(t)
 		case "namespaces":
@@ -184,10 +184,12 @@ func antreaPeers(t *rapid.T) []antrea.Peer {
 			p.Namespaces = &antrea.PeerNamespaces{Match: antrea.MatchSelf}
 		case "pods of self":
 			p.PodSelector, p.Namespaces = selector(t), &antrea.PeerNamespaces{Match: antrea.MatchSelf}
+		case "same labels":
+			p.Namespaces = &antrea.PeerNamespaces{SameLabels: times(t, "keys", 1, 2, func(int) string { return pick(t, "key", "app", "tier") })}
 		}
 		if oneIn(t, mistakes, "bad peer") {
 			p = pick(t, "peer", antrea.Peer{}, antrea.Peer{FQDN: "a.example"}, antrea.Peer{PodSelector: selector(t), Scope: "ClusterSet"},
-				antrea.Peer{Namespaces: &antrea.PeerNamespaces{SameLabels: []string{"app"}}}, antrea.Peer{PodSelector: selector(t), Group: "group0"})
+				antrea.Peer{Namespaces: &antrea.PeerNamespaces{Match: antrea.MatchSelf, SameLabels: []string{"app"}}}, antrea.Peer{PodSelector: selector(t), Group: "group0"})
 		}
 		return p
 	})

@@ -112,6 +112,12 @@ func antreaTables() []tierTable {
 			[]connect{{"web", "db", 80, true}, {"api", "db", 80, true}, {"mon", "db", 80, false}},
 		},
 		{
+			"namespaces with the same labels, and a label that the subject's namespace does not have",
+			[]string{acnp("tenants", "application", 1, "db", "ingress: [{action: Drop, from: [{namespaces: {sameLabels: [tenant]}}]}, "+
+				"{action: Allow, from: [{namespaces: {sameLabels: [kubernetes.io/metadata.name]}}]}, {action: Drop}]")},
+			[]connect{{"web", "db", 80, true}, {"api", "db", 80, true}, {"mon", "db", 80, false}},
+		},
+		{
 			"a NetworkPolicy of the baseline, which one of Kubernetes replaces",
 			[]string{"{kind: NetworkPolicy, metadata: {namespace: shop, name: base}, spec: {tier: baseline, priority: 1, appliedTo: [{podSelector: {}}], ingress: [{action: Drop}]}}", onlyPort(80)},
 			[]connect{{"web", "db", 80, true}, {"web", "db", 81, false}, {"web", "api", 80, false}, {"web", "mon", 80, true}},

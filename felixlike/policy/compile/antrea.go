@@ -49,13 +49,15 @@ func AntreaSpec(object antrea.Object) *antrea.PolicySpec {
 	return nil
 }
 
-// AntreaMatchesSelf reports whether a rule has pods of the subject's own namespace as peers. Such a
-// policy is compiled once for each namespace.
+// AntreaMatchesSelf reports whether the peers of a rule depend on the subject's own namespace: on its name or its labels. Such
+// a policy is compiled once for each namespace.
 func AntreaMatchesSelf(object antrea.Object) bool {
 	if object.ID().Kind != antrea.KindClusterNetworkPolicy {
 		return false
 	}
-	self := func(p antrea.Peer) bool { return p.Namespaces != nil && p.Namespaces.Match == antrea.MatchSelf }
+	self := func(p antrea.Peer) bool {
+		return p.Namespaces != nil && (p.Namespaces.Match == antrea.MatchSelf || len(p.Namespaces.SameLabels) > 0)
+	}
 	spec := AntreaSpec(object)
 	return slices.ContainsFunc(slices.Concat(spec.Ingress, spec.Egress), func(r antrea.Rule) bool {
 		return slices.ContainsFunc(slices.Concat(r.From, r.To), self)

@@ -138,6 +138,8 @@ func TestAntreaPolicy(t *testing.T) {
 		{"no group", cluster, "{" + head + ", ingress: [{action: Allow, from: [{group: none}]}, {action: Drop, from: [{group: half}]}]}", "antrea-cluster:p 250/5 " + here + " ingress[1] deny all", `spec.ingress[0].from[0].group: group "none", or a child of it, does not exist; the rule matches nothing`},
 		{"group of a Service", cluster, "{" + head + ", ingress: [{action: Pass, from: [{group: service}]}]}", "antrea-cluster:p 250/5 " + here + " ingress[0] deny all", `group "service": serviceReference is not supported; the rule denies everything`},
 		{"self in a NetworkPolicy", namespaced, "{" + head + ", ingress: [{action: Drop, from: [{namespaces: {match: Self}}]}]}", "antrea:ns/p 250/5 {pods a=b in namespace ns} ingress[0] deny all", "spec.ingress[0].from[0].namespaces: not allowed in a NetworkPolicy; the rule denies everything"},
+		{"no label key", cluster, "{" + head + ", ingress: [{action: Drop, from: [{namespaces: {sameLabels: [a b]}}]}]}", "antrea-cluster:p 250/5 {pods a=b in all namespaces} ingress[0] deny all", `spec.ingress[0].from[0].namespaces.sameLabels[0]: invalid key "a b"`},
+		{"self and same labels", cluster, "{" + head + ", ingress: [{action: Drop, from: [{namespaces: {match: Self, sameLabels: [a]}}]}]}", "antrea-cluster:p 250/5 {pods a=b in all namespaces} ingress[0] deny all", "spec.ingress[0].from[0].namespaces: match together with sameLabels"},
 		{"bad block", cluster, "{" + head + ", egress: [{action: Drop, to: [{ipBlock: {cidr: 192.0.2.0/33}}]}]}", "antrea-cluster:p 250/5 " + here + " egress[0] deny all", `spec.egress[0].to[0].ipBlock: "192.0.2.0/33" is not a CIDR; the rule denies everything`},
 		{"bad port", cluster, "{" + head + ", egress: [{action: Allow, ports: [{port: 70000}]}, {action: Drop, ports: [{sourcePort: 7}]}]}", "antrea-cluster:p 250/5 " + here + " egress[1] deny all", "spec.egress[0].ports[0].port: 70000 is not between 1 and 65535; the rule matches nothing"},
 		{"action", cluster, "{" + head + ", egress: [{action: Log}]}", "antrea-cluster:p 250/5 " + here + " egress[0] deny all", `spec.egress[0].action: unsupported action "Log"`},
@@ -168,7 +170,6 @@ func TestAntreaRefusesByName(t *testing.T) {
 		"spec.egress[0].to[0].serviceAccount":         "to: [{serviceAccount: {name: s}}]",
 		"spec.egress[0].to[0].externalEntitySelector": "to: [{externalEntitySelector: {}}]",
 		"spec.egress[0].to[0].scope":                  "to: [{podSelector: {}, scope: ClusterSet}]",
-		"spec.egress[0].to[0].namespaces.sameLabels":  "to: [{namespaces: {sameLabels: [a]}}]",
 		"spec.egress[0].protocols[1].igmp":            "protocols: [{icmp: {icmpType: 8}}, {igmp: {igmpType: 17}}]",
 		"spec.egress[0].toServices":                   "toServices: [{name: s}]",
 		"spec.egress[0].ports[0].sourcePort":          "ports: [{sourcePort: 7}]",
@@ -229,6 +230,37 @@ func TestAntreaWithin(t *testing.T) {
 		}
 		if g := policies[0].Groups; len(g) != 1 || g[0].Describe() != "all pods in namespace shop" {
 			t.Errorf("groups: %v", g)
+		}
+	}
+}
+
+// TestAntreaSameLabels: peers are in the namespaces with the same values of the labels. A subject in a namespace without one of them has no such peers:
+// neither an Allow nor a Drop applies to it.
+func TestAntreaSameLabels(t *testing.T) {
+	const spec = "{priority: 1, appliedTo: [{podSelector: {}}], ingress: [{action: Pass, from: [{namespaces: {sameLabels: [team, env]}, podSelector: {matchLabels: {a: b}}}]}, {action: Drop}]}"
+	p := antreaPolicyOf(t, antrea.KindClusterNetworkPolicy, spec)
+	if !AntreaMatchesSelf(p) {
+		t.Fatal("does not depend on the subject's namespace")
+	}
+	sets := label.NewSets()
+	for _, c := range []struct {
+		labels map[string]string
+		want   string
+	}{
+		{map[string]string{"team": "x", "env": "", "other": "y"}, "pods a=b in namespaces env=,team=x"},
+		{map[string]string{"team": "x"}, ""},
+		{nil, ""},
+	} {
+		policies, problems, _ := AntreaPolicy(p, antreaObjects(t), nil, AntreaNamespace{"shop", sets.Intern(c.labels)}, GroupIDHash)
+		if len(problems) > 0 || len(policies) != 1 {
+			t.Fatalf("%v: %s, %v", c.labels, described(policies), problems)
+		}
+		var groups []string
+		for _, g := range policies[0].Groups {
+			groups = append(groups, g.Describe())
+		}
+		if got := strings.Join(groups, ", "); got != c.want {
+			t.Errorf("%v: peers %q, want %q (%s)", c.labels, got, c.want, described(policies))
 		}
 	}
 }

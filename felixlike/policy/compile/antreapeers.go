@@ -3,6 +3,7 @@ package compile
 import (
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/felixlike/felixlike/felixlike/antrea"
 	"github.com/felixlike/felixlike/felixlike/policy/label"
@@ -65,8 +66,10 @@ func (c *antreaCompiler) peerPods(p antrea.Peer, path string) (Selection, bool) 
 		c.Add(path+".namespaces", "not allowed in a NetworkPolicy")
 	case p.NamespaceSelector != nil:
 		c.Add(path, "namespaces together with a namespaceSelector")
+	case len(p.Namespaces.SameLabels) > 0 && p.Namespaces.Match != "":
+		c.Add(path+".namespaces", "match together with sameLabels")
 	case len(p.Namespaces.SameLabels) > 0:
-		c.Add(path+".namespaces.sameLabels", "not supported")
+		return c.alike(p, path)
 	case p.Namespaces.Match != antrea.MatchSelf:
 		c.Add(path+".namespaces.match", "%q is not supported: must be Self", p.Namespaces.Match)
 	default:
@@ -75,6 +78,25 @@ func (c *antreaCompiler) peerPods(p antrea.Peer, path string) (Selection, bool) 
 		return s, ok
 	}
 	return Selection{}, false
+}
+
+// alike selects pods of the namespaces that have the same values for some labels as the subject's namespace. Without one of these labels
+// the subject has no such peers, as under Antrea.
+func (c *antreaCompiler) alike(p antrea.Peer, path string) (Selection, bool) {
+	same, known := map[string]string{}, true
+	for i, key := range p.Namespaces.SameLabels {
+		for _, fault := range validation.IsQualifiedName(key) {
+			c.Add(indexed(path+".namespaces.sameLabels", i), "invalid key %q: %s", shown(key), fault)
+		}
+		value, has := c.within.Labels.Get(key)
+		same[key], known = value, known && has
+	}
+	s, ok := c.pods(p.PodSelector, nil, path, "")
+	if !ok || !known {
+		return s, false
+	}
+	s.Namespaces = c.selector(&metav1.LabelSelector{MatchLabels: same}, path+".namespaces.sameLabels", "")
+	return s, s.Namespaces != nil
 }
 
 // pods compiles a selection by selectors, of which one may be nil. A podSelector alone selects in

@@ -93,7 +93,7 @@ func (r requirement) String() string {
 }
 
 func (r *requirement) matches(labels *Set) bool {
-	v, ok := labels.get(r.key)
+	v, ok := labels.Get(r.key)
 	switch r.op {
 	case metav1.LabelSelectorOpIn:
 		return ok && slices.Contains(r.values, v)

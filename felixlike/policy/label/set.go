@@ -17,8 +17,11 @@ type Set struct {
 	refs   int
 }
 
-// get returns the value of a key.
-func (s *Set) get(key string) (string, bool) {
+// Get returns the value of a key. No set has none.
+func (s *Set) Get(key string) (string, bool) {
+	if s == nil {
+		return "", false
+	}
 	for _, l := range s.labels {
 		if l.key == key {
 			return l.value, true

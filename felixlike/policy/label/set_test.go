@@ -21,7 +21,7 @@ func TestSets(t *testing.T) {
 			t.Errorf("%v twice is two", labels)
 		}
 		for k, v := range labels {
-			if got, ok := s.get(k); !ok || got != v {
+			if got, ok := s.Get(k); !ok || got != v {
 				t.Errorf("%v has %q for %q", labels, got, k)
 			}
 		}

@@ -8,6 +8,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/felixlike/felixlike/felixlike/antrea"
 	"github.com/felixlike/felixlike/model"
@@ -78,8 +79,20 @@ func (c *Cluster) isAntreaPeer(p antreaPolicy, peer antrea.Peer, q question) (is
 		}), true
 	case peer.Namespaces != nil:
 		self := *peer.Namespaces
-		if !p.cluster || peer.NamespaceSelector != nil || self.Match != "Self" || len(self.SameLabels) > 0 {
+		if !p.cluster || peer.NamespaceSelector != nil || (self.Match == "Self") == (len(self.SameLabels) > 0) {
 			return false, false
+		}
+		if len(self.SameLabels) > 0 {
+			own := c.namespaceLabels(q.subject.Namespace)
+			is, understood = c.antreaPods("", peer.PodSelector, nil, q.peerPod)
+			for _, key := range self.SameLabels {
+				if len(validation.IsQualifiedName(key)) > 0 {
+					return false, false
+				}
+				value, has := own[key]
+				is = is && has && matches(&metav1.LabelSelector{MatchLabels: map[string]string{key: value}}, c.namespaceLabels(q.peerPod.Namespace))
+			}
+			return is, understood
 		}
 		return c.antreaPods(q.subject.Namespace, peer.PodSelector, nil, q.peerPod)
 	case selectors:

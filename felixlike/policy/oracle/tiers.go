@@ -259,9 +259,17 @@ func isProtocol(p v1alpha2.ClusterNetworkPolicyProtocol, destination *corev1.Pod
 
 // inNamespaces reports whether the pod's namespace is one of those selected.
 func (c *Cluster) inNamespaces(selector *metav1.LabelSelector, pod *corev1.Pod) bool {
-	return slices.ContainsFunc(c.Namespaces, func(n *corev1.Namespace) bool {
-		// The API server gives every namespace this label.
-		set := labels.Set{corev1.LabelMetadataName: n.Name}
-		return n.Name == pod.Namespace && matches(selector, labels.Merge(set, n.Labels))
-	})
+	own := c.namespaceLabels(pod.Namespace)
+	return own != nil && matches(selector, own)
+}
+
+// namespaceLabels returns the labels of a namespace, or nil if there is none of that name.
+func (c *Cluster) namespaceLabels(name string) labels.Set {
+	for _, n := range c.Namespaces {
+		if n.Name == name {
+			// The API server gives every namespace this label.
+			return labels.Merge(labels.Set{corev1.LabelMetadataName: n.Name}, n.Labels)
+		}
+	}
+	return nil
 }
