@@ -18,7 +18,7 @@ func nodeCommands() []*cobra.Command {
 
 // notAsExpected reports whether an error has exit code 1; its text is printed.
 func notAsExpected(err error) bool {
-	return errors.Is(err, tracecli.ErrDenied) || errors.Is(err, dumpcli.ErrDifferent) || errors.Is(err, ctl.ErrDenied)
+	return errors.Is(err, tracecli.ErrDenied) || errors.Is(err, dumpcli.ErrDifferent) || errors.Is(err, ctl.ErrDenied) || errors.Is(err, ctl.ErrPasses)
 }
 
 // contradiction reports whether policies and programmed state disagree.

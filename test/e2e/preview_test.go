@@ -49,6 +49,11 @@ func TestCountersAndPreview(t *testing.T) {
 			t.Errorf("packets: %+v", hits)
 		}
 		previewed(t, socket, conns)
+		for from, want := range map[string]int{"x/b": 0, "x/c": 1} {
+			if out, errs, code := felixctl(t, "reach", "--socket", socket, "--from", from, "--to", "x/a", "--port", "80/tcp", "--deny"); code != want {
+				t.Errorf("felixctl reach --deny from %s: exit code %d, want %d\n%s%s", from, code, want, out, errs)
+			}
+		}
 		set(t, l, state(t, threeNodes, onlyFromB))
 		expect(t, l, true, "x/b", "x/a", model.TCP, 80)
 		expect(t, l, false, "x/c", "x/a", model.TCP, 80)

@@ -29,6 +29,8 @@ With one --node, any command runs on that node:
   kubectl felixlike --node worker-1 trace --from shop/web --to shop/db --port 5432/tcp
   kubectl felixlike --node worker-1 preview -f - < policy.yaml
 
+reach answers for the whole cluster, and takes any node without it.
+
 Without --node these commands answer for all Linux nodes, with several --node for these:
 
   status       one row a node, faulty nodes first; --wait 2m waits until all are ready
@@ -83,7 +85,7 @@ func Run(ctx context.Context, args []string, io Streams) (int, error) {
 	case len(command) == 0:
 		fmt.Fprintln(io.Out, help)
 		return 0, nil
-	case len(t.nodes) == 1 && !sendsTraffic(command):
+	case len(t.nodes) == 1 && !sendsTraffic(command), command[0] == "reach" && len(t.nodes) == 0:
 		return t.passOn(ctx, command, io)
 	}
 	root := t.commands()

@@ -153,6 +153,17 @@ func TestOneNode(t *testing.T) {
 	}
 }
 
+// TestAnyNode: reach is answered by the first node with an agent that can be asked.
+func TestAnyNode(t *testing.T) {
+	k := newFakeKubectl(t, pod("n1", "CrashLoopBackOff"), pod("n2", ""))
+	k.answer(t, "n2", "reach --deny", 1, "passes")
+	k.file(t, "agent-n2 reach --deny.stdin", "")
+	k.file(t, "agent-n2 reach --deny.cut", "")
+	if code, out := run(t.Context(), "", "--all-nodes", "reach", "--deny"); code != 1 || out != "passes" {
+		t.Errorf("exit code %d, %q", code, out)
+	}
+}
+
 // TestUsage: wrong usage is exit code 2 with the remedy.
 func TestUsage(t *testing.T) {
 	newFakeKubectl(t, pod("n1", ""), pod("n3", "CrashLoopBackOff"))

@@ -185,15 +185,16 @@ func (t target) passOn(ctx context.Context, command []string, io Streams) (int, 
 	if err != nil {
 		return 2, err
 	}
-	if fault := all[0].Fault; fault != "" {
-		return 2, fmt.Errorf("node %s: %s", all[0].Node, fault)
+	at := max(0, slices.IndexFunc(all, func(a agent) bool { return a.Fault == "" }))
+	if fault := all[at].Fault; fault != "" {
+		return 2, fmt.Errorf("node %s: %s", all[at].Node, fault)
 	}
 	flags := []string{"--stdin"}
 	// A terminal only if there is one, so that output can be piped.
 	if isTerminal(os.Stdin) && isTerminal(os.Stdout) {
 		flags = append(flags, "--tty")
 	}
-	cmd := t.exec(ctx, all[0], command, flags...)
+	cmd := t.exec(ctx, all[at], command, flags...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = io.In, io.Out, io.Err
 	return exitCode(cmd.Run())
 }

@@ -1,7 +1,7 @@
 // Package preview shows the effects of a change of NetworkPolicies,
 // ClusterNetworkPolicies and Antrea's kinds in advance: packets that would get another verdict, rules and
 // flows that the node would add and remove, and established connections that the new
-// policies deny.
+// policies deny. It also shows who may reach whom by the policies of now.
 //
 // Verdicts are exact and for every port: pods that no policy can distinguish are
 // judged together, ports between two numbers that some rule names are judged once,

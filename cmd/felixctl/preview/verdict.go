@@ -49,8 +49,7 @@ type verdicts struct {
 	families   []model.Family
 }
 
-// differences returns the packets with changed verdicts.
-func differences(ctx context.Context, o control.Objects, before, after, changed []anyPolicy) ([]Difference, error) {
+func newVerdicts(o control.Objects) *verdicts {
 	v := &verdicts{objects: o, namespaces: map[string]*corev1.Namespace{}}
 	for _, n := range o.Namespaces {
 		v.namespaces[n.Name] = n
@@ -60,6 +59,12 @@ func differences(ctx context.Context, o control.Objects, before, after, changed 
 			v.families = append(v.families, f)
 		}
 	}
+	return v
+}
+
+// differences returns the packets with changed verdicts.
+func differences(ctx context.Context, o control.Objects, before, after, changed []anyPolicy) ([]Difference, error) {
+	v := newVerdicts(o)
 	divides := blocks(concerning(before, after, changed), o.Nodes)
 	// Policies of the peers judge too, so their blocks distinguish pods as well.
 	v.ends = classes(o.Pods, v.namespaces, before, after, blocks(slices.Concat(before, after), o.Nodes))
@@ -129,9 +134,14 @@ func (v *verdicts) taken() func(netip.Addr) bool {
 
 // pair compares the packets from one end to another.
 func (v *verdicts) pair(from, to *end) []Difference {
+	return v.eachFamily(func(f model.Family) []Difference { return v.judge(from, to, f) })
+}
+
+// eachFamily joins the results of all families that are alike.
+func (v *verdicts) eachFamily(of func(model.Family) []Difference) []Difference {
 	var all []Difference
 	for _, f := range v.families {
-		for _, d := range v.judge(from, to, f) {
+		for _, d := range of(f) {
 			same := slices.IndexFunc(all, func(o Difference) bool {
 				return o.Becomes == d.Becomes && o.Because == d.Because && slices.Equal(o.Ports, d.Ports)
 			})
@@ -185,26 +195,37 @@ func (v *verdicts) judge(from, to *end, f model.Family) []Difference {
 		clusters[when] = v.cluster(a, b, of)
 		policies = append(policies, of...)
 	}
-	var all []Difference
+	var all verdictRanges
 	for _, r := range spans(policies, b, f) {
 		p := oracle.Packet{Source: source, Destination: destination, Protocol: r.Protocol, Port: r.First}
 		now, then := clusters[0].Evaluate(p), clusters[1].Evaluate(p)
-		if now.Allowed == then.Allowed {
-			continue
+		if now.Allowed != then.Allowed {
+			all.add(from, to, f, then, r)
 		}
-		d := Difference{
-			From: from.others(to.node), To: to.others(from.node), from: from, to: to,
-			Families: []string{"IPv" + f.String()}, Becomes: Denied, Because: because(then),
-		}
-		if then.Allowed {
-			d.Becomes = Allowed
-		}
-		same := slices.IndexFunc(all, func(o Difference) bool { return o.Becomes == d.Becomes && o.Because == d.Because })
-		if same < 0 {
-			all, same = append(all, d), len(all)
-		}
-		all[same].ranges = append(all[same].ranges, r)
 	}
+	return all.named()
+}
+
+// verdictRanges are the ranges of ports between two ends, by verdict and reason.
+type verdictRanges []Difference
+
+func (all *verdictRanges) add(from, to *end, f model.Family, then oracle.Verdict, r model.PortRange) {
+	d := Difference{
+		From: from.others(to.node), To: to.others(from.node), from: from, to: to,
+		Families: []string{"IPv" + f.String()}, Becomes: Denied, Because: because(then),
+	}
+	if then.Allowed {
+		d.Becomes = Allowed
+	}
+	same := slices.IndexFunc(*all, func(o Difference) bool { return o.Becomes == d.Becomes && o.Because == d.Because })
+	if same < 0 {
+		*all, same = append(*all, d), len(*all)
+	}
+	(*all)[same].ranges = append((*all)[same].ranges, r)
+}
+
+// named names the ranges of ports.
+func (all verdictRanges) named() []Difference {
 	for i := range all {
 		all[i].Ports = portsText(all[i].ranges)
 	}

@@ -1,0 +1,303 @@
+package preview
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/felixlike/policy/oracle"
+	"github.com/felixlike/felixlike/internal/terminal"
+	"github.com/felixlike/felixlike/model"
+)
+
+// Question asks which packets may pass.
+type Question struct {
+	From, To string
+	// Port asks about one port only, or with an ICMP protocol about echo requests of both families. Protocol AnyProtocol: about all.
+	Port model.PortRange
+}
+
+// Reach is the answer: every packet of the question is in one of the Ways.
+type Reach struct {
+	// Node is the node of the agent that gave the objects.
+	Node string `json:"node"`
+	From string `json:"from"`
+	To   string `json:"to"`
+	// Objects is what the answer was computed from.
+	Objects Evidence `json:"objects"`
+	Ways    []Way    `json:"ways"`
+}
+
+// Evidence identifies the objects: equal objects have an equal digest.
+type Evidence struct {
+	// Revision is that of the agent's datastore.
+	Revision   uint64 `json:"revision"`
+	Nodes      int    `json:"nodes"`
+	Namespaces int    `json:"namespaces"`
+	Pods       int    `json:"pods"`
+	Policies   int    `json:"policies"`
+	// SHA256 is of the objects as the agent has them, in JSON.
+	SHA256 string `json:"sha256"`
+}
+
+// Way is packets with one verdict, for one reason: from each of From to each of To, except a pod and itself, and a pod and its own node.
+type Way struct {
+	From []string `json:"from"`
+	To   []string `json:"to"`
+	// Families are "IPv4", "IPv6", and Ports as in Difference.
+	Families []string `json:"families"`
+	Ports    []string `json:"ports"`
+	Verdict  string   `json:"verdict"`
+	Because  string   `json:"because"`
+}
+
+// Ends says how people name the ends of a Question.
+const Ends = `NAMESPACE/POD, namespace:NAME, namespaces:LABEL=VALUE, pods:LABEL=VALUE, node:NAME, nodes, outside, or nothing for all of these`
+
+// ends are the sources or destinations that a text names.
+type ends struct {
+	pod     func(*corev1.Pod) bool
+	node    func(*corev1.Node) bool
+	outside bool
+}
+
+// parseEnds understands what Ends says.
+func parseEnds(text string, namespaces map[string]*corev1.Namespace) (ends, error) {
+	nobody := ends{pod: func(*corev1.Pod) bool { return false }, node: func(*corev1.Node) bool { return false }}
+	pods := func(is func(*corev1.Pod) bool) (ends, error) {
+		e := nobody
+		e.pod = is
+		return e, nil
+	}
+	kind, value, _ := strings.Cut(text, ":")
+	switch kind {
+	case "":
+		return ends{pod: func(*corev1.Pod) bool { return true }, node: func(*corev1.Node) bool { return true }, outside: true}, nil
+	case "outside":
+		e := nobody
+		e.outside = true
+		return e, nil
+	case "nodes", "node":
+		e := nobody
+		e.node = func(n *corev1.Node) bool { return kind == "nodes" || n.Name == value }
+		return e, nil
+	case "namespace":
+		return pods(func(p *corev1.Pod) bool { return p.Namespace == value })
+	case "namespaces", "pods":
+		s, err := labels.Parse(value)
+		if err == nil && value == "" {
+			err = errors.New("it is empty")
+		}
+		if err != nil {
+			return nobody, fmt.Errorf("%q: not a selector of labels: %w", text, err)
+		}
+		if kind == "pods" {
+			return pods(func(p *corev1.Pod) bool { return s.Matches(labels.Set(p.Labels)) })
+		}
+		return pods(func(p *corev1.Pod) bool {
+			n := namespaces[p.Namespace]
+			return n != nil && s.Matches(labels.Merge(labels.Set{corev1.LabelMetadataName: n.Name}, n.Labels))
+		})
+	}
+	id, err := control.ParsePod(text)
+	if err != nil {
+		return nobody, fmt.Errorf("%q: must be %s", text, Ends)
+	}
+	return pods(func(p *corev1.Pod) bool { return p.Namespace == id.Namespace && p.Name == id.Name })
+}
+
+// of returns the ends among the objects. An end that names pods or nodes and finds none is an error: "nothing passes" would be true, and mislead.
+func (v *verdicts) of(text string, policies []anyPolicy) ([]*end, error) {
+	want, err := parseEnds(text, v.namespaces)
+	if err != nil {
+		return nil, err
+	}
+	var pods []*corev1.Pod
+	inHost := 0
+	for _, p := range v.objects.Pods {
+		switch {
+		case !want.pod(p):
+		case selectable(p):
+			pods = append(pods, p)
+		case p.Spec.HostNetwork:
+			inHost++
+		}
+	}
+	all := classes(pods, v.namespaces, policies, nil, blocks(policies, v.objects.Nodes))
+	for _, n := range nodes(v.objects.Nodes) {
+		if want.node(n.node) {
+			all = append(all, n)
+		}
+	}
+	if want.outside {
+		for _, f := range v.families {
+			all = append(all, outside(f, blocks(policies, v.objects.Nodes), v.taken())...)
+		}
+	}
+	switch {
+	case len(all) > 0:
+		return all, nil
+	case inHost > 0:
+		return nil, fmt.Errorf("%q: policy does not apply to pods in their host's network: ask about node:NAME", text)
+	}
+	return nil, fmt.Errorf("%q: there is no such pod with an address, or node", text)
+}
+
+// ReachOf answers a question by the objects. If ctx ends before, it returns its error.
+func ReachOf(ctx context.Context, o control.Objects, q Question) (*Reach, error) {
+	all, err := reach(ctx, o, q)
+	if err != nil {
+		return nil, err
+	}
+	evidence, err := evidenceOf(o)
+	if err != nil {
+		return nil, err
+	}
+	r := &Reach{Node: o.Node, From: q.From, To: q.To, Objects: evidence, Ways: []Way{}}
+	// The outside is an end in each family.
+	eitherFamily := func(a, b Difference) bool {
+		return a.Becomes == b.Becomes && a.Because == b.Because && slices.Equal(a.From, b.From) && slices.Equal(a.To, b.To) && slices.Equal(a.Ports, b.Ports)
+	}
+	for _, d := range joined(grouped(all), eitherFamily, func(a *Difference, b Difference) { a.Families = union(a.Families, b.Families) }) {
+		r.Ways = append(r.Ways, Way{d.From, d.To, d.Families, d.Ports, d.Becomes, d.Because})
+	}
+	return r, nil
+}
+
+// reach returns the packets of a question, by ends, verdict and reason.
+func reach(ctx context.Context, o control.Objects, q Question) ([]Difference, error) {
+	policies, v := policiesOf(o), newVerdicts(o)
+	from, err := v.of(q.From, policies)
+	if err != nil {
+		return nil, fmt.Errorf("--from %w", err)
+	}
+	to, err := v.of(q.To, policies)
+	if err != nil {
+		return nil, fmt.Errorf("--to %w", err)
+	}
+	var all []Difference
+	for i, source := range from {
+		if err := ctx.Err(); err != nil {
+			return nil, fmt.Errorf("evaluate packets: %d of %d kinds of sources are done: %w", i, len(from), context.Cause(ctx))
+		}
+		for _, destination := range to {
+			if len(source.pods)+len(destination.pods) > 0 { // no policy applies to others
+				all = append(all, v.eachFamily(func(f model.Family) []Difference { return v.passes(source, destination, f, q.Port) })...)
+			}
+		}
+	}
+	return all, nil
+}
+
+// passes returns the verdicts of the packets of one family.
+func (v *verdicts) passes(from, to *end, f model.Family, only model.PortRange) []Difference {
+	source, destination, a, b := representatives(from, to, f)
+	if !source.IsValid() || !destination.IsValid() {
+		return nil
+	}
+	policies := slices.Concat(from.policies[0], to.policies[0])
+	slices.SortFunc(policies, comparePolicies)
+	policies = slices.Compact(policies)
+	cluster := v.cluster(a, b, policies)
+	if only.Protocol.IsICMP() {
+		only.Protocol, only.First = model.EchoRequest(f)
+		only.Last = only.First
+	}
+	var all verdictRanges
+	for _, r := range spans(policies, b, f) {
+		if only.Protocol != model.AnyProtocol {
+			if r.Protocol != only.Protocol || only.First < r.First || r.Last < only.First {
+				continue
+			}
+			r = only
+		}
+		now := cluster.Evaluate(oracle.Packet{Source: source, Destination: destination, Protocol: r.Protocol, Port: r.First})
+		all.add(from, to, f, now, r)
+	}
+	return all.named()
+}
+
+func evidenceOf(o control.Objects) (Evidence, error) {
+	e := Evidence{Revision: o.Revision, Nodes: len(o.Nodes), Namespaces: len(o.Namespaces), Pods: len(o.Pods), Policies: len(policiesOf(o))}
+	o.Revision, o.Node = 0, ""
+	data, err := json.Marshal(o)
+	sum := sha256.Sum256(data)
+	e.SHA256 = hex.EncodeToString(sum[:])
+	return e, err
+}
+
+// Passes reports whether any packet passes.
+func (r *Reach) Passes() bool {
+	return slices.ContainsFunc(r.Ways, func(w Way) bool { return w.Verdict == Allowed })
+}
+
+// PrintReach prints an answer for people: the ways that pass, and with denied also the others.
+func PrintReach(w io.Writer, r *Reach, denied bool) error {
+	style := terminal.StyleFor(w)
+	table := terminal.NewTable(style, "FROM", "TO", "PORTS", "VERDICT", "BECAUSE")
+	families, rows, hidden := r.families(), 0, 0
+	for _, way := range r.Ways {
+		verdict := style.Good(Allowed)
+		if way.Verdict == Denied {
+			if !denied {
+				hidden++
+				continue
+			}
+			verdict = style.Bad(Denied)
+		}
+		ports := strings.Join(way.Ports, " ")
+		if len(way.Families) < families {
+			ports += " (" + strings.Join(way.Families, " ") + ")"
+		}
+		table.Row(list(way.From), list(way.To), ports, verdict, way.Because)
+		rows++
+	}
+	var errs []error
+	if rows > 0 {
+		_, err := fmt.Fprintln(w, table)
+		errs = append(errs, err)
+	}
+	if !r.Passes() {
+		fmt.Fprintf(w, "No packet passes from %s to %s, on any port asked about.\n", named(r.From), named(r.To))
+	}
+	if hidden > 0 {
+		fmt.Fprintf(w, "Denied: %s (--denied shows the reasons).\n", count(hidden, "way"))
+	}
+	_, err := fmt.Fprintf(w, "%s\n", style.Faint(fmt.Sprintf("By %s, for %s and %s, as the agent of %s has them\n(sha256 %s). A pod always reaches itself, and its own node reaches it.",
+		countPolicies(r.Objects.Policies), count(r.Objects.Pods, "pod"), count(r.Objects.Nodes, "node"), r.Node, r.Objects.SHA256[:16])))
+	return errors.Join(append(errs, err)...)
+}
+
+func countPolicies(n int) string {
+	if n == 1 {
+		return "1 policy"
+	}
+	return fmt.Sprintf("%d policies", n)
+}
+
+func (r *Reach) families() int {
+	seen := map[string]bool{}
+	for _, w := range r.Ways {
+		for _, f := range w.Families {
+			seen[f] = true
+		}
+	}
+	return len(seen)
+}
+
+func named(end string) string {
+	if end == "" {
+		return "anywhere"
+	}
+	return end
+}
