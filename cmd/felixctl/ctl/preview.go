@@ -42,7 +42,11 @@ are ignored.
 Pods that no policy can distinguish are shown together. "anyone outside" are the
 addresses that neither the cluster nor any rule names.
 
-Exit codes: 0 nothing would change; 1 something would; 2 the command failed.`,
+A packet that a new rule allows at one end, and the other end denies as before, is
+listed as still denied.
+
+Exit codes: 0 every packet keeps its verdict; 1 some would get another; 2 the
+command failed.`,
 		Example: `  felixctl preview -f policy.yaml
   felixctl preview -f policies/ --explain
   felixctl preview --delete shop/default-deny

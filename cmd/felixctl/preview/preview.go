@@ -16,6 +16,8 @@ type Preview struct {
 	Policies []PolicyChange `json:"policies"`
 	// Verdicts are for the whole cluster.
 	Verdicts []Difference `json:"verdicts"`
+	// StillDenied are packets that a rule of the change allows at one end, and the other end denies as before.
+	StillDenied []Difference `json:"stillDenied,omitempty"`
 	// Looked reports whether established connections were checked, and Outlived
 	// are those of the node that the new policies deny.
 	Looked   bool       `json:"connectionsLookedAt"`
@@ -28,10 +30,8 @@ type Preview struct {
 	Programmed []compare.Object `json:"programmed,omitempty"`
 }
 
-// Changes reports whether anything would be different.
-func (p *Preview) Changes() bool {
-	return len(p.Verdicts)+len(p.Programmed) > 0
-}
+// Changes reports whether a packet would get another verdict.
+func (p *Preview) Changes() bool { return len(p.Verdicts) > 0 }
 
 // Of computes the effects of a change on the cluster of the objects. If ctx ends before, Of
 // returns its error.
@@ -63,7 +63,14 @@ func Of(ctx context.Context, o control.Objects, c Change) (*Preview, error) {
 			changed = append(changed, p)
 		}
 	}
-	p.Verdicts, err = differences(ctx, o, before, after, changed)
+	all, err := differences(ctx, o, before, after, changed)
+	for _, d := range all {
+		if d.still {
+			p.StillDenied = append(p.StillDenied, d)
+		} else {
+			p.Verdicts = append(p.Verdicts, d)
+		}
+	}
 	return p, err
 }
 

@@ -21,6 +21,7 @@ func Print(w io.Writer, p *Preview, explained bool) error {
 		t.policies(p)
 		t.verdicts(p)
 	}
+	t.stillDenied(p)
 	t.outlived(p)
 	_, err := io.WriteString(w, t.String())
 	return err
@@ -90,10 +91,24 @@ func (t *text) verdicts(p *Preview) {
 	fmt.Fprintln(t, table)
 }
 
+// stillDenied warns of the commonest mistake: a packet needs the policies of both ends.
+func (t *text) stillDenied(p *Preview) {
+	if len(p.StillDenied) == 0 {
+		return
+	}
+	fmt.Fprintf(t, "\n%s\n", t.style.Head("Still denied, though the new rules allow it at one end"))
+	families := p.families()
+	table := terminal.NewTable(t.style, "FROM", "TO", "PORTS", "BECAUSE")
+	for _, d := range grouped(p.StillDenied) {
+		table.Row(list(d.From), list(d.To), d.portsText(families), d.Because)
+	}
+	fmt.Fprintln(t, table)
+}
+
 // families returns the families of all differences.
 func (p *Preview) families() []string {
 	var all []string
-	for _, d := range p.Verdicts {
+	for _, d := range slices.Concat(p.Verdicts, p.StillDenied) {
 		for _, f := range d.Families {
 			if !slices.Contains(all, f) {
 				all = append(all, f)

@@ -170,3 +170,37 @@ func objects(t *testing.T, text string) control.Objects {
 	slices.SortFunc(o.Policies, func(a, b *networkingv1.NetworkPolicy) int { return strings.Compare(a.Name, b.Name) })
 	return o
 }
+
+// TestStillDenied: a new policy lets web into the database, and web's own egress does not let it out. That is said, and it is no change of a verdict.
+func TestStillDenied(t *testing.T) {
+	const egress = `
+{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {name: web, namespace: shop}, spec: {podSelector: {matchLabels: {app: web}}, policyTypes: [Egress],
+  egress: [{ports: [{port: 53, protocol: UDP}]}]}}
+`
+	o, c := objects(t, shop+"---"+egress+"---"+dbPolicy), Change{}
+	o.Policies, c.Set = o.Policies[:1], o.Policies[1:]
+	if o.Policies[0].Name != "web" {
+		o.Policies, c.Set = c.Set, o.Policies
+	}
+	p, err := Of(t.Context(), o, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(p.StillDenied) != 1 || !slices.Equal(p.StillDenied[0].Ports, []string{"tcp/5432"}) || !strings.Contains(p.StillDenied[0].Because, "egress is isolated by shop/web") {
+		t.Errorf("still denied: %+v", p.StillDenied)
+	}
+	for _, d := range p.Verdicts {
+		if slices.Contains(d.From, "shop/web-1") && d.Becomes == Allowed {
+			t.Errorf("a packet of web becomes allowed: %+v", d)
+		}
+	}
+	var text bytes.Buffer
+	if err := Print(&text, p, false); err != nil || !strings.Contains(text.String(), "Still denied, though the new rules allow it at one end\nFROM") {
+		t.Errorf("%v\n%s", err, &text)
+	}
+	// The same policy once more allows nothing newly.
+	o.Policies = append(o.Policies, c.Set...)
+	if p, err = Of(t.Context(), o, c); err != nil || len(p.StillDenied) > 0 {
+		t.Errorf("unchanged: %v, %+v", err, p.StillDenied)
+	}
+}

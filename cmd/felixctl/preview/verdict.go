@@ -38,6 +38,8 @@ type Difference struct {
 
 	from, to *end
 	ranges   []model.PortRange
+	// still says that a rule of the change allows the packets at one end, and the other end denies them as before.
+	still bool
 }
 
 // verdicts compares the verdicts of policies before and after, for every packet that a
@@ -143,7 +145,7 @@ func (v *verdicts) eachFamily(of func(model.Family) []Difference) []Difference {
 	for _, f := range v.families {
 		for _, d := range of(f) {
 			same := slices.IndexFunc(all, func(o Difference) bool {
-				return o.Becomes == d.Becomes && o.Because == d.Because && slices.Equal(o.Ports, d.Ports)
+				return o.Becomes == d.Becomes && o.still == d.still && o.Because == d.Because && slices.Equal(o.Ports, d.Ports)
 			})
 			if same >= 0 {
 				all[same].Families = append(all[same].Families, d.Families...)
@@ -195,15 +197,25 @@ func (v *verdicts) judge(from, to *end, f model.Family) []Difference {
 		clusters[when] = v.cluster(a, b, of)
 		policies = append(policies, of...)
 	}
-	var all verdictRanges
+	var all, still verdictRanges
 	for _, r := range spans(policies, b, f) {
 		p := oracle.Packet{Source: source, Destination: destination, Protocol: r.Protocol, Port: r.First}
 		now, then := clusters[0].Evaluate(p), clusters[1].Evaluate(p)
 		if now.Allowed != then.Allowed {
 			all.add(from, to, f, then, r)
+		} else if !then.Allowed && (newlyAllows(now.Egress, then.Egress) || newlyAllows(now.Ingress, then.Ingress)) {
+			still.add(from, to, f, then, r)
 		}
 	}
-	return all.named()
+	for i := range still {
+		still[i].still = true
+	}
+	return append(all.named(), still.named()...)
+}
+
+// newlyAllows reports whether a rule decides at an end, and allows, that did not decide before.
+func newlyAllows(now, then oracle.Decision) bool {
+	return then.Why == oracle.RuleAllows && (now.Why != then.Why || now.Policy != then.Policy || now.Rule != then.Rule)
 }
 
 // verdictRanges are the ranges of ports between two ends, by verdict and reason.
