@@ -80,8 +80,11 @@ lint: ## formatting, vet, staticcheck, and go.mod and manifests that are up to d
 	@cd $(OWN_MODULE) && go vet ./...
 	@deploy/generate --check
 
-bench: setup build ## measure all backends: programming, enforcement, packets (a quarter of an hour; writes docs/benchmarks/w1)
+# The comparison with the version of 2026-11-22 is a report: later ones do more.
+bench: setup build ## measure all backends: programming, enforcement, packets (a quarter of an hour; writes docs/benchmarks/w1), and the cost beside older versions
 	@bin/felixctl bench run --profile w1 --rounds 3 --out docs/benchmarks/w1
+	@test/scripts/bench-versions c2ec428b || [ $$? = 1 ]
+	@test/scripts/bench-versions budget --backends nftables,nftables-maps,iptables-nft,openflow
 
 # FLX_VM_SUITE=bookworm-backports measures that suite's kernel.
 bench-kernel: setup ## measure changes (in instructions) and packets on the distribution's kernel and its Open vSwitch datapath, in a virtual machine (an hour under QEMU's emulation)

@@ -25,7 +25,7 @@ wrong usage, or something could not be done.`,
 		// Without it, cobra takes an unknown command for a request for help.
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	c.AddCommand(runCommand(), packetsCommand(), reportCommand(), compareCommand(), workerCommand())
+	c.AddCommand(runCommand(), packetsCommand(), reportCommand(), compareCommand(), versionsCommand(), workerCommand())
 	return c
 }
 
