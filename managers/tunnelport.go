@@ -1,6 +1,7 @@
 package managers
 
 import (
+	"iter"
 	"maps"
 	"net/netip"
 	"slices"
@@ -14,9 +15,12 @@ import (
 // TunnelPortManager keeps the table that closes the tunnel port, or WireGuard's, to strangers (rules.Tunnel), for every backend. Its
 // sets have all addresses of all nodes.
 type TunnelPortManager struct {
-	node     string
-	nodes    map[string]*model.Node
-	ends     atomic.Pointer[Ends]
+	node  string
+	nodes map[string]*model.Node
+	ends  atomic.Pointer[Ends]
+	// first is the peer of ends. moved is set if ends may be outdated.
+	first    string
+	moved    bool
 	networks podNetworks
 	programs func()
 	// known is set after the first node. Before, the table stays as an earlier agent left it.
@@ -27,19 +31,24 @@ type TunnelPortManager struct {
 type Ends struct{ Peer, Own netip.Addr }
 
 // EndsOf returns those of the tunnel from the first peer by name to the node of that name.
-func EndsOf(node string, all []*model.Node) (e Ends) {
+func EndsOf(node string, all []*model.Node) Ends {
 	at := slices.IndexFunc(all, func(n *model.Node) bool { return n.Name == node })
 	if at < 0 {
 		return Ends{}
 	}
-	first := ""
-	for _, n := range all {
-		if a := all[at].OuterOf(n); n.Name != node && a.IsValid() && (first == "" || n.Name < first) {
+	_, e := endsOf(all[at], slices.Values(all))
+	return e
+}
+
+// endsOf also returns the name of the peer.
+func endsOf(self *model.Node, all iter.Seq[*model.Node]) (first string, e Ends) {
+	for n := range all {
+		if a := self.OuterOf(n); n.Name != self.Name && a.IsValid() && (first == "" || n.Name < first) {
 			first, e.Peer = n.Name, a
 		}
 	}
-	e.Own = all[at].Outer()
-	return e
+	e.Own = self.Outer()
+	return first, e
 }
 
 // Ends returns those of the tunnel to the first peer by name, as far as they are known. It may be called from any
@@ -92,16 +101,30 @@ func (m *TunnelPortManager) OnUpdate(u model.Update) {
 		m.networks.update(u.Node.Name, u.Node)
 		m.nodes[u.Node.Name] = u.Node
 		m.known = true
+		m.move(u.Node.Name)
 	case model.NodeRemove:
 		m.networks.update(u.Name, nil)
 		delete(m.nodes, u.Name)
+		m.move(u.Name)
 	}
+}
+
+// move notes a change of a node: one behind the first peer does not change the ends.
+func (m *TunnelPortManager) move(name string) {
+	m.moved = m.moved || name == m.node || m.first == "" || name <= m.first
 }
 
 // CompleteDeferredWork brings the chains up to date. The sets already are.
 func (m *TunnelPortManager) CompleteDeferredWork() {
-	ends := EndsOf(m.node, slices.Collect(maps.Values(m.nodes)))
-	m.ends.Store(&ends)
+	if m.moved {
+		m.moved = false
+		var ends Ends
+		m.first = ""
+		if self := m.nodes[m.node]; self != nil {
+			m.first, ends = endsOf(self, maps.Values(m.nodes))
+		}
+		m.ends.Store(&ends)
+	}
 	if m.programs != nil && m.known {
 		m.programs()
 		m.programs = nil

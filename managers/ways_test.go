@@ -2,6 +2,8 @@ package managers
 
 import (
 	"fmt"
+	"maps"
+	"math/rand/v2"
 	"net/netip"
 	"slices"
 	"strings"
@@ -309,4 +311,43 @@ func (h *held) senders() string {
 	}
 	slices.Sort(all)
 	return strings.Join(all, "; ")
+}
+
+// TestEndsOfAreKept compares the ends that the manager keeps with those of all nodes, and asserts that a pass
+// without a change of the first peer does not list the nodes.
+func TestEndsOfAreKept(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	m, nodes := NewTunnelPortManager("n5", 6081, newRecorder(), newRecorder()), map[string]*model.Node{}
+	for i := range 2000 {
+		n := random.IntN(10)
+		node := routedNode(fmt.Sprint("n", n), n+1, fmt.Sprintf("192.168.50.%d", 1+random.IntN(200)))
+		switch random.IntN(4) {
+		case 0:
+			delete(nodes, node.Name)
+			m.OnUpdate(model.NodeRemove{Name: node.Name})
+		case 1:
+			node.Addresses = []netip.Addr{netip.MustParseAddr("fd00:50::1")}
+			fallthrough
+		default:
+			nodes[node.Name] = node
+			m.OnUpdate(model.NodeUpdate{Node: node})
+		}
+		if random.IntN(2) == 0 {
+			continue
+		}
+		m.CompleteDeferredWork()
+		if got, want := m.Ends(), EndsOf("n5", slices.Collect(maps.Values(nodes))); got != want {
+			t.Fatalf("step %d: ends %v, want %v", i, got, want)
+		}
+	}
+	m.OnUpdate(model.NodeUpdate{Node: routedNode("n0", 1, "192.168.50.1")})
+	m.OnUpdate(model.NodeUpdate{Node: routedNode("n5", 6, "192.168.50.6")})
+	m.CompleteDeferredWork()
+	last := routedNode("n9", 10, "192.168.50.9")
+	if n := testing.AllocsPerRun(10, func() {
+		m.move(last.Name)
+		m.CompleteDeferredWork()
+	}); n > 0 {
+		t.Errorf("a pass allocates %v times: it lists the nodes", n)
+	}
 }

@@ -54,7 +54,7 @@ func (rep *reporter) notices() []datastore.Notice {
 	add(NoticeNotUnderstood, datastore.KnownToSome, rep.cluster.nodeProblems()...)
 	add(NoticeNotUnderstood, datastore.KnownToAll, rep.cluster.antreaProblems()...)
 	add(noticeQuarantined, datastore.KnownToSome, rep.cluster.engine.Collisions()...)
-	add(noticeHostNetwork, datastore.KnownToAll, firstOfEach(rep.cluster.hostNetworkProblems())...)
+	add(noticeHostNetwork, datastore.KnownToAll, rep.cluster.hostNetworkProblems(false)...)
 	add(noticeUnresolvedPort, datastore.KnownToSome, rep.cluster.portProblems()...)
 	add(noticeEqualPriority, datastore.KnownToSome, rep.cluster.priorityProblems()...)
 	add(noticeEqualPriority, datastore.KnownToAll, rep.cluster.tierProblems()...)

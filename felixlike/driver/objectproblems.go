@@ -39,14 +39,19 @@ func (c *cluster) ownNodeProblems() []model.Problem {
 	return []model.Problem{{Object: model.NodeRef(c.node), Reason: reason}}
 }
 
-// hostNetworkProblems reports the policies that select hostNetwork pods. No policy applies
+// hostNetworkProblems reports the policies that select hostNetwork pods, with all such pods or the first. No policy applies
 // to these pods, and users often expect one to.
-func (c *cluster) hostNetworkProblems() []model.Problem {
+func (c *cluster) hostNetworkProblems(all bool) []model.Problem {
 	var found []model.Problem
-	for r, source := range c.policies {
-		for _, pod := range c.engine.HostNetworkTargets(r.Namespace, r.Name) {
+	for id, pods := range c.engine.HostNetworkTargets(all) {
+		object := id.Object()
+		source, known := c.policies[object]
+		if !known {
+			continue // deleted, and not yet in the engine
+		}
+		for _, pod := range pods {
 			found = append(found, model.Problem{
-				Source: source, Object: r, Field: "spec.podSelector",
+				Source: source, Object: object, Field: "spec.podSelector",
 				Reason: "matches pod " + pod.String() + ", which is on the host's network: no policy applies to it",
 			})
 		}
@@ -56,25 +61,25 @@ func (c *cluster) hostNetworkProblems() []model.Problem {
 
 // portProblems reports the named ports of policies that no pod declares.
 func (c *cluster) portProblems() []model.Problem {
-	const matchNothing = "they match nothing by it, also if they deny"
 	var found []model.Problem
-	report := func(r model.ObjectRef, source string, ports []string, effect string) {
+	for object, ports := range c.engine.UnresolvedPorts() {
+		source, known := c.policies[object]
+		if !known {
+			source, known = c.antreaSources[object]
+		}
+		if !known {
+			continue // deleted, and not yet in the engine
+		}
+		effect := "they match nothing by it, also if they deny"
+		if object.Kind == "NetworkPolicy" {
+			effect = "they allow nothing to it"
+		}
 		for _, port := range ports {
 			found = append(found, model.Problem{
-				Source: source, Object: r, Field: "spec",
+				Source: source, Object: object, Field: "spec",
 				Reason: "no pod that the rules with the named port " + port + " are about declares it: " + effect,
 			})
 		}
-	}
-	for r, source := range c.policies {
-		if r.Kind == "ClusterNetworkPolicy" {
-			report(r, source, c.engine.UnresolvedPorts().OfCluster(r.Name), matchNothing)
-		} else {
-			report(r, source, c.engine.UnresolvedPorts().OfNetwork(r.Namespace, r.Name), "they allow nothing to it")
-		}
-	}
-	for id := range c.objects.antrea {
-		report(id.Ref(), c.antreaSources[id.Ref()], c.engine.UnresolvedPorts().OfAntrea(id), matchNothing)
 	}
 	return found
 }

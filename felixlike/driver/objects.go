@@ -28,13 +28,15 @@ type objects struct {
 	// clusterPolicies are by name.
 	clusterPolicies map[string]*v1alpha2.ClusterNetworkPolicy
 	antrea          map[antrea.ID]antrea.Object
+	// tiers are the Tiers of antrea.
+	tiers map[antrea.ID]*antrea.Tier
 }
 
 func newObjects() *objects {
 	return &objects{
 		nodes: map[string]*corev1.Node{}, namespaces: map[string]*corev1.Namespace{},
 		pods: map[model.PodID]keptPod{}, templates: map[string]*podTemplate{}, policies: map[model.PodID]*networkingv1.NetworkPolicy{},
-		clusterPolicies: map[string]*v1alpha2.ClusterNetworkPolicy{}, antrea: map[antrea.ID]antrea.Object{},
+		clusterPolicies: map[string]*v1alpha2.ClusterNetworkPolicy{}, antrea: map[antrea.ID]antrea.Object{}, tiers: map[antrea.ID]*antrea.Tier{},
 	}
 }
 
@@ -73,8 +75,12 @@ func (o *objects) onEvent(e datastore.Event) {
 		delete(o.clusterPolicies, e.Name)
 	case datastore.AntreaSet:
 		o.antrea[e.Object.ID()] = e.Object
+		if t, is := e.Object.(*antrea.Tier); is {
+			o.tiers[t.ID()] = t
+		}
 	case datastore.AntreaDeleted:
 		delete(o.antrea, e.ID)
+		delete(o.tiers, e.ID)
 	}
 }
 

@@ -74,9 +74,9 @@ func (c *cluster) tierProblems() []model.Problem {
 		first[int32(priority)] = name
 	}
 	var found []model.Problem
-	for _, id := range slices.SortedFunc(maps.Keys(c.objects.antrea), antrea.ID.Compare) {
-		t, is := c.objects.antrea[id].(*antrea.Tier)
-		if !is || len(compile.AntreaTierProblems(t)) > 0 {
+	for _, id := range slices.SortedFunc(maps.Keys(c.objects.tiers), antrea.ID.Compare) {
+		t := c.objects.tiers[id]
+		if len(compile.AntreaTierProblems(t)) > 0 {
 			continue
 		}
 		name, taken := first[t.Spec.Priority]

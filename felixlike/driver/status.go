@@ -51,7 +51,7 @@ func (rep *reporter) status() control.Status {
 	for _, o := range slices.Concat(rep.outages(), rep.cluster.moduleProblems()) {
 		s.Problems = append(s.Problems, o.Problem)
 	}
-	s.Problems = append(s.Problems, rep.cluster.hostNetworkProblems()...)
+	s.Problems = append(s.Problems, rep.cluster.hostNetworkProblems(true)...)
 	s.Problems = append(s.Problems, rep.cluster.portProblems()...)
 	s.Problems = append(s.Problems, rep.cluster.priorityProblems()...)
 	s.Problems = append(s.Problems, rep.cluster.tierProblems()...)

@@ -193,7 +193,7 @@ func TestWhoIsNeverSelected(t *testing.T) {
 group "all pods in namespace x" +[10.0.0.1] -[]
 policy x/p 1 ingress 0 egress
 endpoint x/a ingress [x/p] egress []`)
-	if got := s.HostNetworkTargets("x", "p"); !slices.Equal(got, []model.PodID{{Namespace: "x", Name: "host"}}) {
+	if got := s.HostNetworkTargets(true)[model.PolicyID{Tier: model.TierNetworkPolicy, Namespace: "x", Name: "p"}]; !slices.Equal(got, []model.PodID{{Namespace: "x", Name: "host"}}) {
 		t.Errorf("HostNetworkTargets: %v", got)
 	}
 }

@@ -1,6 +1,10 @@
 package policy
 
-import "github.com/felixlike/felixlike/felixlike/policy/label"
+import (
+	"slices"
+
+	"github.com/felixlike/felixlike/felixlike/policy/label"
+)
 
 // selectionIndex finds the classes of a selection and the selections of a class, as namespaces,
 // classes and selections come and go. Neither direction looks at all classes or at all
@@ -21,6 +25,15 @@ type selectionIndex struct {
 
 func newSelectionIndex(m *matcher, members *membership) *selectionIndex {
 	return &selectionIndex{matcher: m, members: members, namespaces: map[string]*namespace{}, scopes: map[*label.Selector]*scope{}}
+}
+
+// firstHost returns the first pod by name, of a class with such pods, in the network of its host.
+func (x *selectionIndex) firstHost(c *class) *pod {
+	if c.firstHost == nil {
+		x.work.Visits += uint64(len(c.pods[host]))
+		c.firstHost = slices.MinFunc(c.pods[host], func(a, b *pod) int { return a.id.Compare(b.id) })
+	}
+	return c.firstHost
 }
 
 // namespace returns a namespace, and creates it if it does not exist.

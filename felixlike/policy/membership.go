@@ -1,12 +1,17 @@
 package policy
 
-import "github.com/felixlike/felixlike/model"
+import (
+	"github.com/felixlike/felixlike/felixlike/policy/smallmap"
+	"github.com/felixlike/felixlike/model"
+)
 
 // membership counts pods as they enter and leave selections: into the groups of the
 // selections, and as the local pods that their policies apply to. It marks the Egresses of the selections.
 type membership struct {
 	work  *Work
 	dirty *dirtyRecords
+	// hosted are the selections with pods in the network of a host.
+	hosted smallmap.Set[*selection]
 }
 
 // join puts a class into a selection.
@@ -28,6 +33,9 @@ func (m *membership) moved(s *selection, c *class, n int32) {
 		m.dirty.class(c)
 	}
 	m.countLocals(s, int(n)*len(c.pods[local]))
+	if len(c.pods[host]) > 0 {
+		m.countHosts(s, int(n))
+	}
 	m.dirty.egress(s)
 	if s.addresses == nil && s.ports.Len() == 0 {
 		return
@@ -38,6 +46,11 @@ func (m *membership) moved(s *selection, c *class, n int32) {
 // contribute counts a pod in all selections of its class: n is 1 or -1.
 func (m *membership) contribute(p *podState, n int32) {
 	if p.place == host {
+		if before := len(p.class.pods[host]) - max(0, int(n)); before == 0 { // its first, or its last
+			for s := range p.class.selections.All() {
+				m.countHosts(s, int(n))
+			}
+		}
 		return
 	}
 	for s := range p.class.selections.All() {
@@ -59,6 +72,17 @@ func (m *membership) countLocals(s *selection, n int) {
 	}
 	for p := range s.policies.All() {
 		m.dirty.policy(p)
+	}
+}
+
+// countHosts counts classes of a selection with pods in the network of a host.
+func (m *membership) countHosts(s *selection, n int) {
+	m.work.Visits++
+	s.hosts += n
+	if s.hosts > 0 {
+		m.hosted.Add(s)
+	} else {
+		m.hosted.Remove(s)
 	}
 }
 

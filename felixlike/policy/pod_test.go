@@ -177,7 +177,7 @@ func TestUnresolvedPorts(t *testing.T) {
 	check := func(when string, want ...string) {
 		t.Helper()
 		s.flush()
-		if got := s.UnresolvedPorts().OfNetwork("x", "p"); !slices.Equal(got, want) {
+		if got := s.UnresolvedPorts()[model.ObjectRef{Kind: "NetworkPolicy", Namespace: "x", Name: "p"}]; !slices.Equal(got, want) {
 			t.Errorf("%s: %v, want %v", when, got, want)
 		}
 	}
@@ -212,7 +212,7 @@ func TestUnresolvedClusterPorts(t *testing.T) {
 		check := func(when string, want ...string) {
 			t.Helper()
 			s.flush()
-			if got := s.UnresolvedPorts().OfCluster("p"); !slices.Equal(got, want) {
+			if got := s.UnresolvedPorts()[model.ObjectRef{Kind: "ClusterNetworkPolicy", Name: "p"}]; !slices.Equal(got, want) {
 				t.Errorf("%s, %s: %v, want %v", tier, when, got, want)
 			}
 		}

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/felixlike/felixlike/felixlike/policy/compile"
+	"github.com/felixlike/felixlike/felixlike/policy/smallmap"
 	"github.com/felixlike/felixlike/model"
 )
 
@@ -21,9 +22,11 @@ type policyStore struct {
 	byID map[model.PolicyID]*policy
 	// collisions are the policies that are closed because of one.
 	collisions map[model.PolicyID]compile.Collision
-	index      *selectionIndex
-	groups     *groupStore
-	dirty      *dirtyRecords
+	// named are the policies that apply here and have groups of named ports.
+	named  smallmap.Set[*policy]
+	index  *selectionIndex
+	groups *groupStore
+	dirty  *dirtyRecords
 }
 
 func (x *policyStore) set(c *compile.Policy) {
@@ -139,6 +142,11 @@ func (x *policyStore) apply(p *policy) bool {
 	changed := p.emitted == nil || !reflect.DeepEqual(*p.emitted, now.Model)
 	x.releaseGroups(p.source)
 	p.source = now
+	if slices.ContainsFunc(now.Groups, func(g compile.Group) bool { return g.Kind == model.AddressPorts }) {
+		x.named.Add(p)
+	} else {
+		x.named.Remove(p)
+	}
 	if changed {
 		p.emitted = &now.Model
 	}
@@ -149,6 +157,7 @@ func (x *policyStore) apply(p *policy) bool {
 func (x *policyStore) unapply(p *policy) {
 	x.releaseGroups(p.source)
 	delete(x.collisions, p.id)
+	x.named.Remove(p)
 	p.emitted, p.source = nil, nil
 }
 
@@ -196,43 +205,67 @@ func (x *policyStore) problems() []model.Problem {
 	return slices.Compact(all)
 }
 
-// hostTargets returns the pods in the network of their host that the policy's selector
-// matches, sorted.
-func (x *policyStore) hostTargets(id model.PolicyID) []model.PodID {
-	p, ok := x.byID[id]
-	if !ok || p.compiled == nil {
-		return nil
-	}
-	var ids []model.PodID
-	// The driver asks for every policy, and most namespaces have no such pods.
-	for c := range x.index.namespaces[id.Namespace].hosts.All() {
-		if !slices.ContainsFunc(p.targets, func(s *selection) bool { return s.classes.Has(c) }) {
-			continue
-		}
-		for _, h := range c.pods[host] {
-			ids = append(ids, h.id)
-		}
-	}
-	slices.SortFunc(ids, model.PodID.Compare)
-	return ids
-}
-
-// unresolvedPorts returns the named ports of an object's policies that no pod declares,
-// sorted. Ports with one text are one.
-func (x *policyStore) unresolvedPorts(ids []model.PolicyID, text func(compile.PortName) string) []string {
-	resolved := map[string]bool{}
-	for _, id := range ids {
-		p, ok := x.byID[id]
-		if !ok || p.source == nil {
-			continue
-		}
-		for i := range p.source.Groups {
-			if spec := &p.source.Groups[i]; spec.Kind == model.AddressPorts {
-				name := text(spec.Port)
-				resolved[name] = resolved[name] || x.groups.byID[spec.ID].counts.Len() > 0
+// hostTargets returns, by NetworkPolicy, the pods in the network of their host that its selector matches, sorted; if
+// not all are wanted, the first of them.
+func (x *policyStore) hostTargets(all bool) map[model.PolicyID][]model.PodID {
+	found := map[model.PolicyID][]model.PodID{}
+	for s := range x.index.members.hosted.All() {
+		for p := range s.policies.All() {
+			if p.id == networkPolicyID(p.id.Namespace, p.id.Name) && found[p.id] == nil {
+				found[p.id] = x.hostTargetsOf(p, all)
 			}
 		}
 	}
-	maps.DeleteFunc(resolved, func(_ string, found bool) bool { return found })
-	return slices.Sorted(maps.Keys(resolved))
+	return found
+}
+
+func (x *policyStore) hostTargetsOf(p *policy, all bool) []model.PodID {
+	var ids []model.PodID
+	for c := range x.index.namespaces[p.id.Namespace].hosts.All() {
+		x.index.work.Visits++
+		switch {
+		case !slices.ContainsFunc(p.targets, func(s *selection) bool { return s.classes.Has(c) }):
+		case all:
+			for _, h := range c.pods[host] {
+				ids = append(ids, h.id)
+			}
+		default:
+			ids = append(ids, x.index.firstHost(c).id)
+		}
+	}
+	slices.SortFunc(ids, model.PodID.Compare)
+	if !all {
+		ids = ids[:1]
+	}
+	return ids
+}
+
+// unresolvedPorts returns, by object, the named ports of the policies that apply here that no pod declares, sorted. A name in a
+// ClusterNetworkPolicy is for every protocol: it is unresolved if no pod declares it for any.
+func (x *policyStore) unresolvedPorts() map[model.ObjectRef][]string {
+	resolved := map[model.ObjectRef]map[string]bool{}
+	for p := range x.named.All() {
+		x.index.work.Visits++
+		object := p.id.Object()
+		if resolved[object] == nil {
+			resolved[object] = map[string]bool{}
+		}
+		for i := range p.source.Groups {
+			if spec := &p.source.Groups[i]; spec.Kind == model.AddressPorts {
+				name := spec.Port.String()
+				if p.id.API == model.Kubernetes && p.id.Tier != model.TierNetworkPolicy {
+					name = spec.Port.Name
+				}
+				resolved[object][name] = resolved[object][name] || x.groups.byID[spec.ID].counts.Len() > 0
+			}
+		}
+	}
+	found := map[model.ObjectRef][]string{}
+	for object, ports := range resolved {
+		maps.DeleteFunc(ports, func(_ string, found bool) bool { return found })
+		if len(ports) > 0 {
+			found[object] = slices.Sorted(maps.Keys(ports))
+		}
+	}
+	return found
 }

@@ -153,6 +153,15 @@ func TestAnyOrderEndsInOneModel(t *testing.T) {
 		if diff := cmp.Diff(want.String(), m.String()); diff != "" {
 			t.Fatalf("incremental (+) differs from fresh (-):\n%s", diff)
 		}
+		if diff := cmp.Diff(fresh.HostNetworkTargets(true), e.HostNetworkTargets(true)); diff != "" {
+			t.Fatalf("policies with pods of their hosts, incremental (+) and fresh (-):\n%s", diff)
+		}
+		if diff := cmp.Diff(fresh.HostNetworkTargets(false), e.HostNetworkTargets(false)); diff != "" {
+			t.Fatalf("the first pods of their hosts, incremental (+) and fresh (-):\n%s", diff)
+		}
+		if diff := cmp.Diff(fresh.UnresolvedPorts(), e.UnresolvedPorts()); diff != "" {
+			t.Fatalf("unresolved ports, incremental (+) and fresh (-):\n%s", diff)
+		}
 		late := policytest.NewModel()
 		if err := late.Apply(e.Snapshot()); err != nil {
 			t.Fatal(err)

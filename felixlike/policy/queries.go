@@ -85,15 +85,17 @@ func (e *Engine) AwaitsNamespace(name string) bool {
 	return len(e.clusterPolicies)+e.antrea.clusterPolicies+len(e.egresses.byID) > 0 && (n == nil || n.labels == nil)
 }
 
-// HostNetworkTargets returns, sorted, the pods in the network of their host that the
-// NetworkPolicy's selector matches. Policy does not apply to them, which their owners may
-// not expect.
-func (e *Engine) HostNetworkTargets(namespace, name string) []model.PodID {
-	return e.policies.hostTargets(networkPolicyID(namespace, name))
+// HostNetworkTargets returns, by NetworkPolicy, the pods in the network of their host that its selector matches, sorted; if
+// not all are wanted, the first of them. Policy does not apply to them, which their owners may not expect. It visits only
+// these policies and pods.
+func (e *Engine) HostNetworkTargets(all bool) map[model.PolicyID][]model.PodID {
+	return e.policies.hostTargets(all)
 }
 
-// UnresolvedPorts finds the named ports of policies that no pod declares.
-func (e *Engine) UnresolvedPorts() UnresolvedPorts { return UnresolvedPorts{e} }
+// UnresolvedPorts returns, by object, the named ports of its policies that no pod of the rules declares, sorted, as of the last
+// Flush. It visits only policies that apply to endpoints of this node. A NetworkPolicy's rules allow nothing to these
+// ports, and their authors may not expect this.
+func (e *Engine) UnresolvedPorts() map[model.ObjectRef][]string { return e.policies.unresolvedPorts() }
 
 // Egresses returns the Egresses as of the last Flush.
 func (e *Engine) Egresses() []model.EgressAddress { return e.egresses.emitted }

@@ -76,6 +76,8 @@ type class struct {
 	namespace *namespace
 	labels    *label.Set
 	pods      [places][]*pod
+	// firstHost is the first pod by name in the network of its host, or nil if it is not known (see selectionIndex.firstHost).
+	firstHost *pod
 	// selections are those that contain the class.
 	selections smallmap.Set[*selection]
 	// applied are the policies that apply to the pods. It is outdated if stale is true.
@@ -91,6 +93,9 @@ func (c *class) put(p *pod) {
 	switch p.place {
 	case host:
 		c.namespace.hosts.Add(c)
+		if len(*pods) == 1 || c.firstHost != nil && p.id.Compare(c.firstHost.id) < 0 {
+			c.firstHost = p
+		}
 	case local:
 		c.namespace.locals++
 	}
@@ -105,6 +110,9 @@ func (c *class) take(p *pod) {
 	c.pods[p.place] = pods[:last]
 	if p.place == local {
 		c.namespace.locals--
+	}
+	if p == c.firstHost {
+		c.firstHost = nil
 	}
 	if len(c.pods[host]) == 0 {
 		c.namespace.hosts.Remove(c)
@@ -163,8 +171,8 @@ type selection struct {
 	scope   *scope
 	pods    *label.Selector
 	classes smallmap.Set[*class]
-	// locals is the number of local pods of the classes.
-	locals int
+	// locals is the number of local pods of the classes, hosts that of the classes with pods in the network of a host.
+	locals, hosts int
 	// addresses and ports are the groups of these pods.
 	addresses *group
 	ports     smallmap.Map[compile.PortName, *group]

@@ -178,7 +178,7 @@ func (c *PolicyChange) describe(o control.Objects, e *policy.Engine) {
 	if p.network == nil {
 		return
 	}
-	for _, id := range e.HostNetworkTargets(p.network.Namespace, p.network.Name) {
+	for _, id := range e.HostNetworkTargets(true)[model.PolicyID{Tier: model.TierNetworkPolicy, Namespace: p.network.Namespace, Name: p.network.Name}] {
 		c.Problems = append(c.Problems, fmt.Sprintf("it selects %s, which is in its host's network, so that no policy applies to it", id))
 	}
 	if namespaces[p.network.Namespace] == nil {
