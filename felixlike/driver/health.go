@@ -43,6 +43,7 @@ func (rep *reporter) unavailable() []string {
 
 func (rep *reporter) measure() metrics.State {
 	view := rep.stages.quarantine.view()
+	notices := rep.notices() // sorted by object and kind
 	s := metrics.State{
 		Synced: rep.cluster.sourceSynced, Pending: len(rep.cluster.model.pending), Quarantined: len(view.quarantined),
 		Ready:  len(rep.readiness().Missing) == 0,
@@ -50,6 +51,12 @@ func (rep *reporter) measure() metrics.State {
 		Endpoints: map[string]int{
 			control.EndpointProgrammed: 0, control.EndpointPending: 0, control.EndpointClosed: 0, control.EndpointDetached: 0,
 		},
+	}
+	s.Problems = map[metrics.Problem]int{}
+	for i, n := range notices {
+		if i == 0 || n.Object != notices[i-1].Object || n.Kind != notices[i-1].Kind {
+			s.Problems[metrics.Problem{Kind: n.Object.Kind, Reason: n.Kind}]++
+		}
 	}
 	for _, r := range rep.stages.runners {
 		s.Rules += r.rules

@@ -207,6 +207,7 @@ func TestScrapeAfterApplies(t *testing.T) {
 		`felixlike_datastore_synced 1`, `felixlike_pending_objects 0`, `felixlike_quarantined_objects 1`,
 		`felixlike_drift_repaired_total{object="chain"} 1`, `felixlike_policy_programming_duration_seconds_count 2`,
 		`felixlike_endpoints{state="closed"} 1`, `felixlike_endpoints{state="detached"} 1`, `felixlike_endpoints{state="programmed"} 1`,
+		`felixlike_objects_with_problems{kind="NetworkPolicy",reason="Quarantined"} 1`,
 		`felixlike_rules 12`, `felixlike_set_elements 34`,
 	} {
 		if !strings.Contains(string(body), want) {

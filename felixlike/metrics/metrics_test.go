@@ -20,7 +20,7 @@ func newMetrics(state func() (State, bool)) *Metrics {
 }
 
 func answer() (State, bool) {
-	return State{Synced: true, Ready: true, Pending: 2, Quarantined: 1, InterfacesLost: 4, Rules: 40, Elements: 7, Endpoints: map[string]int{"programmed": 3, "closed": 0}}, true
+	return State{Synced: true, Ready: true, Pending: 2, Quarantined: 1, InterfacesLost: 4, Problems: map[Problem]int{{"NetworkPolicy", "NotUnderstood"}: 2}, Rules: 40, Elements: 7, Endpoints: map[string]int{"programmed": 3, "closed": 0}}, true
 }
 
 func scrape(t *testing.T, m *Metrics) string {
@@ -80,6 +80,7 @@ func TestScrape(t *testing.T) {
 		`felixlike_last_success_timestamp_seconds 1.7000000005e+09`,
 		`felixlike_table_entries{table="conntrack"} 12`, `felixlike_table_entries_limit{table="conntrack"} 262144`,
 		`felixlike_datastore_synced 1`, `felixlike_ready 1`, `felixlike_pending_objects 2`, `felixlike_quarantined_objects 1`, `felixlike_interfaces_lost 4`,
+		`felixlike_objects_with_problems{kind="NetworkPolicy",reason="NotUnderstood"} 2`,
 		`felixlike_rules 40`, `felixlike_set_elements 7`,
 		`felixlike_endpoints{state="programmed"} 3`, `felixlike_endpoints{state="closed"} 0`,
 		`felixlike_build_info{goversion="` + runtime.Version() + `",version="` + version.Program() + `"} 1`,

@@ -16,6 +16,8 @@ type State struct {
 	// Pending counts the objects with a newest state that is not programmed yet,
 	// Quarantined those that the dataplane refuses.
 	Pending, Quarantined int
+	// Problems counts the objects with a problem that has an Event.
+	Problems map[Problem]int
 	// InterfacesLost counts the pods of this node whose interface is gone.
 	InterfacesLost int
 	// Unread counts the files of the datastore of which no version is known, Outdated those with a former version in force.
@@ -27,6 +29,9 @@ type State struct {
 	// Endpoints counts the pods of this node by state.
 	Endpoints map[string]int
 }
+
+// Problem is the kind of an object, as "NetworkPolicy", and the reason of the Event.
+type Problem struct{ Kind, Reason string }
 
 // stateCollector makes metrics of a State.
 type stateCollector struct {
@@ -83,12 +88,18 @@ func endpointsDesc() *prometheus.Desc {
 		[]string{"state"}, nil)
 }
 
+func problemsDesc() *prometheus.Desc {
+	return prometheus.NewDesc("felixlike_objects_with_problems", "Objects with a problem that this agent knows, by kind and by the reason of its Event. An object with two reasons counts twice. The agent's status names them.",
+		[]string{"kind", "reason"}, nil)
+}
+
 // Describe implements prometheus.Collector.
 func (c *stateCollector) Describe(descs chan<- *prometheus.Desc) {
 	for _, m := range stateMetrics() {
 		descs <- m.desc
 	}
 	descs <- endpointsDesc()
+	descs <- problemsDesc()
 }
 
 // Collect implements prometheus.Collector.
@@ -104,5 +115,8 @@ func (c *stateCollector) Collect(out chan<- prometheus.Metric) {
 	}
 	for _, state := range slices.Sorted(maps.Keys(s.Endpoints)) {
 		out <- prometheus.MustNewConstMetric(endpointsDesc(), prometheus.GaugeValue, float64(s.Endpoints[state]), state)
+	}
+	for p, objects := range s.Problems {
+		out <- prometheus.MustNewConstMetric(problemsDesc(), prometheus.GaugeValue, float64(objects), p.Kind, p.Reason)
 	}
 }

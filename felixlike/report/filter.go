@@ -19,11 +19,13 @@ type Filter struct {
 	Pod string
 	// Faults leaves out everything that is right.
 	Faults bool
+	// Strict takes a problem of an object for a fault of the node. It chooses nothing.
+	Strict bool
 }
 
 // Apply returns the status with the chosen parts.
 func (f Filter) Apply(s control.Status) control.Status {
-	if f == (Filter{}) {
+	if f.Strict = false; f == (Filter{}) {
 		return s
 	}
 	pod := func(namespace, name string) bool {
@@ -82,7 +84,7 @@ func names(s control.Status) []string {
 }
 
 // verdict prints whether the node is ready, and the reasons if not.
-func (t *text) verdict(s control.Status) {
+func (t *text) verdict(s control.Status, ready bool) {
 	var faults, notes []string
 	add := func(to *[]string, n int, one, more string) {
 		switch {
@@ -106,7 +108,7 @@ func (t *text) verdict(s control.Status) {
 	add(&notes, closed, "pod is closed", "pods are closed")
 	add(&notes, len(s.Problems), "problem of objects", "problems of objects")
 	word := t.style.Good("Ready")
-	if !Ready(s) {
+	if !ready {
 		word = t.style.Bad("Degraded")
 	}
 	var counted []string

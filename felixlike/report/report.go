@@ -28,6 +28,9 @@ func Ready(s control.Status) bool {
 	return s.InSync && s.LastApply.Error == "" && s.Programmed >= s.Observed && len(s.Quarantined) == 0
 }
 
+// Ready is as the function of that name; a strict filter also wants no problems of objects.
+func (f Filter) Ready(s control.Status) bool { return Ready(s) && (!f.Strict || len(s.Problems) == 0) }
+
 // Config prints settings with their origins. If an agent runs, it also prints the value in use of settings
 // such as auto.
 func Config(w io.Writer, rows []config.Row, running *control.Status, format terminal.Output) error {
@@ -66,7 +69,7 @@ func Status(w io.Writer, whole control.Status, f Filter, format terminal.Output)
 	}
 	return format.Print(w, s, func() error {
 		t := &text{style: format.Style(w)}
-		t.verdict(whole)
+		t.verdict(whole, f.Ready(whole))
 		t.summary(s)
 		t.endpoints(s, f)
 		t.policies(s)

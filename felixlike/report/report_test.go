@@ -141,3 +141,17 @@ func TestConfigShowsValuesInUse(t *testing.T) {
 func squeeze(s string) string {
 	return strings.ReplaceAll(regexp.MustCompile(" +").ReplaceAllString(s, " "), " \n", "\n")
 }
+
+// TestStrict: a problem of an object is a fault for a strict filter only, whatever it chooses to show.
+func TestStrict(t *testing.T) {
+	s := control.Status{InSync: true, Problems: []model.Problem{{Object: model.ObjectRef{Kind: "NetworkPolicy", Namespace: "shop", Name: "db"}, Reason: "x"}}}
+	for _, c := range []struct {
+		f    Filter
+		want string
+	}{{Filter{}, "Ready: 1 problem"}, {Filter{Strict: true}, "Degraded: 1 problem"}, {Filter{Strict: true, Namespace: "ops"}, "Degraded: 1 problem"}} {
+		var out strings.Builder
+		if err := Status(&out, s, c.f, terminal.Text); err != nil || !strings.HasPrefix(out.String(), c.want) {
+			t.Errorf("%+v: %v\n%s", c.f, err, &out)
+		}
+	}
+}

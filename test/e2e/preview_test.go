@@ -49,6 +49,11 @@ func TestCountersAndPreview(t *testing.T) {
 			t.Errorf("packets: %+v", hits)
 		}
 		previewed(t, socket, conns)
+		for _, command := range []string{"status", "policies", "drops"} {
+			if out, errs, code := felixctl(t, command, "--socket", socket, "-n", "nosuch"); code != 2 || !strings.Contains(errs, "no such namespace") {
+				t.Errorf("felixctl %s -n nosuch: exit code %d\n%s%s", command, code, out, errs)
+			}
+		}
 		for from, want := range map[string]int{"x/b": 0, "x/c": 1} {
 			if out, errs, code := felixctl(t, "reach", "--socket", socket, "--from", from, "--to", "x/a", "--port", "80/tcp", "--deny"); code != want {
 				t.Errorf("felixctl reach --deny from %s: exit code %d, want %d\n%s%s", from, code, want, out, errs)

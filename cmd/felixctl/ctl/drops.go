@@ -119,6 +119,9 @@ func (r *dropsRequest) run(c *cobra.Command) error {
 	if file, ok := c.OutOrStdout().(*os.File); ok {
 		go untilHangup(ctx, file, hungUp)
 	}
+	if err := namespaceExists(ctx, control.NewClient(r.Socket()), r.filter.namespace); err != nil {
+		return r.explain(err)
+	}
 	if r.follow {
 		return r.stream(ctx, limit, c)
 	}

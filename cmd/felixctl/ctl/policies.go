@@ -49,6 +49,9 @@ order: the pod is isolated, and each of their rules allows.`,
 				return t.printOrder(c, ordered)
 			}
 			return t.call(c.Context(), func(ctx context.Context, agent *control.Client) error {
+				if err := namespaceExists(ctx, agent, namespace); err != nil {
+					return err
+				}
 				hits, err := agent.Hits(ctx)
 				if err != nil {
 					return err

@@ -3,9 +3,11 @@ package ctl
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/felixlike/report"
@@ -31,6 +33,8 @@ func statusCommand() *cobra.Command {
 The first line says whether the node is ready. --namespace, --pod and --faults choose
 what follows it; the first line and the exit code are those of the whole node.
 -o wide does not fit the tables to the terminal; -o name prints the names of the pods.
+--strict takes problems of objects, such as a policy that is not understood, for a
+fault of the node.
 --wait asks until the node is ready, also while no agent listens yet.
 
 Exit codes: 0 all known objects are in force; 1 they are not (no listing yet, an
@@ -50,14 +54,17 @@ not answer.`,
 			}
 			t.timeout += wait
 			return t.call(c.Context(), func(ctx context.Context, agent *control.Client) error {
-				s, err := waited(ctx, agent.Status, wait)
+				s, err := waited(ctx, agent.Status, filter.Ready, wait)
 				if err != nil {
+					return err
+				}
+				if err := namespaceExists(ctx, agent, filter.Namespace); err != nil {
 					return err
 				}
 				if err := report.Status(c.OutOrStdout(), s, filter, t.output); err != nil {
 					return err
 				}
-				if !report.Ready(s) {
+				if !filter.Ready(s) {
 					return report.ErrFaults
 				}
 				return nil
@@ -71,17 +78,34 @@ not answer.`,
 	f.StringVar(&filter.Pod, "pod", "", "only this pod (namespace/name)")
 	f.DurationVar(&wait, "wait", 0, "wait for so long until the node is ready")
 	f.BoolVar(&filter.Faults, "faults", false, "only what is degraded: closed pods, quarantined objects, problems")
+	f.BoolVar(&filter.Strict, "strict", false, "Degraded, exit code 1, also if an object has a problem")
 	t.NamespaceFlag(c, "namespace")
 	t.PodFlag(c, "pod")
 	return c
 }
 
+// namespaceExists returns an error for a namespace that the cluster does not have: without rows, an answer about it would look as if all were well.
+func namespaceExists(ctx context.Context, agent *control.Client, namespace string) error {
+	if namespace == "" {
+		return nil
+	}
+	objects, err := agent.Objects(ctx)
+	if err != nil {
+		return err
+	}
+	if slices.ContainsFunc(objects.Namespaces, func(n *corev1.Namespace) bool { return n.Name == namespace }) ||
+		slices.ContainsFunc(objects.Pods, func(p *corev1.Pod) bool { return p.Namespace == namespace }) {
+		return nil
+	}
+	return fmt.Errorf("--namespace %s: the cluster has no such namespace", namespace)
+}
+
 // waited asks until the node is ready, or for as long as wait, and returns the last answer.
-func waited(ctx context.Context, ask func(context.Context) (control.Status, error), wait time.Duration) (control.Status, error) {
+func waited(ctx context.Context, ask func(context.Context) (control.Status, error), ready func(control.Status) bool, wait time.Duration) (control.Status, error) {
 	for end := time.Now().Add(wait); ; {
 		s, err := ask(ctx)
 		left := time.Until(end)
-		if err == nil && report.Ready(s) || left <= 0 {
+		if err == nil && ready(s) || left <= 0 {
 			return s, err
 		}
 		select {

@@ -35,7 +35,7 @@ func TestStatusWaits(t *testing.T) {
 				return control.Status{}, err
 			}
 			return control.Status{InSync: answer.(bool)}, nil
-		}, c.wait)
+		}, report.Ready, c.wait)
 		if asked != c.asked || err == nil && report.Ready(s) != c.ready || !errors.Is(err, c.err) {
 			t.Errorf("%v for %s: asked %d times, ready %v, error %v", c.answers, c.wait, asked, report.Ready(s), err)
 		}
