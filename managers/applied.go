@@ -73,7 +73,7 @@ func (c *appliedChains) hold(d model.Direction, a model.Applied) appliedRef {
 	key := rules.AppliedIdentity(d, a)
 	chain := c.byKey[key]
 	if chain == nil {
-		chain = &appliedChain{direction: d, applied: a, name: c.renderer.AppliedChain(d, a), addresses: map[netip.Addr]bool{}}
+		chain = &appliedChain{direction: d, applied: a, name: c.renderer.AppliedChainBy(key, d, a), addresses: map[netip.Addr]bool{}}
 		c.byKey[key] = chain
 		if chain.mapped = c.grants.Mapped(key); !chain.mapped {
 			c.common.use(key, chain)

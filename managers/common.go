@@ -114,7 +114,7 @@ func (c *commonChains) use(key string, chain *appliedChain) {
 			case k.admin != "":
 				p.admin, p.Part = chain.applied.Admin, c.renderer.AdminPart(k.direction, chain.applied.Admin)
 			case k.pods != "":
-				p.Part = c.renderer.PodsPart(k.direction, chain.applied)
+				p.Part = c.renderer.PodsPartOf(k.direction, chain.name)
 			default:
 				p.Part = c.renderer.PolicyPart(k.direction, k.policy)
 			}

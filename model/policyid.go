@@ -115,13 +115,19 @@ func (id PolicyID) Object() ObjectRef {
 // and name, for Antrea's also part and namespace of the pods, each followed by a zero
 // byte, which occurs in none of them. A new kind in an existing tier needs an API of its
 // own in PolicyID and here.
-func (id PolicyID) Identity() string {
+func (id PolicyID) Identity() string { return string(id.AppendIdentity(nil)) }
+
+// AppendIdentity appends the identity.
+func (id PolicyID) AppendIdentity(b []byte) []byte {
 	group, kind := id.kind()
-	identity := group + "\x00" + kind + "\x00" + id.Tier.String() + "\x00" + id.Namespace + "\x00" + id.Name + "\x00"
-	if id.API != Kubernetes {
-		identity += strconv.Itoa(int(id.Part)) + "\x00" + id.Within + "\x00"
+	for _, field := range [...]string{group, kind, id.Tier.String(), id.Namespace, id.Name} {
+		b = append(append(b, field...), 0)
 	}
-	return identity
+	if id.API != Kubernetes {
+		b = append(strconv.AppendInt(b, int64(id.Part), 10), 0)
+		b = append(append(b, id.Within...), 0)
+	}
+	return b
 }
 
 // Compare orders policies by tier, API, namespace, name, part.

@@ -24,7 +24,8 @@ func (r *Renderer) Applied(d model.Direction, a model.Applied, hasRules func(mod
 	if a.Empty() {
 		return tables.Chain{}, dispatchAllowed(d)
 	}
-	c := tables.Chain{Name: r.AppliedChain(d, a), Origin: tables.OfList{Identity: AppliedIdentity(d, a)}}
+	identity := AppliedIdentity(d, a)
+	c := tables.Chain{Name: r.AppliedChainBy(identity, d, a), Origin: tables.OfList{Identity: identity}}
 	for id := range a.All() {
 		if _, refused := r.policies.Refused(PolicySide{id, d}); refused && hasRules(id) {
 			// The chain of that name belongs to another policy: do not jump to it.

@@ -114,7 +114,11 @@ func (r *Renderer) AdminPart(d model.Direction, ids []model.PolicyID) Part {
 
 // PodsPart returns the part for the chain of a list of policies.
 func (r *Renderer) PodsPart(d model.Direction, a model.Applied) Part {
-	chain := r.AppliedChain(d, a)
+	return r.PodsPartOf(d, r.AppliedChain(d, a))
+}
+
+// PodsPartOf is PodsPart for a caller that has the name of the chain.
+func (r *Renderer) PodsPartOf(d model.Direction, chain string) Part {
 	return Part{Set: r.partSet(chain), Action: tables.Goto{Chain: chain}, Comment: dispatchComment(d)}
 }
 
@@ -134,9 +138,10 @@ func (r *Renderer) AdminList(d model.Direction, ids []model.PolicyID, hasRules f
 // tier. It drops packets without the mark that proves this. So no order of changes
 // lets a packet through that the admin tier denies.
 func (r *Renderer) BehindAdmin(d model.Direction, a model.Applied, hasRules func(model.PolicyID) bool) tables.Chain {
+	identity := AppliedIdentity(d, a)
 	return tables.Chain{
-		Name:   r.AppliedChain(d, a),
-		Origin: tables.OfList{Identity: AppliedIdentity(d, a)},
+		Name:   r.AppliedChainBy(identity, d, a),
+		Origin: tables.OfList{Identity: identity},
 		Rules: append([]tables.Rule{{
 			Matches: []tables.Match{tables.MatchMark{Value: MarkPass, Mask: MarkPass, Negated: true}},
 			Action:  Deny(d), Comment: "admin tier was not asked",

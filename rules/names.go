@@ -166,6 +166,11 @@ func (n Names) PolicyChain(id model.PolicyID, d model.Direction) string {
 // AppliedChain returns the name of the chain for all endpoints to which
 // exactly these policies apply in the direction.
 func (n Names) AppliedChain(d model.Direction, a model.Applied) string {
+	return n.AppliedChainBy(AppliedIdentity(d, a), d, a)
+}
+
+// AppliedChainBy is AppliedChain for a caller that has the AppliedIdentity.
+func (n Names) AppliedChainBy(identity string, d model.Direction, a model.Applied) string {
 	label, more := "", -1
 	for id := range a.All() {
 		if more++; more == 0 {
@@ -182,7 +187,7 @@ func (n Names) AppliedChain(d model.Direction, a model.Applied) string {
 	if n.long() {
 		prefix = "pods-" + prefix
 	}
-	return n.name(prefix, label, AppliedIdentity(d, a)+shape(d))
+	return n.name(prefix, label, identity+shape(d))
 }
 
 // ownNodeChain returns the name of the chain that asks the ordered tiers about packets to
@@ -199,13 +204,12 @@ func (n Names) ownNodeChain(a model.Applied) string {
 // AppliedIdentity returns the unique identity of a list of policies: the direction and
 // the identities of the policies.
 func AppliedIdentity(d model.Direction, a model.Applied) string {
-	var identity strings.Builder
-	identity.WriteString(d.String())
+	identity := append(make([]byte, 0, 1024), d.String()...) // ten policies
 	for id := range a.All() {
 		// Fields of an identity end with a zero byte, so lists cannot run together.
-		identity.WriteString("\x00" + id.Identity())
+		identity = id.AppendIdentity(append(identity, 0))
 	}
-	return identity.String()
+	return string(identity)
 }
 
 // shape makes the names of egress chains differ from those of earlier versions, in

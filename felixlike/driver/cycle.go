@@ -3,7 +3,6 @@ package driver
 import (
 	"context"
 	"errors"
-	"runtime"
 	"slices"
 	"time"
 
@@ -47,10 +46,7 @@ func (s *scheduler) beginCycle(ctx context.Context) {
 	s.stages.cycle = &cycle{revision: s.cluster.observed, attempted: s.cluster.model.revision, started: time.Now()}
 	s.dirty = false
 	if s.lastApply.At.IsZero() {
-		// The memory that receiving and compiling the objects took is garbage now. The first
-		// cycle renders everything and reads everything from the kernel. A collection in between
-		// keeps the two peaks of a start from adding up.
-		runtime.GC()
+		s.stages.cycle.restoreHeap = growHeap()
 	}
 	s.stages.shared.complete(s.cluster.model.revision)
 	for _, r := range s.stages.runners {
@@ -194,6 +190,9 @@ func (s *scheduler) endCycle() {
 	p := s.stages.cycle
 	s.stages.cycle = nil
 	s.stages.shared.free()
+	if p.restoreHeap != nil {
+		p.restoreHeap()
+	}
 	var errs, aside []error
 	for _, r := range s.stages.runners {
 		if r.BestEffort {

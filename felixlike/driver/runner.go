@@ -206,6 +206,8 @@ type cycle struct {
 	at int
 	// succeeded are called if the cycle succeeds (Module.OnPass).
 	succeeded []func()
+	// restoreHeap ends growHeap. It is nil except in the first cycle.
+	restoreHeap func()
 }
 
 // later returns the later one of two times.
