@@ -99,6 +99,6 @@ func (a *agent) bridgeConfig() ovsdb.Config {
 	return ovsdb.Config{
 		Socket: a.socket, Bridge: a.cfg.Bridge, DatapathType: a.network.Datapath(), TunnelType: a.cfg.Tunnel,
 		Gateway: model.GatewayPort, Tunnel: model.TunnelPort, GatewayMAC: ovsdb.GatewayMAC(a.cfg.NodeName),
-		NodeName: a.cfg.NodeName, SNAT: snat, Zones: zones,
+		NodeName: a.cfg.NodeName, SNAT: snat, Zones: zones, Prefixes: pipeline.Prefixes(),
 	}
 }

@@ -181,6 +181,15 @@ func (p *plan) bridge(want bridgeSpec) error {
 	if err != nil {
 		return err
 	}
+	if want.row.ExternalIDs[keyRole] == roleIntegration {
+		var tables map[int]string
+		if have != nil {
+			tables = have.FlowTables
+		}
+		if want.row.FlowTables, err = p.tablesWith(tables); err != nil {
+			return fmt.Errorf("prefixes of tables: %w", err)
+		}
+	}
 	var missing []string
 	for _, i := range want.interfaces {
 		port, err := p.port(i, have)
@@ -236,6 +245,10 @@ func (p *plan) updateBridge(have *bridgeRow, want bridgeRow) error {
 	}
 	if merge(&have.ExternalIDs, want.ExternalIDs) {
 		fields = append(fields, &have.ExternalIDs)
+	}
+	if want.FlowTables != nil && !maps.Equal(have.FlowTables, want.FlowTables) {
+		have.FlowTables = want.FlowTables
+		fields = append(fields, &have.FlowTables)
 	}
 	if len(fields) == 0 {
 		return nil

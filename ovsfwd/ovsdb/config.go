@@ -59,6 +59,8 @@ type Config struct {
 	// Zones are connection tracking zones. Their connections get the
 	// timeouts of the kernel's connection tracking.
 	Zones []uint16
+	// Prefixes are, by OpenFlow table, the fields whose prefixes the switch tracks, sorted.
+	Prefixes map[int][]string
 	// NodeName marks the rows as ours.
 	NodeName string
 }

@@ -45,6 +45,13 @@ type bridgeRow struct {
 	Ports        []string          `ovsdb:"ports"`
 	OtherConfig  map[string]string `ovsdb:"other_config"`
 	ExternalIDs  map[string]string `ovsdb:"external_ids"`
+	FlowTables   map[int]string    `ovsdb:"flow_tables"`
+}
+
+type flowTableRow struct {
+	UUID        string            `ovsdb:"_uuid"`
+	Prefixes    []string          `ovsdb:"prefixes"`
+	ExternalIDs map[string]string `ovsdb:"external_ids"`
 }
 
 type portRow struct {
@@ -100,6 +107,7 @@ func databaseModel() (model.ClientDBModel, error) {
 	return model.NewClientDBModel("Open_vSwitch", map[string]model.Model{
 		"Open_vSwitch":      &rootRow{},
 		"Bridge":            &bridgeRow{},
+		"Flow_Table":        &flowTableRow{},
 		"Port":              &portRow{},
 		"Interface":         &interfaceRow{},
 		"Datapath":          &datapathRow{},
@@ -118,12 +126,14 @@ func monitored(db client.Client) *client.Monitor {
 		port     portRow
 		iface    interfaceRow
 		datapath datapathRow
+		table    flowTableRow
 	)
 	return db.NewMonitor(
 		client.WithTable(&root, &root.Bridges, &root.Datapaths, &root.Offers, &root.NextConfig, &root.CurrentConfig),
 		client.WithTable(&datapath, &datapath.Zones),
 		client.WithTable(&bridge, &bridge.Name, &bridge.DatapathType, &bridge.FailMode, &bridge.Protocols, &bridge.Ports,
-			&bridge.OtherConfig, &bridge.ExternalIDs),
+			&bridge.OtherConfig, &bridge.ExternalIDs, &bridge.FlowTables),
+		client.WithTable(&table, &table.Prefixes, &table.ExternalIDs),
 		client.WithTable(&port, &port.Name, &port.Interfaces, &port.Tag, &port.ExternalIDs),
 		client.WithTable(&iface, &iface.Name, &iface.Type, &iface.MAC, &iface.MTURequest, &iface.OFPortRequest, &iface.OFPort,
 			&iface.Error, &iface.Options, &iface.ExternalIDs),

@@ -42,6 +42,24 @@ const (
 	TableNowhere uint8 = 253
 )
 
+// Prefixes returns, by table, the fields whose prefixes the switch has to track, sorted. If a table matches another address field,
+// the switch compares the whole address of a packet, and each outside peer gets cached flows of its own.
+// Open vSwitch before 3.5 tracks nw_src and nw_dst by default, and at most three fields. So tables with destinations of pods
+// track ipv6_dst, and those with sources of peers ipv6_src. TableDNAT has both: of its four fields ipv6_dst is left out, since
+// pods have more clients than servers outside.
+func Prefixes() map[int][]string {
+	all := map[int][]string{}
+	for _, table := range []uint8{TableSpoofGuard, TableARPResponder, TableConntrack, TableAdminEgress, TableEgress, TableEgressDefault, TableEgressMetrics, TableL3Forwarding} {
+		all[int(table)] = []string{"ipv6_dst", "nw_dst", "nw_src"}
+	}
+	for _, table := range []uint8{
+		TableConntrackState, TableDNAT, TableAdminIngress, TableIngress, TableIngressDefault, TableIngressMetrics,
+	} {
+		all[int(table)] = []string{"ipv6_src", "nw_dst", "nw_src"}
+	}
+	return all
+}
+
 // Table describes a table of the pipeline for people.
 type Table struct {
 	Number uint8
