@@ -46,6 +46,11 @@ const (
 	// of the list above claims the bit. Calico's default mask (0xffff0000) contains it.
 	MarkAway uint32 = 0x04000000
 
+	// MarkService, in the mark of a connection, means that the table of Services has given it an endpoint. Its source may have to
+	// change, too. Connections that other programs translate (host ports of containers) do not have it. In the mark of a packet, the
+	// same bit is MarkPass.
+	MarkService uint32 = 0x10000000
+
 	// MarkAllowed, in the mark of a connection, means that policy allowed its packets.
 	// Only such a connection goes on without being judged. A connection that began
 	// while there was no policy (another program flushed the ruleset, or the agent did

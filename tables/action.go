@@ -92,6 +92,8 @@ const (
 	TCPReset Answer = iota + 1
 	// AdminProhibited is ICMP type 3, code 13, and ICMPv6 type 1, code 1.
 	AdminProhibited
+	// PortUnreachable is ICMP type 3, code 3, and ICMPv6 type 1, code 4.
+	PortUnreachable
 )
 
 // String returns the name of the answer.
@@ -101,6 +103,8 @@ func (a Answer) String() string {
 		return "tcp reset"
 	case AdminProhibited:
 		return "icmp admin-prohibited"
+	case PortUnreachable:
+		return "icmp port-unreachable"
 	}
 	return fmt.Sprintf("answer(%d)", uint8(a))
 }

@@ -36,6 +36,10 @@ func (r Rule) Check() error {
 		return checkMark(a.Value, a.Mask)
 	case Dispatch:
 		return errors.Join(c.bind(a.Family), checkSide(a.Side))
+	case DispatchKey:
+		return errors.Join(c.bind(a.Family), a.Key.check())
+	case Translate:
+		return errors.Join(c.bind(a.Family), a.check())
 	case Report:
 		return a.check()
 	case Reject:
@@ -77,10 +81,16 @@ func (r Rule) Family() model.Family {
 			return model.IPv6
 		case MatchGrant:
 			return m.Family
+		case MatchKey:
+			return m.Family
 		}
 	}
 	switch a := r.Action.(type) {
 	case Dispatch:
+		return a.Family
+	case DispatchKey:
+		return a.Family
+	case Translate:
 		return a.Family
 	case KeepSource:
 		return a.Family
@@ -147,6 +157,8 @@ func (c *checker) match(m Match) error {
 		return c.bind(m.Family)
 	case MatchGrant:
 		return errors.Join(c.bind(m.Family), checkSide(m.Pod))
+	case MatchKey:
+		return errors.Join(c.bind(m.Family), m.Key.check())
 	case MatchHopLimit:
 		return c.bind(model.IPv6)
 	case MatchConnOriginal, MatchConnTranslated, MatchConnDNAT, MatchForwarded, MatchEtherType:
@@ -245,7 +257,7 @@ func (c *checker) reject(a Reject) error {
 		if c.protocol != model.TCP {
 			return errors.New("a tcp reset needs a match on tcp before it")
 		}
-	case AdminProhibited:
+	case AdminProhibited, PortUnreachable:
 	default:
 		return fmt.Errorf("unknown answer %s", a.With)
 	}

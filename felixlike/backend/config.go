@@ -1,6 +1,7 @@
 package backend
 
 import (
+	"net/netip"
 	"path/filepath"
 
 	"github.com/felixlike/felixlike/felixlike/config"
@@ -27,6 +28,10 @@ type Config struct {
 	TrafficMode model.TrafficMode
 	// TunnelPort is the UDP port of the tunnel, or of WireGuard; zero if it has none.
 	TunnelPort uint16
+	// ServiceProxy is set if this agent leads connections to Services to their endpoints, and no kube-proxy does. It serves NodePorts
+	// on the addresses of NodePortAddresses, without any on all but loopback.
+	ServiceProxy      bool
+	NodePortAddresses []netip.Prefix
 	// NetNS is the descriptor of the network namespace to program; the
 	// caller's if zero.
 	NetNS int

@@ -14,6 +14,7 @@ import (
 	"github.com/felixlike/felixlike/rules"
 	"github.com/felixlike/felixlike/tables/iptables"
 	"github.com/felixlike/felixlike/tables/nftables"
+	"github.com/felixlike/felixlike/tables/nftables/maps"
 )
 
 // TunnelPortStage is the stage of the table that closes the tunnel port to strangers.
@@ -109,7 +110,7 @@ func TunnelPortManager(c Config, chains managers.Chains, sets ipsets.Sets) *mana
 }
 
 // RemoveBeside removes the objects that every backend shares: the rules of Firewalls and Forwarding, the tables of Senders, TunnelPort,
-// Egress and PodSources, and the addresses of Egresses.
+// Egress, PodSources and Services, and the addresses of Egresses.
 func RemoveBeside(ctx context.Context, netns int) error {
 	errs := []error{iptables.RemoveInputRule(ctx, netns), iptables.RemoveForwardRules(ctx, netns)}
 	for _, o := range []nftables.Options{
@@ -123,6 +124,9 @@ func RemoveBeside(ctx context.Context, netns int) error {
 		table := nftables.New(o)
 		errs = append(errs, table.Remove(ctx), table.Close())
 	}
+	services := maps.New(maps.Options{Table: rules.ServicesTable, NetNS: netns})
+	_, gone := services.Delete()
+	errs = append(errs, gone, services.Close())
 	addresses := hostnet.Addresses{NetNS: netns}
 	_, err := addresses.Apply(hostnet.Wanted{})
 	return errors.Join(append(errs, err)...)

@@ -109,6 +109,9 @@ func (e *encoder) match(m tables.Match) error {
 		e.sender(m)
 	case tables.MatchGrant:
 		e.grant(m)
+	case tables.MatchKey:
+		e.bind(m.Family)
+		return e.matchKey(m)
 	case tables.MatchConnOriginal:
 		e.conn(unix.NFT_CT_DIRECTION)
 		e.compare(unix.NFT_CMP_EQ, ipCTDirOriginal)
@@ -201,6 +204,10 @@ func (e *encoder) action(a tables.Action) error {
 	switch a := a.(type) {
 	case tables.Dispatch:
 		e.bind(a.Family)
+	case tables.DispatchKey:
+		e.bind(a.Family)
+	case tables.Translate:
+		e.bind(a.Family)
 	case tables.SourceNAT:
 		e.bind(model.FamilyOf(a.To))
 	case tables.KeepSource:
@@ -240,6 +247,12 @@ func (e *encoder) action(a tables.Action) error {
 	case tables.Dispatch:
 		e.address(a.Family, a.Side)
 		e.lookup(a.Map, true)
+	case tables.DispatchKey:
+		_, err := e.key(a.Family, a.Key, reg32)
+		e.lookup(a.Map, true)
+		return err
+	case tables.Translate:
+		return e.translate(a)
 	default:
 		return e.verdict(a)
 	}

@@ -161,6 +161,9 @@ func (m *Message) reject(with tables.Answer) error {
 	case tables.AdminProhibited:
 		m.Uint32(unix.NFTA_REJECT_TYPE, unix.NFT_REJECT_ICMPX_UNREACH)
 		m.Uint8(unix.NFTA_REJECT_ICMP_CODE, unix.NFT_REJECT_ICMPX_ADMIN_PROHIBITED)
+	case tables.PortUnreachable:
+		m.Uint32(unix.NFTA_REJECT_TYPE, unix.NFT_REJECT_ICMPX_UNREACH)
+		m.Uint8(unix.NFTA_REJECT_ICMP_CODE, unix.NFT_REJECT_ICMPX_PORT_UNREACH)
 	default:
 		return fmt.Errorf("unknown answer %s", with)
 	}
@@ -178,9 +181,12 @@ func (m *Message) masquerade() {
 }
 
 // immediate loads data into register 1.
-func (m *Message) immediate(v []byte) {
+func (m *Message) immediate(v []byte) { m.immediateTo(reg1, v) }
+
+// immediateTo loads data into a register.
+func (m *Message) immediateTo(register uint32, v []byte) {
 	element, data := m.expression("immediate")
-	m.Uint32(unix.NFTA_IMMEDIATE_DREG, reg1)
+	m.Uint32(unix.NFTA_IMMEDIATE_DREG, register)
 	m.Value(unix.NFTA_IMMEDIATE_DATA, v)
 	m.endExpression(element, data)
 }

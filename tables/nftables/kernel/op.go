@@ -35,6 +35,9 @@ type Op struct {
 	Handle uint64
 	// Other is an object of another kind, to delete.
 	Other Other
+	// Large is the set of AddLarge, AddElements and DeleteElements, and Elements are those to add or delete.
+	Large    *tables.LargeSet
+	Elements []Element
 }
 
 // OpKind is the kind of an operation.
@@ -56,10 +59,13 @@ const (
 	AddRule
 	DeleteRule
 	DeleteOther
+	AddLarge
+	AddElements
+	DeleteElements
 )
 
 // Weight is the number of objects in the message.
-func (o *Op) Weight() int { return max(1, len(o.Changes)) }
+func (o *Op) Weight() int { return max(1, len(o.Changes), len(o.Elements)) }
 
 // About returns the object of the message, without an error.
 func (o *Op) About(table string) ObjectError {
@@ -139,6 +145,15 @@ func (o *Op) encode(m *expression.Message, family uint8, table string, id, seque
 	case DeleteSet:
 		open(unix.NFT_MSG_DELSET, 0)
 		m.Text(unix.NFTA_SET_NAME, o.Name)
+	case AddLarge:
+		open(unix.NFT_MSG_NEWSET, unix.NLM_F_CREATE)
+		o.encodeLarge(m, id)
+	case AddElements:
+		open(unix.NFT_MSG_NEWSETELEM, unix.NLM_F_CREATE)
+		return o.encodeElements(m)
+	case DeleteElements:
+		open(unix.NFT_MSG_DELSETELEM, 0)
+		return o.encodeElements(m)
 	case AddMembers:
 		open(unix.NFT_MSG_NEWSETELEM, unix.NLM_F_CREATE)
 		return o.encodeMembers(m)

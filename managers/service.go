@@ -1,0 +1,311 @@
+package managers
+
+import (
+	"cmp"
+	"hash/fnv"
+	"maps"
+	"net/netip"
+	"slices"
+
+	"go4.org/netipx"
+
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/rules"
+	"github.com/felixlike/felixlike/tables"
+)
+
+// ServiceTable is the table of Services to its manager.
+type ServiceTable interface {
+	Chains
+	UpdateSet(tables.LargeSet)
+	RemoveSet(name string)
+	Put(set, key, value string)
+	Remove(set, key string)
+}
+
+// ServiceManager keeps the table of Services: a change of a Service or an endpoint is elements. Chains come only for a number of
+// endpoints, or a time for which clients are remembered, that no other Service has.
+type ServiceManager struct {
+	node  string
+	table ServiceTable
+	// nodePorts are the prefixes of addresses on which NodePorts are served.
+	nodePorts []netip.Prefix
+	ports     map[model.ServicePortID]*model.ServicePort
+	nodes     map[string]*model.Node
+	// pending are the ports to program, nil for those that are gone.
+	pending map[model.ServicePortID]*model.ServicePort
+	moved   bool // nodes have changed
+	known   bool // all ports have come once
+	begun   bool
+	// picks and addresses count the uses of chains and of local endpoints.
+	picks     map[rules.ServicePick]int
+	addresses map[netip.Addr]int
+	// prefixes are the boundaries in the sets of prefixes.
+	prefixes map[string][]string
+}
+
+// NewServiceManager returns a manager for the node of that name. Without prefixes of node ports, they are served on all addresses.
+func NewServiceManager(node string, nodePorts []netip.Prefix, table ServiceTable) *ServiceManager {
+	if len(nodePorts) == 0 {
+		nodePorts = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
+	}
+	return &ServiceManager{
+		node: node, table: table, nodePorts: nodePorts, moved: true,
+		ports: map[model.ServicePortID]*model.ServicePort{}, nodes: map[string]*model.Node{}, pending: map[model.ServicePortID]*model.ServicePort{},
+		picks: map[rules.ServicePick]int{}, addresses: map[netip.Addr]int{}, prefixes: map[string][]string{},
+	}
+}
+
+// OnUpdate takes updates of Services and nodes.
+func (m *ServiceManager) OnUpdate(u model.Update) {
+	switch u := u.(type) {
+	case model.ServicePortUpdate:
+		m.pending[u.Port.ID] = u.Port
+	case model.ServicePortRemove:
+		m.pending[u.ID] = nil
+	case model.ServiceHealthUpdate:
+		m.known = true
+	case model.NodeUpdate:
+		m.nodes[u.Node.Name], m.moved = u.Node, true
+	case model.NodeRemove:
+		delete(m.nodes, u.Name)
+		m.moved = true
+	}
+}
+
+// Known reports whether all ports of Services have come once. Before, the table of an earlier process stays as it is.
+func (m *ServiceManager) Known() bool { return m.known && m.nodes[m.node] != nil }
+
+// CompleteDeferredWork sets the chains, sets and elements.
+func (m *ServiceManager) CompleteDeferredWork() {
+	if !m.Known() {
+		return
+	}
+	if !m.begun {
+		m.begun = true
+		m.begin()
+	}
+	if m.moved {
+		m.moved = false
+		m.setPrefixes()
+	}
+	changed := slices.SortedFunc(maps.Keys(m.pending), compareServicePorts)
+	// An address may go from one Service to another.
+	for _, id := range changed {
+		if old := m.ports[id]; old != nil {
+			m.render(old, m.table.Remove, -1)
+			delete(m.ports, id)
+		}
+	}
+	for _, id := range changed {
+		if p := m.pending[id]; p != nil {
+			m.ports[id] = p
+			m.render(p, func(set, key string) { m.table.Put(set, key, "") }, 1)
+		}
+	}
+	clear(m.pending)
+	for pick, uses := range m.picks {
+		if uses == 0 {
+			m.forget(pick)
+		}
+	}
+}
+
+func compareServicePorts(a, b model.ServicePortID) int {
+	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Port, b.Port), cmp.Compare(a.Protocol, b.Protocol))
+}
+
+func (m *ServiceManager) begin() {
+	for _, f := range model.Families() {
+		for _, s := range rules.ServiceSets(f) {
+			m.table.UpdateSet(s)
+		}
+	}
+	for _, c := range rules.Services() {
+		m.table.UpdateChain(c)
+	}
+	for _, p := range rules.StandingPicks() {
+		m.table.UpdateChain(p.Chain())
+	}
+}
+
+// setPrefixes sets the sets of prefixes.
+func (m *ServiceManager) setPrefixes() {
+	var pods []netip.Prefix
+	for _, n := range m.nodes {
+		pods = append(pods, n.PodCIDRs...)
+	}
+	wanted := map[string][]string{}
+	for _, s := range []struct {
+		set      rules.ServiceSet
+		prefixes []netip.Prefix
+	}{{rules.ServicePods, pods}, {rules.ServiceOwnPods, m.nodes[m.node].PodCIDRs}, {rules.ServiceNodePorts, m.nodePorts}} {
+		for _, p := range union(s.prefixes, nil) {
+			name := s.set.Of(model.FamilyOf(p.Addr()))
+			wanted[name] = append(wanted[name], tables.Bounds(p)...)
+		}
+	}
+	for name, bounds := range m.prefixes {
+		for _, b := range bounds {
+			m.table.Remove(name, b)
+		}
+	}
+	for name, bounds := range wanted {
+		for _, b := range bounds {
+			m.table.Put(name, b, "")
+		}
+	}
+	m.prefixes = wanted
+}
+
+// render sets what one port needs, or removes it: each has the sets' elements, count is 1 or -1.
+func (m *ServiceManager) render(p *model.ServicePort, member func(set, key string), count int) {
+	for i := range p.Frontends {
+		m.frontend(p, &p.Frontends[i], member, count)
+	}
+}
+
+// frontend does so for one frontend.
+func (m *ServiceManager) frontend(p *model.ServicePort, f *model.Frontend, member func(set, key string), count int) {
+	family := model.FamilyOf(f.Addr)
+	key := frontendKey(f.Addr, p.ID.Protocol, f.Port)
+	inside := f.Inside
+	if f.Kind == model.ClusterIP {
+		inside = f.Endpoints
+	}
+	element := func(set, key, value string) {
+		if count > 0 {
+			m.table.Put(set, key, value)
+		} else {
+			m.table.Remove(set, key)
+		}
+	}
+	if f.Sources != nil {
+		member(rules.ServiceRestricted.Of(family), key)
+		for _, source := range union(f.Sources, nil) {
+			if model.FamilyOf(source.Addr()) == family {
+				member(rules.ServiceSources.Of(family), sourceKey(key, source))
+			}
+		}
+	}
+	if len(f.Endpoints)+len(inside) == 0 && f.Empty == model.Refuse {
+		member(rules.ServiceRefused.Of(family), key)
+		return
+	}
+	pick := rules.ServicePick{Family: family, NodePort: f.Kind == model.NodePort, Affinity: p.Affinity}
+	lead := func(set rules.ServiceSet, pick rules.ServicePick, endpoints []model.ServiceEndpoint, first uint32) {
+		if len(endpoints) == 0 {
+			element(set.Of(family), key, tables.DropValue)
+			return
+		}
+		pick.Count = uint32(len(endpoints))
+		m.use(pick, count)
+		element(set.Of(family), key, tables.GotoValue+pick.Name())
+		numbers := ids(pick, endpoints)
+		for i, e := range endpoints {
+			number := first + uint32(i)
+			if numbers != nil {
+				element(rules.ServiceIDs.Of(family), numbered(key, number), string(tables.AppendNumber(nil, numbers[i])))
+				number = numbers[i]
+			}
+			element(rules.ServiceEndpoints.Of(family), numbered(key, number), endpointValue(e))
+			m.useAddress(e, count)
+		}
+	}
+	lead(rules.ServiceFrontends, pick, inside, 0)
+	if !slices.Equal(inside, f.Endpoints) {
+		pick.Outside = true
+		lead(rules.ServiceOutside, pick, f.Endpoints, rules.ServiceOutsideSlot)
+	}
+}
+
+// outsideID is set in the numbers of endpoints for clients outside the cluster: they must not reach the others by what is remembered
+// of them.
+const outsideID = 1 << 31
+
+// ids returns numbers of endpoints that stay while other endpoints come and go, nil if the frontend remembers no clients. If two
+// endpoints collide, the second gets the next number.
+func ids(pick rules.ServicePick, endpoints []model.ServiceEndpoint) []uint32 {
+	if pick.Affinity == 0 {
+		return nil
+	}
+	taken := make(map[uint32]bool, len(endpoints))
+	numbers := make([]uint32, len(endpoints))
+	for i, e := range endpoints {
+		hash := fnv.New32a()
+		_, _ = hash.Write([]byte(endpointValue(e)))
+		n := hash.Sum32() &^ outsideID
+		for taken[n] {
+			n = (n + 1) &^ outsideID
+		}
+		taken[n] = true
+		if numbers[i] = n; pick.Outside {
+			numbers[i] |= outsideID
+		}
+	}
+	return numbers
+}
+
+func numbered(frontend string, n uint32) string {
+	return string(tables.AppendNumber([]byte(frontend), n))
+}
+
+// use counts the uses of a chain.
+func (m *ServiceManager) use(p rules.ServicePick, count int) {
+	if p.Affinity == 0 && p.Count <= rules.ServicePicks {
+		return // it stands
+	}
+	if _, there := m.picks[p]; !there {
+		if p.Affinity > 0 {
+			m.table.UpdateSet(rules.ServiceClients(p.Family, p.Affinity))
+		}
+		m.table.UpdateChain(p.Chain())
+	}
+	m.picks[p] += count
+}
+
+// forget removes a chain without uses, and the clients of its time if no other chain has it.
+func (m *ServiceManager) forget(p rules.ServicePick) {
+	m.table.RemoveChain(p.Name())
+	delete(m.picks, p)
+	if p.Affinity == 0 {
+		return
+	}
+	for other := range m.picks {
+		if other.Family == p.Family && other.Affinity == p.Affinity {
+			return
+		}
+	}
+	m.table.RemoveSet(rules.ServiceClients(p.Family, p.Affinity).Name)
+}
+
+// useAddress counts the uses of the address of an endpoint on this node.
+func (m *ServiceManager) useAddress(e model.ServiceEndpoint, count int) {
+	if !e.Local {
+		return
+	}
+	a := e.Addr()
+	set, key := rules.ServiceLocal.Of(model.FamilyOf(a)), string(tables.AppendAddress(tables.AppendAddress(nil, a), a))
+	before := m.addresses[a]
+	switch m.addresses[a] += count; {
+	case before == 0:
+		m.table.Put(set, key, "")
+	case m.addresses[a] == 0:
+		delete(m.addresses, a)
+		m.table.Remove(set, key)
+	}
+}
+
+func frontendKey(a netip.Addr, p model.Protocol, port uint16) string {
+	return string(tables.AppendPort(tables.AppendProtocol(tables.AppendAddress(make([]byte, 0, 24), a), p), port))
+}
+
+func endpointValue(e model.ServiceEndpoint) string {
+	return string(tables.AppendPort(tables.AppendAddress(make([]byte, 0, 20), e.Addr()), e.Port()))
+}
+
+// sourceKey returns the range of a frontend with a prefix of clients.
+func sourceKey(frontend string, p netip.Prefix) string {
+	r := netipx.RangeOfPrefix(p)
+	return frontend + string(r.From().AsSlice()) + frontend + string(r.To().AsSlice())
+}

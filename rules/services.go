@@ -1,0 +1,322 @@
+package rules
+
+import (
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/tables"
+)
+
+// ServicesTable is the name of the table of Services, which is the same beside every backend.
+const ServicesTable = "felixlike-services"
+
+// Priorities of the chains of Services: where kube-proxy has them. Policy comes after them in FORWARD and INPUT. In OUTPUT, NAT has
+// put the endpoints of connections in place before packets are refused.
+const (
+	priorityServices        = -100
+	priorityRefused         = -160
+	priorityRefusedOutput   = -90
+	priorityServicesSources = 100
+)
+
+// Names of the chains of Services.
+const (
+	chainServices        = "services"
+	chainServicesOutside = "services-outside"
+	chainServicesInside  = "services-inside"
+	chainRefuse          = "refuse"
+	chainServiceSources  = "service-sources"
+	chainForwarded       = "service-forwarded"
+)
+
+// ServicePicks is how many endpoints a frontend may have without a chain of its number that comes with it.
+const ServicePicks = 64
+
+// ServiceOutsideSlot is the first slot of the endpoints for clients outside the cluster, where a frontend has others for them.
+const ServiceOutsideSlot = 1 << 16
+
+// ServiceSet names a set or map of Services in one family.
+type ServiceSet string
+
+// The sets. A frontend is an address, a protocol and a port; of a NodePort the unspecified address.
+const (
+	// ServiceFrontends leads from frontends to the chains of their number of endpoints; to a drop without any, if it is silent.
+	ServiceFrontends ServiceSet = "services"
+	// ServiceOutside does so for clients outside the cluster, if it differs.
+	ServiceOutside ServiceSet = "outside"
+	// ServiceEndpoints leads from frontends and slots to endpoints.
+	ServiceEndpoints ServiceSet = "endpoints"
+	// ServiceIDs leads from frontends that remember clients, and slots, to numbers of endpoints. Of these frontends ServiceEndpoints
+	// has the numbers, and no slots.
+	ServiceIDs ServiceSet = "ids"
+	// ServiceRefused has the frontends without any endpoint.
+	ServiceRefused ServiceSet = "refused"
+	// ServiceRestricted has the frontends with source ranges, and ServiceSources the frontends with these ranges.
+	ServiceRestricted ServiceSet = "restricted"
+	ServiceSources    ServiceSet = "sources"
+	// ServicePods has the pod prefixes of the cluster, ServiceOwnPods those of this node. ServiceNodePorts has the prefixes of
+	// addresses on which NodePorts are served.
+	ServicePods      ServiceSet = "pods"
+	ServiceOwnPods   ServiceSet = "own-pods"
+	ServiceNodePorts ServiceSet = "node-addresses"
+	// ServiceLocal has the addresses of endpoints on this node, each twice: as that of a pod that reaches itself.
+	ServiceLocal ServiceSet = "local"
+)
+
+// Of returns the name of the set of a family.
+func (s ServiceSet) Of(f model.Family) string { return string(s) + "-" + f.String() }
+
+// ServiceSets returns the sets of Services of a family.
+func ServiceSets(f model.Family) []tables.LargeSet {
+	frontend := []tables.Part{tables.AddressPart, tables.ProtocolPart, tables.PortPart}
+	endpoint := []tables.Part{tables.AddressPart, tables.PortPart}
+	with := func(parts ...tables.Part) []tables.Part { return append(frontend[:3:3], parts...) }
+	address := []tables.Part{tables.AddressPart}
+	all := []tables.LargeSet{
+		{Name: ServiceFrontends.Of(f), Key: frontend, Verdicts: true},
+		{Name: ServiceOutside.Of(f), Key: frontend, Verdicts: true},
+		{Name: ServiceEndpoints.Of(f), Key: with(tables.NumberPart), Value: endpoint},
+		{Name: ServiceIDs.Of(f), Key: with(tables.NumberPart), Value: []tables.Part{tables.NumberPart}},
+		{Name: ServiceRefused.Of(f), Key: frontend},
+		{Name: ServiceRestricted.Of(f), Key: frontend},
+		{Name: ServiceSources.Of(f), Key: with(tables.AddressPart), Form: tables.Ranges},
+		{Name: ServicePods.Of(f), Key: address, Form: tables.Intervals},
+		{Name: ServiceOwnPods.Of(f), Key: address, Form: tables.Intervals},
+		{Name: ServiceNodePorts.Of(f), Key: address, Form: tables.Intervals},
+		{Name: ServiceLocal.Of(f), Key: []tables.Part{tables.AddressPart, tables.AddressPart}},
+	}
+	for i := range all {
+		all[i].Family = f
+	}
+	return all
+}
+
+// ServiceClients returns the map in which clients of frontends are remembered for the time.
+func ServiceClients(f model.Family, timeout time.Duration) tables.LargeSet {
+	return tables.LargeSet{
+		Name: fmt.Sprintf("clients-%s-%d", f, int(timeout.Seconds())), Family: f, Form: tables.Clients,
+		Key:   []tables.Part{tables.AddressPart, tables.AddressPart, tables.ProtocolPart, tables.PortPart},
+		Value: []tables.Part{tables.NumberPart},
+	}
+}
+
+// ServicePick identifies the chain of all frontends with one number of endpoints.
+type ServicePick struct {
+	Family model.Family
+	// NodePort is set for frontends with every address of the node, Outside for endpoints of clients outside the cluster.
+	NodePort, Outside bool
+	// Count is the number of endpoints.
+	Count uint32
+	// Affinity is how long the frontends remember a client; zero if they do not.
+	Affinity time.Duration
+}
+
+// Name returns the name of the chain.
+func (p ServicePick) Name() string {
+	name := "pick-"
+	if p.NodePort {
+		name = "node-port-"
+	}
+	name = fmt.Sprintf("%s%s-%d", name, p.Family, p.Count)
+	if p.Outside {
+		name += "-outside"
+	}
+	if p.Affinity > 0 {
+		name += fmt.Sprintf("-for-%d", int(p.Affinity.Seconds()))
+	}
+	return name
+}
+
+// Chain renders the chain.
+func (p ServicePick) Chain() tables.Chain {
+	t := tables.Translate{
+		Family: p.Family, Frontend: tables.AddressFrontend, Endpoints: ServiceEndpoints.Of(p.Family), Count: p.Count, ConnMark: MarkService,
+	}
+	if p.NodePort {
+		t.Frontend = tables.AnyFrontend
+	}
+	if p.Outside {
+		t.First = ServiceOutsideSlot
+	}
+	c := tables.Chain{Name: p.Name()}
+	comment := "one of the endpoints"
+	if p.Affinity > 0 {
+		t.IDs = ServiceIDs.Of(p.Family)
+		learn := t
+		learn.Clients, learn.Timeout = ServiceClients(p.Family, p.Affinity).Name, p.Affinity
+		recall := learn
+		recall.Recall, recall.IDs, recall.First, recall.Count = true, "", 0, 0
+		c.Rules = append(c.Rules,
+			tables.Rule{Action: recall, Comment: "a client that is remembered"},
+			tables.Rule{Action: learn, Comment: "another client"},
+		)
+		comment = "one more client than can be remembered"
+	}
+	c.Rules = append(c.Rules, tables.Rule{Action: t, Comment: comment})
+	return c
+}
+
+// StandingPicks returns the chains that are there before a frontend needs one. A rule that comes to a full map makes the kernel look
+// at all elements of the map.
+func StandingPicks() (all []ServicePick) {
+	for _, f := range model.Families() {
+		for n := range uint32(ServicePicks) {
+			for _, nodePort := range []bool{false, true} {
+				for _, outside := range []bool{false, true} {
+					all = append(all, ServicePick{Family: f, NodePort: nodePort, Outside: outside, Count: n + 1})
+				}
+			}
+		}
+	}
+	return all
+}
+
+// Services renders the chains of Services but for those of picks, in a table of their own. It has no chain and no rule of a
+// Service:
+//
+//	prerouting (nat)
+//	  source in the pod prefixes of the cluster ... goto services-inside
+//	  goto services-outside
+//	output (nat) .................................. goto services-inside
+//	services-outside
+//	  frontend of outside ......................... goto pick-...-outside, or drop
+//	  local address that serves NodePorts: port of outside . the same
+//	  goto services-inside
+//	services-inside
+//	  frontend of services ........................ goto pick-..., or drop
+//	  local address that serves NodePorts: port ... goto node-port-..., or drop
+//	both, before: frontend with source ranges, source in none of them . drop
+//	pick-4-3
+//	  endpoint of the frontend and a random slot of 3: DNAT; mark the connection
+//	refused-forward, refused-input, refused-output (filter, before policy)
+//	  new connection to a frontend without endpoints: ICMP port unreachable
+//	service-postrouting (nat, after Sources)
+//	  connection with the mark
+//	    a pod that reaches itself ................. masquerade
+//	    forwarded, from a pod or to an endpoint of this node . the source is kept
+//	    forwarded: else the answer would go around this node . masquerade
+//	    of this node, but for loopback ............ masquerade
+//
+// The address of a NodePort is never one of loopback.
+func Services() []tables.Chain {
+	out := tables.MatchInterface{Side: tables.Destination, Name: loopback, Negated: true}
+	inside := tables.Rule{Action: tables.Goto{Chain: chainServicesInside}, Comment: "a client inside the cluster"}
+	prerouting := tables.Chain{Name: ChainPrerouting, Hook: &tables.Hook{Type: tables.HookNAT, Point: tables.HookPrerouting, Priority: priorityServices}}
+	outsideChain, insideChain := tables.Chain{Name: chainServicesOutside}, tables.Chain{Name: chainServicesInside}
+	sources := tables.Chain{Name: chainServiceSources}
+	forwarded := tables.Chain{Name: chainForwarded}
+	for _, f := range model.Families() {
+		from := tables.MatchKey{Family: f, Key: tables.Key{tables.SourceAddress}, Set: ServicePods.Of(f)}
+		prerouting.Rules = append(prerouting.Rules, tables.Rule{Matches: []tables.Match{from}, Action: inside.Action, Comment: "from a pod"})
+		outsideChain.Rules = append(outsideChain.Rules, frontends(f, ServiceOutside)...)
+		insideChain.Rules = append(insideChain.Rules, frontends(f, ServiceFrontends)...)
+		sources.Rules = append(sources.Rules, tables.Rule{
+			Matches: []tables.Match{tables.MatchKey{Family: f, Key: tables.Key{tables.SourceAddress, tables.DestinationAddress}, Set: ServiceLocal.Of(f)}},
+			Action:  tables.Masquerade{}, Comment: "a pod reaches itself",
+		})
+		forwarded.Rules = append(forwarded.Rules,
+			tables.Rule{
+				Matches: []tables.Match{tables.MatchKey{Family: f, Key: tables.Key{tables.SourceAddress}, Set: ServiceOwnPods.Of(f)}},
+				Action:  tables.Return{}, Comment: "from a pod of this node",
+			},
+			tables.Rule{
+				Matches: []tables.Match{tables.MatchKey{Family: f, Key: tables.Key{tables.DestinationAddress, tables.DestinationAddress}, Set: ServiceLocal.Of(f)}},
+				Action:  tables.Return{}, Comment: "to an endpoint of this node",
+			},
+		)
+	}
+	prerouting.Rules = append(prerouting.Rules, tables.Rule{Action: tables.Goto{Chain: chainServicesOutside}, Comment: "a client outside the cluster"})
+	outsideChain.Rules = append(outsideChain.Rules, tables.Rule{Action: inside.Action, Comment: "the same endpoints for all clients"})
+	sources.Rules = append(sources.Rules,
+		tables.Rule{Matches: []tables.Match{tables.MatchForwarded{}}, Action: tables.Goto{Chain: chainForwarded}, Comment: "not of this node"},
+		tables.Rule{Matches: []tables.Match{out}, Action: tables.Masquerade{}, Comment: "this node itself"},
+	)
+	forwarded.Rules = append(forwarded.Rules, tables.Rule{Action: tables.Masquerade{}, Comment: "the answer has to come back to this node"})
+	all := []tables.Chain{
+		prerouting,
+		{Name: "output", Hook: &tables.Hook{Type: tables.HookNAT, Point: tables.HookOutput, Priority: priorityServices}, Rules: []tables.Rule{inside}},
+		outsideChain, insideChain, refuse(), forwarded, sources,
+		{
+			Name: "service-postrouting", Hook: &tables.Hook{Type: tables.HookNAT, Point: tables.HookPostrouting, Priority: priorityServicesSources},
+			Rules: []tables.Rule{{
+				Matches: []tables.Match{tables.MatchConnMark{Value: MarkService, Mask: MarkService}},
+				Action:  tables.Goto{Chain: chainServiceSources}, Comment: "through a service",
+			}},
+		},
+	}
+	for _, at := range []struct {
+		name     string
+		point    tables.HookPoint
+		priority int32
+	}{
+		{"refused-forward", tables.HookForward, priorityRefused},
+		{"refused-input", tables.HookInput, priorityRefused},
+		{"refused-output", tables.HookOutput, priorityRefusedOutput},
+	} {
+		all = append(all, tables.Chain{
+			Name: at.name, Hook: &tables.Hook{Type: tables.HookFilter, Point: at.point, Priority: at.priority}, Rules: refused(),
+		})
+	}
+	for i := range all {
+		all[i].Origin = tables.OfEveryPod{}
+	}
+	return all
+}
+
+// frontends renders the rules that look frontends of one family up.
+func frontends(f model.Family, set ServiceSet) []tables.Rule {
+	clients := append(tables.AddressFrontend[:3:3], tables.SourceAddress)
+	verdict := func(k tables.Key) tables.Action { return tables.DispatchKey{Family: f, Key: k, Map: set.Of(f)} }
+	return []tables.Rule{
+		{
+			Matches: []tables.Match{
+				tables.MatchKey{Family: f, Key: tables.AddressFrontend, Set: ServiceRestricted.Of(f)},
+				tables.MatchKey{Family: f, Key: clients, Set: ServiceSources.Of(f), Negated: true},
+			},
+			Action: tables.Drop{}, Comment: "not in the source ranges",
+		},
+		{Action: verdict(tables.AddressFrontend), Comment: "to an address of a service"},
+		{Matches: toNodePort(f), Action: verdict(tables.AnyFrontend), Comment: "to a node port"},
+	}
+}
+
+// toNodePort matches packets to the addresses of this node on which NodePorts are served.
+func toNodePort(f model.Family) []tables.Match {
+	never := netip.MustParsePrefix("127.0.0.0/8")
+	if f == model.IPv6 {
+		never = netip.MustParsePrefix("::1/128")
+	}
+	return []tables.Match{
+		tables.MatchKey{Family: f, Key: tables.Key{tables.DestinationAddress}, Set: ServiceNodePorts.Of(f)},
+		tables.MatchLocal{Side: tables.Destination},
+		tables.MatchPrefix{Side: tables.Destination, Prefix: never, Negated: true},
+	}
+}
+
+// refused renders the rules that find new connections to frontends without endpoints. Only chains of the type filter can answer.
+func refused() (all []tables.Rule) {
+	begins := tables.MatchConnState{States: tables.StateNew}
+	for _, f := range model.Families() {
+		all = append(all,
+			tables.Rule{
+				Matches: []tables.Match{tables.MatchKey{Family: f, Key: tables.AddressFrontend, Set: ServiceRefused.Of(f)}, begins},
+				Action:  tables.Goto{Chain: chainRefuse}, Comment: "no endpoint of the service",
+			},
+			tables.Rule{
+				Matches: append([]tables.Match{tables.MatchKey{Family: f, Key: tables.AnyFrontend, Set: ServiceRefused.Of(f)}, begins}, toNodePort(f)...),
+				Action:  tables.Goto{Chain: chainRefuse}, Comment: "no endpoint of the node port",
+			},
+		)
+	}
+	return all
+}
+
+// refuse renders the chain that answers.
+func refuse() tables.Chain {
+	return tables.Chain{Name: chainRefuse, Rules: []tables.Rule{
+		{Action: tables.Reject{With: tables.PortUnreachable, PerSecond: AnswersPerSecond}, Comment: "no endpoint"},
+		{Action: tables.Drop{}, Comment: "no endpoint, and no more answers"},
+	}}
+}
