@@ -37,6 +37,8 @@ type ServiceManager struct {
 	moved   bool // nodes have changed
 	known   bool // all ports have come once
 	begun   bool
+	// unreconciled is set while connections may lead to former endpoints, or past the first ones.
+	unreconciled bool
 	// picks and addresses count the uses of chains and of local endpoints.
 	picks     map[rules.ServicePick]int
 	addresses map[netip.Addr]int
@@ -92,7 +94,9 @@ func (m *ServiceManager) CompleteDeferredWork() {
 	changed := slices.SortedFunc(maps.Keys(m.pending), compareServicePorts)
 	// An address may go from one Service to another.
 	for _, id := range changed {
-		if old := m.ports[id]; old != nil {
+		old := m.ports[id]
+		m.unreconciled = m.unreconciled || strands(old, m.pending[id])
+		if old != nil {
 			m.render(old, m.table.Remove, -1)
 			delete(m.ports, id)
 		}

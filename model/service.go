@@ -27,6 +27,9 @@ type ServicePort struct {
 	Affinity time.Duration
 	// Frontends are sorted by kind, address and port. No two ports have a frontend with the same protocol, address and port.
 	Frontends []Frontend
+	// Serving are all endpoints of the port that still answer, sorted, also those that get no new connections (terminating, not chosen by a hint,
+	// of another node under policy Local): connections of UDP and SCTP to them go on.
+	Serving []netip.AddrPort
 	// Masquerade reports that a client outside the cluster is seen by an endpoint on another node under this node's address
 	// (externalTrafficPolicy Cluster): its answer would not come back otherwise.
 	Masquerade bool

@@ -78,7 +78,7 @@ func EgressManager(c Config, chains managers.Chains, sets ipsets.Sets) *managers
 // endAway forgets the connections that leave by another node. Without the table, their packets would leave by this one, with the
 // pod's address as their source.
 func endAway(netns int) error {
-	end := func() error {
+	return inNamespace(netns, func() error {
 		k, err := conntrack.OpenKernel()
 		if err != nil {
 			return err
@@ -94,9 +94,13 @@ func endAway(netns int) error {
 		}
 		_, err = k.Delete(away)
 		return err
-	}
+	})
+}
+
+// inNamespace runs f in the network namespace of a descriptor; zero is the process's own.
+func inNamespace(netns int, f func() error) error {
 	if netns == 0 {
-		return end()
+		return f()
 	}
-	return namespace.In(netns, end)
+	return namespace.In(netns, f)
 }

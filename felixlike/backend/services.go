@@ -3,9 +3,13 @@ package backend
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net"
+	"net/netip"
 	"time"
 
 	"github.com/felixlike/felixlike/managers"
+	"github.com/felixlike/felixlike/ovsfwd/conntrack"
 	"github.com/felixlike/felixlike/rules"
 	"github.com/felixlike/felixlike/tables/nftables/maps"
 )
@@ -38,10 +42,56 @@ func Services(c Config) Stage {
 			if !m.Known() {
 				return Applied{}, nil
 			}
-			did, err := table.Apply(ctx)
-			return applied(did), err
+			result, err := table.Apply(ctx)
+			did := applied(result)
+			if err == nil {
+				var ended int
+				ended, err = endStranded(c.NetNS, m)
+				did.Writes += ended
+			}
+			return did, err
 		},
 	}
+}
+
+// endStranded forgets the flows that lead past the endpoints of their Services, and returns their number. The table has the new
+// endpoints by now, so none begins anew. It reads all connections, if there can be one.
+func endStranded(netns int, m *managers.ServiceManager) (ended int, err error) {
+	stranded := m.Stranded()
+	if stranded == nil {
+		return 0, nil
+	}
+	err = inNamespace(netns, func() error {
+		addresses, err := net.InterfaceAddrs()
+		if err != nil {
+			return fmt.Errorf("list addresses of this node: %w", err)
+		}
+		local := map[netip.Addr]bool{}
+		for _, a := range addresses {
+			if p, err := netip.ParsePrefix(a.String()); err == nil {
+				local[p.Addr()] = true
+			}
+		}
+		k, err := conntrack.OpenKernel()
+		if err != nil {
+			return err
+		}
+		defer k.Close()
+		var found []conntrack.Connection
+		if err := k.Dump(func(c conntrack.Connection) {
+			if stranded(&c, func(a netip.Addr) bool { return local[a] }) {
+				found = append(found, c)
+			}
+		}); err != nil {
+			return err
+		}
+		ended, err = k.Delete(found)
+		return err
+	})
+	if err == nil {
+		m.Reconciled()
+	}
+	return ended, err
 }
 
 // ServiceManager returns the manager of that table.

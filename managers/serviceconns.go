@@ -1,0 +1,119 @@
+package managers
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/ovsfwd/conntrack"
+	"github.com/felixlike/felixlike/rules"
+)
+
+// Each packet of a flow of UDP or SCTP keeps its entry alive, so a client that does not stop is led to a former endpoint for ever; or,
+// if it began before the first endpoint came, to none. (A TCP connection ends by itself, and to an endpoint that terminates it goes on.)
+
+// strands reports whether a change of a port may leave such flows behind. Either port may be nil.
+func strands(old, now *model.ServicePort) bool {
+	if old == nil || now == nil {
+		p := old
+		if p == nil {
+			p = now
+		}
+		return p != nil && p.ID.Protocol != model.TCP
+	}
+	if now.ID.Protocol == model.TCP {
+		return false
+	}
+	before, after := destinations{}, destinations{}
+	before.add(old)
+	after.add(now)
+	for key, had := range before {
+		has, there := after[key]
+		if !there {
+			return true
+		}
+		for e := range had {
+			if !has[e] {
+				return true
+			}
+		}
+	}
+	for key, has := range after { // the first endpoint
+		if len(before[key]) == 0 && len(has) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// destinations are the endpoints of frontends to which connections may lead.
+type destinations map[frontend]map[netip.AddrPort]bool
+
+// frontend is a destination of clients; that of a NodePort is the unspecified address.
+type frontend struct {
+	netip.AddrPort
+	protocol uint8
+}
+
+func (d destinations) add(p *model.ServicePort) {
+	for i := range p.Frontends {
+		f := &p.Frontends[i]
+		all := map[netip.AddrPort]bool{}
+		for _, some := range [][]model.ServiceEndpoint{f.Endpoints, f.Inside} {
+			for _, e := range some {
+				all[e.AddrPort] = true
+			}
+		}
+		for _, e := range p.Serving {
+			if e.Addr().Is4() == f.Addr.Is4() {
+				all[e] = true
+			}
+		}
+		d[frontend{netip.AddrPortFrom(f.Addr, f.Port), uint8(p.ID.Protocol)}] = all
+	}
+}
+
+// Stranded returns a function that reports whether an entry of UDP or SCTP leads past the endpoints of its Service, or nil if no change
+// since the last Reconciled can have left one. It needs to know the addresses of this node.
+func (m *ServiceManager) Stranded() func(c *conntrack.Connection, local func(netip.Addr) bool) bool {
+	if !m.unreconciled {
+		return nil
+	}
+	all := destinations{}
+	for id, p := range m.ports {
+		if id.Protocol != model.TCP {
+			all.add(p)
+		}
+	}
+	return func(c *conntrack.Connection, local func(netip.Addr) bool) bool {
+		if p := model.Protocol(c.Original.Protocol); c.Zone != 0 || p != model.UDP && p != model.SCTP {
+			return false
+		}
+		to := netip.AddrPortFrom(c.Original.Dst, c.Original.DstPort)
+		endpoints, found := all[frontend{to, c.Original.Protocol}]
+		ours := c.Mark&rules.MarkService != 0
+		if !found && (ours || local(to.Addr()) && m.servesNodePorts(to.Addr())) {
+			unspecified := netip.IPv4Unspecified()
+			if to.Addr().Is6() {
+				unspecified = netip.IPv6Unspecified()
+			}
+			endpoints, found = all[frontend{netip.AddrPortFrom(unspecified, to.Port()), c.Original.Protocol}]
+		}
+		leads := netip.AddrPortFrom(c.Reply.Src, c.Reply.SrcPort)
+		switch {
+		case !found:
+			return ours // the Service is gone
+		case leads == to:
+			return len(endpoints) > 0 && !endpoints[to] // it began before the first endpoint came
+		}
+		return !endpoints[leads]
+	}
+}
+
+// servesNodePorts reports whether NodePorts are served on an address of this node.
+func (m *ServiceManager) servesNodePorts(a netip.Addr) bool {
+	return !a.IsLoopback() && slices.ContainsFunc(m.nodePorts, func(p netip.Prefix) bool { return p.Contains(a) })
+}
+
+// Reconciled says that the entries of Stranded are gone.
+func (m *ServiceManager) Reconciled() { m.unreconciled = false }
