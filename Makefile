@@ -94,8 +94,9 @@ bench-kernel: setup ## measure changes (in instructions) and packets on the dist
 report-screenshots: build ## look at the page of a benchmark report: pictures in bin/screenshots (installs chromium)
 	@test/scripts/report-screenshots
 
-microbench: setup ## run the Go benchmarks of the policy engine and the nftables driver
+microbench: setup ## run the Go benchmarks of the policy engine, the nftables driver and the table of Services
 	@go test -run '^$$' -bench . -benchmem ./felixlike/policy/... ./tables/...
+	@go test -run '^$$' -bench BenchmarkServices -benchmem ./felixlike/backend
 
 clean: ## remove what was built, and whatever a crashed lab left
 	@if [ -x bin/felixlab ]; then bin/felixlab lab down --all; fi

@@ -107,7 +107,9 @@ func (m *ServiceManager) CompleteDeferredWork() {
 			m.render(p, func(set, key string) { m.table.Put(set, key, "") }, 1)
 		}
 	}
-	clear(m.pending)
+	if len(changed) > 0 { // a map that was large once takes long to walk
+		m.pending = map[model.ServicePortID]*model.ServicePort{}
+	}
 	for pick, uses := range m.picks {
 		if uses == 0 {
 			m.forget(pick)
@@ -123,15 +125,25 @@ func (m *ServiceManager) begin() {
 	for _, f := range model.Families() {
 		for _, s := range rules.ServiceSets(f) {
 			m.table.UpdateSet(s)
+			if s.Verdicts {
+				m.table.Put(s.Name, string(tables.AppendNumber(nil, rules.ServiceSilent)), tables.DropValue)
+			}
 		}
 	}
 	for _, c := range rules.Services() {
 		m.table.UpdateChain(c)
 	}
 	for _, p := range rules.StandingPicks() {
-		m.table.UpdateChain(p.Chain())
+		m.addPick(p)
 	}
 }
+
+func (m *ServiceManager) addPick(p rules.ServicePick) {
+	m.table.UpdateChain(p.Chain())
+	m.table.Put(p.Map(), pickKey(p), tables.GotoValue+p.Name())
+}
+
+func pickKey(p rules.ServicePick) string { return string(tables.AppendNumber(nil, p.Number())) }
 
 // setPrefixes sets the sets of prefixes.
 func (m *ServiceManager) setPrefixes() {
@@ -199,12 +211,13 @@ func (m *ServiceManager) frontend(p *model.ServicePort, f *model.Frontend, membe
 	pick := rules.ServicePick{Family: family, NodePort: f.Kind == model.NodePort, Affinity: p.Affinity}
 	lead := func(set rules.ServiceSet, pick rules.ServicePick, endpoints []model.ServiceEndpoint, first uint32) {
 		if len(endpoints) == 0 {
-			element(set.Of(family), key, tables.DropValue)
+			element(set.Of(family), key, string(tables.AppendNumber(nil, rules.ServiceSilent)))
 			return
 		}
+		endpoints = endpoints[:min(len(endpoints), rules.MaxServiceEndpoints)]
 		pick.Count = uint32(len(endpoints))
 		m.use(pick, count)
-		element(set.Of(family), key, tables.GotoValue+pick.Name())
+		element(set.Of(family), key, string(tables.AppendNumber(nil, pick.Number())))
 		numbers := ids(pick, endpoints)
 		for i, e := range endpoints {
 			number := first + uint32(i)
@@ -263,13 +276,14 @@ func (m *ServiceManager) use(p rules.ServicePick, count int) {
 		if p.Affinity > 0 {
 			m.table.UpdateSet(rules.ServiceClients(p.Family, p.Affinity))
 		}
-		m.table.UpdateChain(p.Chain())
+		m.addPick(p)
 	}
 	m.picks[p] += count
 }
 
 // forget removes a chain without uses, and the clients of its time if no other chain has it.
 func (m *ServiceManager) forget(p rules.ServicePick) {
+	m.table.Remove(p.Map(), pickKey(p))
 	m.table.RemoveChain(p.Name())
 	delete(m.picks, p)
 	if p.Affinity == 0 {

@@ -42,7 +42,8 @@ type ServiceSet string
 
 // The sets. A frontend is an address, a protocol and a port; of a NodePort the unspecified address.
 const (
-	// ServiceFrontends leads from frontends to the chains of their number of endpoints; to a drop without any, if it is silent.
+	// ServiceFrontends leads from frontends to the numbers of their chains (ServicePick.Number); to ServiceSilent without endpoints, if
+	// they drop silently.
 	ServiceFrontends ServiceSet = "services"
 	// ServiceOutside does so for clients outside the cluster, if it differs.
 	ServiceOutside ServiceSet = "outside"
@@ -75,8 +76,8 @@ func ServiceSets(f model.Family) []tables.LargeSet {
 	with := func(parts ...tables.Part) []tables.Part { return append(frontend[:3:3], parts...) }
 	address := []tables.Part{tables.AddressPart}
 	all := []tables.LargeSet{
-		{Name: ServiceFrontends.Of(f), Key: frontend, Verdicts: true},
-		{Name: ServiceOutside.Of(f), Key: frontend, Verdicts: true},
+		{Name: ServiceFrontends.Of(f), Key: frontend, Value: []tables.Part{tables.NumberPart}},
+		{Name: ServiceOutside.Of(f), Key: frontend, Value: []tables.Part{tables.NumberPart}},
 		{Name: ServiceEndpoints.Of(f), Key: with(tables.NumberPart), Value: endpoint},
 		{Name: ServiceIDs.Of(f), Key: with(tables.NumberPart), Value: []tables.Part{tables.NumberPart}},
 		{Name: ServiceRefused.Of(f), Key: frontend},
@@ -86,6 +87,10 @@ func ServiceSets(f model.Family) []tables.LargeSet {
 		{Name: ServiceOwnPods.Of(f), Key: address, Form: tables.Intervals},
 		{Name: ServiceNodePorts.Of(f), Key: address, Form: tables.Intervals},
 		{Name: ServiceLocal.Of(f), Key: []tables.Part{tables.AddressPart, tables.AddressPart}},
+	}
+	for _, p := range []ServicePick{{}, {Outside: true}, {NodePort: true}, {NodePort: true, Outside: true}} {
+		p.Family = f
+		all = append(all, tables.LargeSet{Name: p.Map(), Key: []tables.Part{tables.NumberPart}, Verdicts: true})
 	}
 	for i := range all {
 		all[i].Family = f
@@ -125,6 +130,28 @@ func (p ServicePick) Name() string {
 	}
 	if p.Affinity > 0 {
 		name += fmt.Sprintf("-for-%d", int(p.Affinity.Seconds()))
+	}
+	return name
+}
+
+// ServiceSilent is the number of frontends that drop.
+const ServiceSilent = 0
+
+// MaxServiceEndpoints bounds the endpoints of a frontend: the bits of a number beside those of the longest affinity, a day.
+const MaxServiceEndpoints = 1<<15 - 1
+
+// Number identifies the chain in its map.
+func (p ServicePick) Number() uint32 { return uint32(p.Affinity/time.Second)<<15 | p.Count }
+
+// Map returns the name of the map from numbers to chains.
+func (p ServicePick) Map() string {
+	name := "picks-"
+	if p.NodePort {
+		name = "node-ports-"
+	}
+	name += p.Family.String()
+	if p.Outside {
+		name += "-outside"
 	}
 	return name
 }
@@ -181,11 +208,11 @@ func StandingPicks() (all []ServicePick) {
 //	  goto services-outside
 //	output (nat) .................................. goto services-inside
 //	services-outside
-//	  frontend of outside ......................... goto pick-...-outside, or drop
+//	  frontend of outside: its number ............. goto pick-...-outside, or drop
 //	  local address that serves NodePorts: port of outside . the same
 //	  goto services-inside
 //	services-inside
-//	  frontend of services ........................ goto pick-..., or drop
+//	  frontend of services: its number ............ goto pick-..., or drop
 //	  local address that serves NodePorts: port ... goto node-port-..., or drop
 //	both, before: frontend with source ranges, source in none of them . drop
 //	pick-4-3
@@ -268,7 +295,10 @@ func Services() []tables.Chain {
 // frontends renders the rules that look frontends of one family up.
 func frontends(f model.Family, set ServiceSet) []tables.Rule {
 	clients := append(tables.AddressFrontend[:3:3], tables.SourceAddress)
-	verdict := func(k tables.Key) tables.Action { return tables.DispatchKey{Family: f, Key: k, Map: set.Of(f)} }
+	verdict := func(k tables.Key, nodePort bool) tables.Action {
+		pick := ServicePick{Family: f, NodePort: nodePort, Outside: set == ServiceOutside}
+		return tables.DispatchKey{Family: f, Key: k, Numbers: set.Of(f), Map: pick.Map()}
+	}
 	return []tables.Rule{
 		{
 			Matches: []tables.Match{
@@ -277,8 +307,8 @@ func frontends(f model.Family, set ServiceSet) []tables.Rule {
 			},
 			Action: tables.Drop{}, Comment: "not in the source ranges",
 		},
-		{Action: verdict(tables.AddressFrontend), Comment: "to an address of a service"},
-		{Matches: toNodePort(f), Action: verdict(tables.AnyFrontend), Comment: "to a node port"},
+		{Action: verdict(tables.AddressFrontend, false), Comment: "to an address of a service"},
+		{Matches: toNodePort(f), Action: verdict(tables.AnyFrontend, true), Comment: "to a node port"},
 	}
 }
 

@@ -87,11 +87,16 @@ func (m MatchKey) appendTo(b []byte) []byte {
 	return append(append(b, " @"...), m.Set...)
 }
 
-// DispatchKey carries out the verdict that a map has for a concatenation; without one the packet goes on to the next rule.
+// DispatchKey looks up the number that a map has for a concatenation, and carries out the verdict that a second map has for the number.
+// Without one the packet goes on to the next rule.
+//
+// A map of verdicts alone would do, but after each new element that leads to a chain the kernel validates the table, and walks all
+// elements of all maps of verdicts, once for each way to them (nft_lookup_validate): 40 ms of processor time at 30,000 elements.
 type DispatchKey struct {
-	Family model.Family
-	Key    Key
-	Map    string
+	Family  model.Family
+	Key     Key
+	Numbers string
+	Map     string
 }
 
 func (DispatchKey) isAction() {}
@@ -101,7 +106,7 @@ func (a DispatchKey) String() string { return text(a) }
 
 func (a DispatchKey) appendTo(b []byte) []byte {
 	b = a.Key.appendTo(append(append(append(b, "ip"...), a.Family.String()...), ' '))
-	return append(append(b, " vmap @"...), a.Map...)
+	return fmt.Appendf(b, " map @%s vmap @%s", a.Numbers, a.Map)
 }
 
 // Translate gives the packet's connection a destination of those that a map has for its frontend (DNAT), and sets ConnMark in the

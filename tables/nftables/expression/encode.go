@@ -249,6 +249,8 @@ func (e *encoder) action(a tables.Action) error {
 		e.lookup(a.Map, true)
 	case tables.DispatchKey:
 		_, err := e.key(a.Family, a.Key, reg32)
+		e.lookupFrom(reg1, a.Numbers, regNumber)
+		e.move(regNumber, reg1, regSaved)
 		e.lookup(a.Map, true)
 		return err
 	case tables.Translate:

@@ -9,6 +9,12 @@ import (
 	"github.com/felixlike/felixlike/tables"
 )
 
+// Registers of a DispatchKey beside those of its key.
+const (
+	regNumber = unix.NFT_REG_3
+	regSaved  = reg32 + 9
+)
+
 // register names a register of 4 bytes as the kernel and nft do: by its 16-byte number where it begins one.
 func register(r uint32) uint32 {
 	if at := r - reg32; at%4 == 0 {

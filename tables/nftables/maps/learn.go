@@ -57,7 +57,7 @@ func (t *Table) forget() {
 	}
 	for _, s := range t.sets {
 		s.exists = false
-		clear(s.dirty)
+		s.clean()
 	}
 }
 
@@ -95,7 +95,7 @@ func (t *Table) readAll(dormant bool, changes watch.Changes, result *tables.Resu
 	}
 	for _, s := range t.sortedSets() {
 		if _, s.exists = types[s.Name]; !s.exists {
-			clear(s.dirty)
+			s.clean()
 			t.repaired(result, "set", s.Name, "deleted", changes)
 		} else if err := t.readSet(s, changes, result); err != nil {
 			return err

@@ -38,12 +38,22 @@ func (s *set) remove(key string) {
 
 // note records what the kernel has of a key, unless it is recorded already.
 func (s *set) note(key, value string, had bool) {
+	if !s.exists {
+		return
+	}
 	if _, noted := s.dirty[key]; noted {
 		return
 	}
 	s.dirty[key] = nil
 	if had {
 		s.dirty[key] = &value
+	}
+}
+
+// clean forgets all changes. A map that was large once takes long to walk and to clear.
+func (s *set) clean() {
+	if len(s.dirty) > 0 {
+		s.dirty = map[string]*string{}
 	}
 }
 
@@ -83,7 +93,7 @@ func (s *set) ops(kind kernel.OpKind, elements []kernel.Element) (all []kernel.O
 // read compares the desired elements with those of the kernel. It keeps only the differences.
 func (s *set) read(c *kernel.Conn, table string) (differs bool, err error) {
 	if s.Form == tables.Clients { // packets write them
-		clear(s.dirty)
+		s.clean()
 		return false, nil
 	}
 	var found map[string]struct{}
@@ -100,7 +110,7 @@ func (s *set) read(c *kernel.Conn, table string) (differs bool, err error) {
 		}
 	}
 	start := func() {
-		clear(s.dirty)
+		s.clean()
 		matched = 0
 		if found != nil {
 			clear(found)

@@ -175,7 +175,7 @@ func (t *Table) attempt(ctx context.Context, result *tables.Result) error {
 	}
 	for _, s := range t.sets {
 		s.exists = true
-		clear(s.dirty)
+		s.clean()
 	}
 	t.programmed = true
 	return nil
