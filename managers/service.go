@@ -209,30 +209,30 @@ func (m *ServiceManager) frontend(p *model.ServicePort, f *model.Frontend, membe
 		return
 	}
 	pick := rules.ServicePick{Family: family, NodePort: f.Kind == model.NodePort, Affinity: p.Affinity}
-	lead := func(set rules.ServiceSet, pick rules.ServicePick, endpoints []model.ServiceEndpoint, first uint32) {
+	lead := func(slot uint32, pick rules.ServicePick, endpoints []model.ServiceEndpoint, first uint32) {
 		if len(endpoints) == 0 {
-			element(set.Of(family), key, string(tables.AppendNumber(nil, rules.ServiceSilent)))
+			element(rules.ServiceEndpoints.Of(family), numbered(key, slot), numberValue(family, rules.ServiceSilent))
 			return
 		}
 		endpoints = endpoints[:min(len(endpoints), rules.MaxServiceEndpoints)]
 		pick.Count = uint32(len(endpoints))
 		m.use(pick, count)
-		element(set.Of(family), key, string(tables.AppendNumber(nil, pick.Number())))
+		element(rules.ServiceEndpoints.Of(family), numbered(key, slot), numberValue(family, pick.Number()))
 		numbers := ids(pick, endpoints)
 		for i, e := range endpoints {
 			number := first + uint32(i)
 			if numbers != nil {
-				element(rules.ServiceIDs.Of(family), numbered(key, number), string(tables.AppendNumber(nil, numbers[i])))
+				element(rules.ServiceEndpoints.Of(family), numbered(key, number), numberValue(family, numbers[i]))
 				number = numbers[i]
 			}
 			element(rules.ServiceEndpoints.Of(family), numbered(key, number), endpointValue(e))
 			m.useAddress(e, count)
 		}
 	}
-	lead(rules.ServiceFrontends, pick, inside, 0)
+	lead(rules.ServicePicked, pick, inside, 0)
 	if !slices.Equal(inside, f.Endpoints) {
 		pick.Outside = true
-		lead(rules.ServiceOutside, pick, f.Endpoints, rules.ServiceOutsideSlot)
+		lead(rules.ServicePickedOutside, pick, f.Endpoints, rules.ServiceOutsideSlot)
 	}
 }
 
@@ -252,7 +252,7 @@ func ids(pick rules.ServicePick, endpoints []model.ServiceEndpoint) []uint32 {
 		hash := fnv.New32a()
 		_, _ = hash.Write([]byte(endpointValue(e)))
 		n := hash.Sum32() &^ outsideID
-		for taken[n] {
+		for taken[n] || n < rules.FirstServiceID || n|outsideID >= rules.ServicePickedOutside {
 			n = (n + 1) &^ outsideID
 		}
 		taken[n] = true
@@ -320,6 +320,17 @@ func frontendKey(a netip.Addr, p model.Protocol, port uint16) string {
 
 func endpointValue(e model.ServiceEndpoint) string {
 	return string(tables.AppendPort(tables.AppendAddress(make([]byte, 0, 20), e.Addr()), e.Port()))
+}
+
+// numberValue returns a number in place of an endpoint.
+func numberValue(f model.Family, n uint32) string {
+	var endpoint [20]byte
+	size := 8
+	if f == model.IPv6 {
+		size = len(endpoint)
+	}
+	tables.AppendNumber(endpoint[:0], n)
+	return string(endpoint[:size])
 }
 
 // sourceKey returns the range of a frontend with a prefix of clients.

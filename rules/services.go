@@ -34,6 +34,9 @@ const (
 // ServicePicks is how many endpoints a frontend may have without a chain of its number that comes with it.
 const ServicePicks = 64
 
+// FirstServiceID is above all slots that are drawn.
+const FirstServiceID = 2 * ServiceOutsideSlot
+
 // ServiceOutsideSlot is the first slot of the endpoints for clients outside the cluster, where a frontend has others for them.
 const ServiceOutsideSlot = 1 << 16
 
@@ -42,16 +45,10 @@ type ServiceSet string
 
 // The sets. A frontend is an address, a protocol and a port; of a NodePort the unspecified address.
 const (
-	// ServiceFrontends leads from frontends to the numbers of their chains (ServicePick.Number); to ServiceSilent without endpoints, if
-	// they drop silently.
-	ServiceFrontends ServiceSet = "services"
-	// ServiceOutside does so for clients outside the cluster, if it differs.
-	ServiceOutside ServiceSet = "outside"
-	// ServiceEndpoints leads from frontends and slots to endpoints.
+	// ServiceEndpoints leads from frontends and slots to endpoints; from ServicePicked, and if it differs for clients outside the cluster
+	// from ServicePickedOutside, to the number of its chain (ServicePick.Number), in place of an address. Of frontends that remember
+	// clients, slots lead to numbers of endpoints, and these to endpoints.
 	ServiceEndpoints ServiceSet = "endpoints"
-	// ServiceIDs leads from frontends that remember clients, and slots, to numbers of endpoints. Of these frontends ServiceEndpoints
-	// has the numbers, and no slots.
-	ServiceIDs ServiceSet = "ids"
 	// ServiceRefused has the frontends without any endpoint.
 	ServiceRefused ServiceSet = "refused"
 	// ServiceRestricted has the frontends with source ranges, and ServiceSources the frontends with these ranges.
@@ -76,10 +73,7 @@ func ServiceSets(f model.Family) []tables.LargeSet {
 	with := func(parts ...tables.Part) []tables.Part { return append(frontend[:3:3], parts...) }
 	address := []tables.Part{tables.AddressPart}
 	all := []tables.LargeSet{
-		{Name: ServiceFrontends.Of(f), Key: frontend, Value: []tables.Part{tables.NumberPart}},
-		{Name: ServiceOutside.Of(f), Key: frontend, Value: []tables.Part{tables.NumberPart}},
 		{Name: ServiceEndpoints.Of(f), Key: with(tables.NumberPart), Value: endpoint},
-		{Name: ServiceIDs.Of(f), Key: with(tables.NumberPart), Value: []tables.Part{tables.NumberPart}},
 		{Name: ServiceRefused.Of(f), Key: frontend},
 		{Name: ServiceRestricted.Of(f), Key: frontend},
 		{Name: ServiceSources.Of(f), Key: with(tables.AddressPart), Form: tables.Ranges},
@@ -134,7 +128,13 @@ func (p ServicePick) Name() string {
 	return name
 }
 
-// ServiceSilent is the number of frontends that drop.
+// The slots with the numbers of chains. No number of an endpoint is as large (managers.ServiceManager).
+const (
+	ServicePicked        = 1<<32 - 1
+	ServicePickedOutside = 1<<32 - 2
+)
+
+// ServiceSilent is the number of frontends that drop, because they have no endpoint for the client.
 const ServiceSilent = 0
 
 // MaxServiceEndpoints bounds the endpoints of a frontend: the bits of a number beside those of the longest affinity, a day.
@@ -170,7 +170,7 @@ func (p ServicePick) Chain() tables.Chain {
 	c := tables.Chain{Name: p.Name()}
 	comment := "one of the endpoints"
 	if p.Affinity > 0 {
-		t.IDs = ServiceIDs.Of(p.Family)
+		t.IDs = t.Endpoints
 		learn := t
 		learn.Clients, learn.Timeout = ServiceClients(p.Family, p.Affinity).Name, p.Affinity
 		recall := learn
@@ -208,11 +208,11 @@ func StandingPicks() (all []ServicePick) {
 //	  goto services-outside
 //	output (nat) .................................. goto services-inside
 //	services-outside
-//	  frontend of outside: its number ............. goto pick-...-outside, or drop
-//	  local address that serves NodePorts: port of outside . the same
+//	  frontend with other endpoints for them ...... goto pick-...-outside, or drop
+//	  local address that serves NodePorts: port ... the same
 //	  goto services-inside
 //	services-inside
-//	  frontend of services: its number ............ goto pick-..., or drop
+//	  frontend .................................... goto pick-..., or drop
 //	  local address that serves NodePorts: port ... goto node-port-..., or drop
 //	both, before: frontend with source ranges, source in none of them . drop
 //	pick-4-3
@@ -237,8 +237,8 @@ func Services() []tables.Chain {
 	for _, f := range model.Families() {
 		from := tables.MatchKey{Family: f, Key: tables.Key{tables.SourceAddress}, Set: ServicePods.Of(f)}
 		prerouting.Rules = append(prerouting.Rules, tables.Rule{Matches: []tables.Match{from}, Action: inside.Action, Comment: "from a pod"})
-		outsideChain.Rules = append(outsideChain.Rules, frontends(f, ServiceOutside)...)
-		insideChain.Rules = append(insideChain.Rules, frontends(f, ServiceFrontends)...)
+		outsideChain.Rules = append(outsideChain.Rules, frontends(f, true)...)
+		insideChain.Rules = append(insideChain.Rules, frontends(f, false)...)
 		sources.Rules = append(sources.Rules, tables.Rule{
 			Matches: []tables.Match{tables.MatchKey{Family: f, Key: tables.Key{tables.SourceAddress, tables.DestinationAddress}, Set: ServiceLocal.Of(f)}},
 			Action:  tables.Masquerade{}, Comment: "a pod reaches itself",
@@ -293,11 +293,14 @@ func Services() []tables.Chain {
 }
 
 // frontends renders the rules that look frontends of one family up.
-func frontends(f model.Family, set ServiceSet) []tables.Rule {
+func frontends(f model.Family, outside bool) []tables.Rule {
 	clients := append(tables.AddressFrontend[:3:3], tables.SourceAddress)
 	verdict := func(k tables.Key, nodePort bool) tables.Action {
-		pick := ServicePick{Family: f, NodePort: nodePort, Outside: set == ServiceOutside}
-		return tables.DispatchKey{Family: f, Key: k, Numbers: set.Of(f), Map: pick.Map()}
+		pick, slot := ServicePick{Family: f, NodePort: nodePort, Outside: outside}, uint32(ServicePicked)
+		if outside {
+			slot = ServicePickedOutside
+		}
+		return tables.DispatchKey{Family: f, Frontend: k, Endpoints: ServiceEndpoints.Of(f), Slot: slot, Map: pick.Map()}
 	}
 	return []tables.Rule{
 		{

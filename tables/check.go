@@ -37,7 +37,7 @@ func (r Rule) Check() error {
 	case Dispatch:
 		return errors.Join(c.bind(a.Family), checkSide(a.Side))
 	case DispatchKey:
-		return errors.Join(c.bind(a.Family), a.Key.check())
+		return errors.Join(c.bind(a.Family), a.Frontend.check())
 	case Translate:
 		return errors.Join(c.bind(a.Family), a.check())
 	case Report:

@@ -87,16 +87,18 @@ func (m MatchKey) appendTo(b []byte) []byte {
 	return append(append(b, " @"...), m.Set...)
 }
 
-// DispatchKey looks up the number that a map has for a concatenation, and carries out the verdict that a second map has for the number.
-// Without one the packet goes on to the next rule.
+// DispatchKey looks up the number that a map has for a frontend and a slot, and carries out the verdict that a second map has for the
+// number. Without one the packet goes on to the next rule. The number stands in place of an address: the map is that of Translate, so
+// a change of the endpoints of a frontend is one of this map alone.
 //
-// A map of verdicts alone would do, but after each new element that leads to a chain the kernel validates the table, and walks all
-// elements of all maps of verdicts, once for each way to them (nft_lookup_validate): 40 ms of processor time at 30,000 elements.
+// A map of verdicts by frontends would do, but after each new element that leads to a chain the kernel validates the table, and walks
+// all elements of all maps of verdicts, once for each way to them (nft_lookup_validate): 40 ms of processor time at 30,000 elements.
 type DispatchKey struct {
-	Family  model.Family
-	Key     Key
-	Numbers string
-	Map     string
+	Family    model.Family
+	Frontend  Key
+	Endpoints string
+	Slot      uint32
+	Map       string
 }
 
 func (DispatchKey) isAction() {}
@@ -105,8 +107,8 @@ func (DispatchKey) isAction() {}
 func (a DispatchKey) String() string { return text(a) }
 
 func (a DispatchKey) appendTo(b []byte) []byte {
-	b = a.Key.appendTo(append(append(append(b, "ip"...), a.Family.String()...), ' '))
-	return fmt.Appendf(b, " map @%s vmap @%s", a.Numbers, a.Map)
+	b = a.Frontend.appendTo(append(append(append(b, "ip"...), a.Family.String()...), ' '))
+	return fmt.Appendf(b, " . 0x%08x map @%s vmap @%s", a.Slot, a.Endpoints, a.Map)
 }
 
 // Translate gives the packet's connection a destination of those that a map has for its frontend (DNAT), and sets ConnMark in the
@@ -120,8 +122,8 @@ type Translate struct {
 	Endpoints    string
 	First, Count uint32
 	ConnMark     uint32
-	// IDs, if not empty, is a map from the frontend and the drawn number to the one that Endpoints has: an endpoint keeps it while
-	// others come and go.
+	// IDs, if not empty, is a map from the frontend and the drawn number to the one that Endpoints has, in place of an address: an
+	// endpoint keeps it while others come and go. It may be the same map.
 	IDs string
 	// Clients, if not empty, is the dynamic map of clients and frontends to such numbers. Each new connection gives its entry
 	// Timeout again.

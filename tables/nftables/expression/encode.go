@@ -248,11 +248,7 @@ func (e *encoder) action(a tables.Action) error {
 		e.address(a.Family, a.Side)
 		e.lookup(a.Map, true)
 	case tables.DispatchKey:
-		_, err := e.key(a.Family, a.Key, reg32)
-		e.lookupFrom(reg1, a.Numbers, regNumber)
-		e.move(regNumber, reg1, regSaved)
-		e.lookup(a.Map, true)
-		return err
+		return e.dispatchKey(a)
 	case tables.Translate:
 		return e.translate(a)
 	default:

@@ -12,7 +12,7 @@ import (
 // Registers of a DispatchKey beside those of its key.
 const (
 	regNumber = unix.NFT_REG_3
-	regSaved  = reg32 + 9
+	regSaved  = reg32 + 13 // behind an address and a port
 )
 
 // register names a register of 4 bytes as the kernel and nft do: by its 16-byte number where it begins one.
@@ -64,6 +64,19 @@ func (e *encoder) matchKey(m tables.MatchKey) error {
 	}
 	e.endExpression(element, data)
 	return err
+}
+
+func (e *encoder) dispatchKey(a tables.DispatchKey) error {
+	slot, err := e.key(a.Family, a.Frontend, reg32)
+	if err != nil {
+		return err
+	}
+	n := native(a.Slot)
+	e.immediateTo(register(slot), n[:])
+	e.lookupFrom(reg1, a.Endpoints, regNumber)
+	e.move(regNumber, reg1, regSaved)
+	e.lookup(a.Map, true)
+	return nil
 }
 
 // translate looks an endpoint up and makes it the destination. The registers have, one behind the other: with Clients the
