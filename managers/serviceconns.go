@@ -115,5 +115,8 @@ func (m *ServiceManager) servesNodePorts(a netip.Addr) bool {
 	return !a.IsLoopback() && slices.ContainsFunc(m.nodePorts, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
+// Repaired says that the table was not as it should be for some time.
+func (m *ServiceManager) Repaired() { m.unreconciled = true }
+
 // Reconciled says that the entries of Stranded are gone.
 func (m *ServiceManager) Reconciled() { m.unreconciled = false }

@@ -115,6 +115,14 @@ func TestServiceFlows(t *testing.T) {
 		t.Errorf("a restart with other endpoints: %+v", did)
 	}
 	all("after a restart with other endpoints", "remote")
+	run(t, s, with(nil, "p1")...)
+	l.node.Run(t, "nft", "delete", "table", "inet", "felixlike-services")
+	flows["p1 to 10.96.0.1:80, begun without the table"] = l.flow(t, "p1", "10.96.0.1:80")
+	flows["outside to [fd50::1]:30080, begun without the table"] = l.flow(t, "outside", "[fd50::1]:30080")
+	all("without the table", "nobody")
+	s.Invalidate()
+	run(t, s)
+	all("with the table again", "p1")
 	var gone []model.Update
 	for _, u := range with(nil) {
 		gone = append(gone, model.ServicePortRemove{ID: u.(model.ServicePortUpdate).Port.ID})

@@ -44,6 +44,9 @@ func Services(c Config) Stage {
 			}
 			result, err := table.Apply(ctx)
 			did := applied(result)
+			if len(result.Repaired) > 0 {
+				m.Repaired()
+			}
 			if err == nil {
 				var ended int
 				ended, err = endStranded(c.NetNS, m)

@@ -29,6 +29,22 @@ func manyServices(n int) (all []model.Update) {
 	return all
 }
 
+// TestManyServices: a first load of several transactions is complete, and a restarted agent writes nothing.
+func TestManyServices(t *testing.T) {
+	ns := tablestest.NewNamespace(t, "nft")
+	c, nodes := servicesNode(ns)
+	all := append(nodes, manyServices(6000)...)
+	if did := run(t, Services(c), all...); did.Elements < 30_000 {
+		t.Errorf("the first load: %+v", did)
+	}
+	if did := run(t, Services(c), all...); did.Writes != 0 || !did.Full {
+		t.Errorf("a restart: %+v", did)
+	}
+	if did := run(t, Services(c), append(nodes, manyServices(5999)...)...); did.Writes != 1 {
+		t.Errorf("a restart with one Service less: %+v", did)
+	}
+}
+
 // cpu returns the processor time of this process, with that of the kernel for it, in milliseconds.
 func cpu(b *testing.B) float64 {
 	var u unix.Rusage
