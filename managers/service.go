@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/netip"
 	"slices"
+	"time"
 
 	"go4.org/netipx"
 
@@ -208,7 +209,7 @@ func (m *ServiceManager) frontend(p *model.ServicePort, f *model.Frontend, membe
 		member(rules.ServiceRefused.Of(family), key)
 		return
 	}
-	pick := rules.ServicePick{Family: family, NodePort: f.Kind == model.NodePort, Affinity: p.Affinity}
+	pick := rules.ServicePick{Family: family, NodePort: f.Kind == model.NodePort, Affinity: affinity(p)}
 	lead := func(slot uint32, pick rules.ServicePick, endpoints []model.ServiceEndpoint, first uint32) {
 		if len(endpoints) == 0 {
 			element(rules.ServiceEndpoints.Of(family), numbered(key, slot), numberValue(family, rules.ServiceSilent))
@@ -265,6 +266,14 @@ func ids(pick rules.ServicePick, endpoints []model.ServiceEndpoint) []uint32 {
 
 func numbered(frontend string, n uint32) string {
 	return string(tables.AppendNumber([]byte(frontend), n))
+}
+
+// affinity returns for how long a port remembers clients, in whole seconds. The API takes 1 s to a day; a manifest may have other values.
+func affinity(p *model.ServicePort) time.Duration {
+	if p.Affinity <= 0 {
+		return 0
+	}
+	return min(max(p.Affinity.Truncate(time.Second), time.Second), 24*time.Hour)
 }
 
 // use counts the uses of a chain.

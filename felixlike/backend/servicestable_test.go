@@ -213,7 +213,7 @@ func TestRandomServices(t *testing.T) {
 // randomPort returns a port whose frontends no other port of the state has.
 func randomPort(r *rand.Rand, state map[model.ServicePortID]*model.ServicePort) *model.ServicePort {
 	p := port(fmt.Sprint("s", r.IntN(6)), []model.Protocol{model.TCP, model.UDP, model.SCTP}[r.IntN(3)])
-	p.Affinity = []time.Duration{0, 0, time.Minute, time.Hour}[r.IntN(4)]
+	p.Affinity = []time.Duration{0, 0, 0, time.Minute, time.Hour, time.Millisecond, 131072 * time.Second}[r.IntN(7)]
 	some := func(f model.Family) (all []model.ServiceEndpoint) {
 		for i := range r.IntN(9) * r.IntN(9) * r.IntN(3) {
 			if r.IntN(4) > 0 {
