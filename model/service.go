@@ -13,7 +13,7 @@ type ServicePortID struct {
 	Port            uint16
 }
 
-// String returns "shop/db:5432/TCP".
+// String returns "shop/db:5432/tcp".
 func (id ServicePortID) String() string {
 	return fmt.Sprintf("%s/%s:%d/%s", id.Namespace, id.Name, id.Port, id.Protocol)
 }
