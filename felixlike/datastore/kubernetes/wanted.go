@@ -47,7 +47,7 @@ func wanted() map[string]message {
 	}
 	container := all(6, 24) // ports, restartPolicy
 	kinds := map[string]message{
-		"Node":        all().with(1, meta()).with(2, all(1, 7)).with(3, all(5)), // podCIDR, podCIDRs; addresses
+		"Node":        all().with(1, meta().with(8, whole())).with(2, all(1, 7)).with(3, all(5)), // creationTimestamp; podCIDR, podCIDRs; addresses
 		"Namespace":   all().with(1, meta()),
 		"ServiceCIDR": all(2).with(1, meta()), // spec
 		"Pod": all().with(1, meta()).

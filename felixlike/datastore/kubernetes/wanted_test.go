@@ -30,7 +30,11 @@ func full(v reflect.Value, depth int) {
 		}
 		full(v.Elem(), depth+1)
 	case reflect.Struct:
-		if v.Type() == reflect.TypeFor[metav1.Time]() || v.Type() == reflect.TypeFor[metav1.MicroTime]() {
+		switch v.Type() {
+		case reflect.TypeFor[metav1.Time]():
+			v.Set(reflect.ValueOf(metav1.Unix(77, 0)))
+			return
+		case reflect.TypeFor[metav1.MicroTime]():
 			return
 		}
 		for i := range v.NumField() {
