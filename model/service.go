@@ -6,6 +6,9 @@ import (
 	"time"
 )
 
+// ServiceProxyName is the label of Services that another proxy serves, and of their EndpointSlices.
+const ServiceProxyName = "service.kubernetes.io/service-proxy-name"
+
 // ServicePortID names one port of a Service. Protocol and Port are unique in a Service (core/v1 ServicePort), names may be empty.
 type ServicePortID struct {
 	Namespace, Name string

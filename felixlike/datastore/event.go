@@ -10,6 +10,7 @@ import (
 	"net/netip"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
@@ -93,6 +94,24 @@ type AntreaSet struct {
 // AntreaDeleted says that an object of Antrea's API is gone.
 type AntreaDeleted struct{ ID antrea.ID }
 
+// ServiceSet says that a Service is new or changed. Sources deliver Services and EndpointSlices only if they are told to.
+type ServiceSet struct {
+	Service *corev1.Service
+	Source  string
+}
+
+// ServiceDeleted says that a Service is gone.
+type ServiceDeleted struct{ Namespace, Name string }
+
+// EndpointSliceSet says that an EndpointSlice is new or changed.
+type EndpointSliceSet struct {
+	Slice  *discoveryv1.EndpointSlice
+	Source string
+}
+
+// EndpointSliceDeleted says that an EndpointSlice is gone.
+type EndpointSliceDeleted struct{ Namespace, Name string }
+
 func (NodeSet) isEvent()                     {}
 func (NodeDeleted) isEvent()                 {}
 func (NamespaceSet) isEvent()                {}
@@ -107,3 +126,7 @@ func (ClusterNetworkPolicySet) isEvent()     {}
 func (ClusterNetworkPolicyDeleted) isEvent() {}
 func (AntreaSet) isEvent()                   {}
 func (AntreaDeleted) isEvent()               {}
+func (ServiceSet) isEvent()                  {}
+func (ServiceDeleted) isEvent()              {}
+func (EndpointSliceSet) isEvent()            {}
+func (EndpointSliceDeleted) isEvent()        {}

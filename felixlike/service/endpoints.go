@@ -6,6 +6,7 @@ import (
 	"slices"
 	"unique"
 
+	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"github.com/felixlike/felixlike/model"
@@ -38,7 +39,7 @@ var noNode unique.Handle[string]
 
 // parseSlice returns the slice of an EndpointSlice, or nil if it has no endpoints for a proxy.
 func parseSlice(s *discoveryv1.EndpointSlice, node string) *slice {
-	if _, headless := s.Labels[headlessLabel]; headless || s.AddressType == discoveryv1.AddressTypeFQDN {
+	if _, headless := s.Labels[corev1.IsHeadlessService]; headless || s.AddressType == discoveryv1.AddressTypeFQDN {
 		return nil
 	}
 	p := &slice{}
@@ -83,9 +84,6 @@ func parseSlice(s *discoveryv1.EndpointSlice, node string) *slice {
 	}
 	return p
 }
-
-// headlessLabel is the label of EndpointSlices of headless Services.
-const headlessLabel = "service.kubernetes.io/headless"
 
 // endpointsOf returns the endpoints of a port, by family, sorted and each once: while an endpoint moves from slice to slice, both have it.
 func endpointsOf(all map[string]*slice, at port) map[family][]endpoint {

@@ -27,7 +27,7 @@ type Engine struct {
 	// problems are those of the Services that have some.
 	problems map[types.NamespacedName][]model.Problem
 	health   map[types.NamespacedName]model.ServiceHealth
-	// healthChanged reports that Flush has to send health.
+	// healthChanged reports that Flush has to send health, as the first one does.
 	healthChanged bool
 }
 
@@ -44,7 +44,7 @@ type service struct {
 func New(node string) *Engine {
 	return &Engine{
 		node: node, services: map[types.NamespacedName]*service{}, serviceOf: map[types.NamespacedName]types.NamespacedName{}, claims: newClaims(), nodes: map[string][]netip.Addr{},
-		dirty: map[types.NamespacedName]bool{}, problems: map[types.NamespacedName][]model.Problem{}, health: map[types.NamespacedName]model.ServiceHealth{},
+		dirty: map[types.NamespacedName]bool{}, problems: map[types.NamespacedName][]model.Problem{}, health: map[types.NamespacedName]model.ServiceHealth{}, healthChanged: true,
 	}
 }
 

@@ -25,15 +25,20 @@ func ExampleEngine_Flush() {
 		Endpoints:  []discoveryv1.Endpoint{{Addresses: []string{"10.10.0.2"}, NodeName: &here}, {Addresses: []string{"10.10.1.2"}}},
 	})
 	for _, u := range e.Flush() {
-		port := u.(model.ServicePortUpdate).Port
-		fmt.Println(port.ID)
-		for _, f := range port.Frontends {
-			fmt.Println(f.Addr, "leads to", f.Endpoints[0], "and", f.Endpoints[1])
+		switch u := u.(type) {
+		case model.ServicePortUpdate:
+			fmt.Println(u.Port.ID)
+			for _, f := range u.Port.Frontends {
+				fmt.Println(f.Addr, "leads to", f.Endpoints[0], "and", f.Endpoints[1])
+			}
+		case model.ServiceHealthUpdate:
+			fmt.Println("ports for health checks:", len(u.All))
 		}
 	}
 	fmt.Println("nothing has changed:", len(e.Flush()))
 	// Output:
 	// shop/db:5432/tcp
 	// 10.96.0.7 leads to 10.10.0.2:5432 and 10.10.1.2:5432
+	// ports for health checks: 0
 	// nothing has changed: 0
 }

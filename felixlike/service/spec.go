@@ -14,9 +14,6 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// proxyName is the label of Services that another proxy serves.
-const proxyName = "service.kubernetes.io/service-proxy-name"
-
 // defaultAffinity is the API's default of sessionAffinityConfig.clientIP.timeoutSeconds.
 const defaultAffinity = 3 * time.Hour
 
@@ -81,7 +78,7 @@ func parse(s *corev1.Service) *spec {
 	if s.Spec.Type == corev1.ServiceTypeExternalName || s.Spec.ClusterIP == "" || s.Spec.ClusterIP == corev1.ClusterIPNone {
 		return nil
 	}
-	if _, foreign := s.Labels[proxyName]; foreign {
+	if _, foreign := s.Labels[model.ServiceProxyName]; foreign {
 		return nil
 	}
 	p := &spec{name: types.NamespacedName{Namespace: s.Namespace, Name: s.Name}, created: s.CreationTimestamp.Time}

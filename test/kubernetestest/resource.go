@@ -26,6 +26,8 @@ func resources() []resource {
 		{kind: "Node", plural: "nodes", gv: core, namespaced: false},
 		{kind: "Namespace", plural: "namespaces", gv: core, namespaced: false},
 		{kind: "Pod", plural: "pods", gv: core, namespaced: true},
+		{kind: "Service", plural: "services", gv: core, namespaced: true},
+		{kind: "EndpointSlice", plural: "endpointslices", gv: schema.GroupVersion{Group: "discovery.k8s.io", Version: "v1"}, namespaced: true},
 		{kind: "NetworkPolicy", plural: "networkpolicies", gv: networking, namespaced: true},
 		{kind: "ServiceCIDR", plural: "servicecidrs", gv: networking, namespaced: false},
 		{kind: "ClusterNetworkPolicy", plural: "clusternetworkpolicies", gv: schema.GroupVersion{Group: "policy.networking.k8s.io", Version: "v1alpha2"}, namespaced: false},

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
@@ -46,7 +47,10 @@ type Seen struct {
 	Antrea map[antrea.ID]antrea.Object
 	// Services are nil if the source did not deliver any.
 	Services []netip.Prefix
-	Last     datastore.Batch
+	// ServiceObjects and Slices are by namespace/name.
+	ServiceObjects map[string]*corev1.Service
+	Slices         map[string]*discoveryv1.EndpointSlice
+	Last           datastore.Batch
 	// Events counts all events, Deleted those that delete something.
 	Events, Deleted int
 	// Largest is the number of events of the largest batch.
@@ -70,6 +74,7 @@ func Follow(t testing.TB, source *kubernetes.Source) *View {
 		Nodes: map[string]*corev1.Node{}, Namespaces: map[string]*corev1.Namespace{}, Pods: map[model.PodID]*corev1.Pod{},
 		Policies: map[string]*networkingv1.NetworkPolicy{}, Closed: map[string]datastore.NetworkPolicyClosed{},
 		ClusterPolicies: map[string]*v1alpha2.ClusterNetworkPolicy{}, Antrea: map[antrea.ID]antrea.Object{},
+		ServiceObjects: map[string]*corev1.Service{}, Slices: map[string]*discoveryv1.EndpointSlice{},
 	}}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan error, 1)
@@ -114,6 +119,7 @@ func (v *View) seenLocked() Seen {
 	s.Nodes, s.Namespaces, s.Pods = maps.Clone(s.Nodes), maps.Clone(s.Namespaces), maps.Clone(s.Pods)
 	s.Policies, s.Closed = maps.Clone(s.Policies), maps.Clone(s.Closed)
 	s.ClusterPolicies, s.Antrea = maps.Clone(s.ClusterPolicies), maps.Clone(s.Antrea)
+	s.ServiceObjects, s.Slices = maps.Clone(s.ServiceObjects), maps.Clone(s.Slices)
 	return s
 }
 
@@ -212,6 +218,16 @@ func (v *View) event(e datastore.Event) {
 	case datastore.AntreaDeleted:
 		delete(v.Antrea, e.ID)
 		v.Deleted++
+	case datastore.ServiceSet:
+		v.ServiceObjects[path(e.Service.Namespace, e.Service.Name)] = e.Service
+	case datastore.ServiceDeleted:
+		delete(v.ServiceObjects, path(e.Namespace, e.Name))
+		v.Deleted++
+	case datastore.EndpointSliceSet:
+		v.Slices[path(e.Slice.Namespace, e.Slice.Name)] = e.Slice
+	case datastore.EndpointSliceDeleted:
+		delete(v.Slices, path(e.Namespace, e.Name))
+		v.Deleted++
 	}
 }
 
@@ -230,12 +246,14 @@ func rankOf(e datastore.Event) int {
 		return 3
 	case datastore.NetworkPolicySet, datastore.NetworkPolicyClosed:
 		return 4
-	case datastore.ClusterNetworkPolicySet:
+	case datastore.ClusterNetworkPolicySet, datastore.ServiceSet, datastore.EndpointSliceSet:
 		return 5
 	case datastore.AntreaSet:
 		return 5 + int(e.Object.ID().Kind)
 	case datastore.AntreaDeleted:
 		return 6 + 2*len(antrea.Kinds()) - int(e.ID.Kind)
+	case datastore.ServiceDeleted, datastore.EndpointSliceDeleted:
+		return deletions - 1
 	case datastore.ClusterNetworkPolicyDeleted:
 		return deletions
 	case datastore.NetworkPolicyDeleted:

@@ -30,7 +30,7 @@ type taken struct {
 }
 
 // take takes all that is pending, sorted.
-func (s *state) take(all [kinds]*kind) taken {
+func (s *state) take(all kindList) taken {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	t := taken{since: s.since, synced: s.syncedLocked(), problems: s.contact.problems(), unserved: s.stores[kindServiceCIDR].absent}

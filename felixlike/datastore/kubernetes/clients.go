@@ -4,10 +4,12 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -46,10 +48,10 @@ type clients struct {
 	// reconnects counts how often they were ended.
 	reconnects atomic.Uint64
 	events     *rest.RESTClient
-	// core and networking decode only the wanted fields.
-	core, networking *rest.RESTClient
-	dynamic          *dynamic.DynamicClient
-	metadata         metadata.Interface
+	// core, networking and discovery decode only the wanted fields.
+	core, networking, discovery *rest.RESTClient
+	dynamic                     *dynamic.DynamicClient
+	metadata                    metadata.Interface
 }
 
 // newClients returns clients that ask for protobuf where the API offers it, and for JSON where objects are
@@ -84,6 +86,9 @@ func newClients(config *rest.Config) (*clients, error) {
 		return nil, err
 	}
 	if c.networking, err = groupClient(asProtobuf, c.http, "/apis", networkingv1.SchemeGroupVersion, wantedOnly); err != nil {
+		return nil, err
+	}
+	if c.discovery, err = groupClient(asProtobuf, c.http, "/apis", discoveryv1.SchemeGroupVersion, wantedOnly); err != nil {
 		return nil, err
 	}
 	if c.dynamic, err = dynamic.NewForConfigAndClient(asJSON, c.http); err != nil {
@@ -129,9 +134,17 @@ func (s *Source) Reconnect() {
 	}
 }
 
-// kinds returns all kinds in their order.
-func (c *clients) kinds(node string) [kinds]*kind {
-	all := [kinds]*kind{
+// kindList holds the kinds in their order; nil for those that are not read.
+type kindList [kinds]*kind
+
+// read returns the kinds that are read.
+func (l *kindList) read() []*kind {
+	return slices.DeleteFunc(slices.Clone(l[:]), func(k *kind) bool { return k == nil })
+}
+
+// kinds returns the kinds that a source reads.
+func (c *clients) kinds(node string, services bool) kindList {
+	all := kindList{
 		kindNode:          newKind(kindNode, resource[*corev1.NodeList](c.core, kindNode), trimmed(trimNode), decodeNode),
 		kindNamespace:     newKind(kindNamespace, resource[*corev1.NamespaceList](c.core, kindNamespace), trimmed(trimNamespace), decodeNamespace),
 		kindServiceCIDR:   newKind(kindServiceCIDR, resource[*networkingv1.ServiceCIDRList](c.networking, kindServiceCIDR), trimmed(trimServiceCIDR), decodeServiceCIDR),
@@ -141,6 +154,11 @@ func (c *clients) kinds(node string) [kinds]*kind {
 	}
 	for k := kindAntreaTier; k < kinds; k++ {
 		all[k] = newKind(k, c.dynamic.Resource(k.resource()), trimPolicy, decodeAntrea(k))
+	}
+	if services {
+		all[kindService] = newKind(kindService, resource[*corev1.ServiceList](c.core, kindService), trimmed(trimService), decodeService)
+		all[kindEndpointSlice] = newKind(kindEndpointSlice, resource[*discoveryv1.EndpointSliceList](c.discovery, kindEndpointSlice), trimmed(trimEndpointSlice), decodeEndpointSlice)
+		all[kindEndpointSlice].reported = func(runtime.Object) bool { return false }
 	}
 	all[kindPod].reported = func(o runtime.Object) bool { return o.(*corev1.Pod).Spec.NodeName == node }
 	return all

@@ -83,7 +83,7 @@ func (s *source) List(ctx context.Context, o metav1.ListOptions) (*itemList, err
 	default:
 		o.Limit = 0
 	}
-	o.FieldSelector = s.name.fields()
+	o.FieldSelector, o.LabelSelector = s.name.fields(), s.name.labels()
 	list, err := s.list(ctx, o)
 	if s.missed(err) {
 		s.note(ctx, nil)
@@ -126,7 +126,7 @@ func (s *source) listAny(ctx context.Context, o metav1.ListOptions) (runtime.Obj
 
 // Watch asks for changes, or for all objects and then changes.
 func (s *source) Watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-	o.FieldSelector = s.name.fields()
+	o.FieldSelector, o.LabelSelector = s.name.fields(), s.name.labels()
 	reconnects := s.reconnects.Load()
 	streams := o.SendInitialEvents != nil && *o.SendInitialEvents
 	w, err := s.watch(ctx, o)

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
 
@@ -101,6 +102,36 @@ func decodeAntrea(k kindName) func(*item) (decoded, error) {
 		}
 		return d, nil
 	}
+}
+
+// decodeService returns a Service, or if it is not understood its problems: the last good version stays in force.
+func decodeService(i *item) (decoded, error) {
+	s := &corev1.Service{}
+	if err := s.Unmarshal(i.data); err != nil {
+		return decoded{}, err
+	}
+	return keepOnFault(kindService, i, strict.Service(s), datastore.ServiceSet{Service: s}), nil
+}
+
+// decodeEndpointSlice is decodeService for an EndpointSlice.
+func decodeEndpointSlice(i *item) (decoded, error) {
+	s := &discoveryv1.EndpointSlice{}
+	if err := s.Unmarshal(i.data); err != nil {
+		return decoded{}, err
+	}
+	return keepOnFault(kindEndpointSlice, i, strict.EndpointSlice(s), datastore.EndpointSliceSet{Slice: s}), nil
+}
+
+// keepOnFault returns the event of an object without faults.
+func keepOnFault(k kindName, i *item, faults []strict.Fault, event datastore.Event) decoded {
+	if len(faults) == 0 {
+		return decoded{event: event}
+	}
+	var d decoded
+	for _, f := range faults {
+		d.problems = append(d.problems, model.Problem{Object: k.ref(i.key), Field: f.Field, Reason: f.Reason + "; the last good version, if there is one, stays in force"})
+	}
+	return d
 }
 
 // decodeServiceCIDR returns the prefixes of a ServiceCIDR.

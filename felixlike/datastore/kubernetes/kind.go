@@ -4,6 +4,7 @@ import (
 	"context"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -26,6 +27,8 @@ const (
 	kindPod
 	kindPolicy
 	kindClusterPolicy
+	kindService
+	kindEndpointSlice
 	kindAntreaTier
 	kindAntreaClusterGroup
 	kindAntreaGroup
@@ -110,6 +113,18 @@ func (k kindName) definition() definition {
 			optional: true, denies: true,
 			deleted: func(n key) datastore.Event { return datastore.ClusterNetworkPolicyDeleted{Name: n.name} },
 		}
+	case kindService:
+		return definition{
+			name: "Service", resource: corev1.SchemeGroupVersion.WithResource("services"),
+			deleted: func(n key) datastore.Event { return datastore.ServiceDeleted{Namespace: n.namespace, Name: n.name} },
+		}
+	case kindEndpointSlice:
+		return definition{
+			name: "EndpointSlice", resource: discoveryv1.SchemeGroupVersion.WithResource("endpointslices"),
+			deleted: func(n key) datastore.Event {
+				return datastore.EndpointSliceDeleted{Namespace: n.namespace, Name: n.name}
+			},
+		}
 	}
 	return definition{}
 }
@@ -141,6 +156,17 @@ func (k kindName) plural() string {
 func (k kindName) fields() string {
 	if k == kindPod {
 		return "status.phase!=" + string(corev1.PodSucceeded) + ",status.phase!=" + string(corev1.PodFailed)
+	}
+	return ""
+}
+
+// labels selects the objects that are asked for: not the Services of other proxies, nor the EndpointSlices of headless Services.
+func (k kindName) labels() string {
+	switch k {
+	case kindService:
+		return "!" + model.ServiceProxyName
+	case kindEndpointSlice:
+		return "!" + model.ServiceProxyName + ",!" + corev1.IsHeadlessService + "," + discoveryv1.LabelServiceName
 	}
 	return ""
 }

@@ -197,7 +197,7 @@ func newRecorder(node string, o objects, events rest.Interface, log *slog.Logger
 
 // uid implements objects.
 func (s *Source) uid(ref model.ObjectRef) (types.UID, bool) {
-	k := slices.IndexFunc(s.kinds[:], func(k *kind) bool { return k.name.String() == ref.Kind })
+	k := slices.IndexFunc(s.kinds[:], func(k *kind) bool { return k != nil && k.name.String() == ref.Kind })
 	if k < 0 {
 		return "", false
 	}

@@ -185,7 +185,7 @@ func TestRights(t *testing.T) {
 	f := newFixture(t)
 	f.pods(t, "a")
 	f.StreamLists(false)
-	v := f.open(t)
+	v := f.openServices(t)
 	v.Sync(t)
 	problem := datastore.Notice{Problem: model.Problem{Object: refOf("ServiceCIDR", "", "kubernetes"), Reason: "bad"}, Kind: "NotUnderstood"}
 	uids := known{uids: map[model.ObjectRef]types.UID{problem.Object: "u"}}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,7 +18,7 @@ import (
 // client-go's clientset has all groups of Kubernetes, which weigh 16 MB with their clients.
 func newScheme() (*runtime.Scheme, error) {
 	s := runtime.NewScheme()
-	groups := runtime.NewSchemeBuilder(corev1.AddToScheme, networkingv1.AddToScheme, eventsv1.AddToScheme)
+	groups := runtime.NewSchemeBuilder(corev1.AddToScheme, discoveryv1.AddToScheme, networkingv1.AddToScheme, eventsv1.AddToScheme)
 	return s, groups.AddToScheme(s)
 }
 

@@ -2,6 +2,7 @@ package kubernetes
 
 import (
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -21,7 +22,8 @@ func Rights() []rbacv1.PolicyRule {
 		return r
 	}
 	return []rbacv1.PolicyRule{
-		read(corev1.GroupName, kindNode, kindNamespace, kindPod),
+		read(corev1.GroupName, kindNode, kindNamespace, kindPod, kindService),
+		read(discoveryv1.GroupName, kindEndpointSlice),
 		read(networkingv1.GroupName, kindPolicy, kindServiceCIDR),
 		read(v1alpha2.GroupName, kindClusterPolicy),
 		read(antrea.GroupName, kindAntreaTier, kindAntreaClusterGroup, kindAntreaGroup, kindAntreaClusterPolicy, kindAntreaPolicy, kindAntreaPool, kindAntreaEgress),

@@ -43,14 +43,16 @@ type Options struct {
 	Config *rest.Config
 	// Node is this node's name; the source records Events about the problems of its pods.
 	Node string
-	Log  *slog.Logger
+	// Services has Services and EndpointSlices read.
+	Services bool
+	Log      *slog.Logger
 }
 
 // Source reads the objects of a cluster. It is a datastore.Source.
 type Source struct {
 	node    string
 	clients *clients
-	kinds   [kinds]*kind
+	kinds   kindList
 	state   *state
 	log     *slog.Logger
 	// offers are the groups with kinds that an API server may lack.
@@ -69,9 +71,12 @@ func New(o Options) (*Source, error) {
 		return nil, err
 	}
 	s := &Source{
-		node: o.Node, clients: c, kinds: c.kinds(o.Node), state: newState(), log: o.Log,
+		node: o.Node, clients: c, kinds: c.kinds(o.Node, o.Services), state: newState(), log: o.Log,
 		offers: newOffers(o.Log),
 		syncs:  make(chan chan<- uint64), ended: make(chan struct{}),
+	}
+	for k, read := range s.kinds {
+		s.state.stores[k].synced = read == nil
 	}
 	for k := range s.appeared {
 		s.appeared[k] = make(chan struct{}, 1)
@@ -89,7 +94,7 @@ func (s *Source) Run(ctx context.Context, deliver func(datastore.Batch)) error {
 	var reading sync.WaitGroup
 	defer reading.Wait()
 	defer cancel()
-	for _, k := range s.kinds {
+	for _, k := range s.kinds.read() {
 		reading.Go(func() { s.read(ctx, k) })
 	}
 	for _, o := range s.offers {

@@ -19,7 +19,7 @@ const syncPage = 2000
 // changes, or by a bookmark a minute later. So names and versions are compared instead.
 func (s *Source) Sync(ctx context.Context) (uint64, error) {
 	g, gctx := errgroup.WithContext(ctx)
-	for _, k := range s.kinds {
+	for _, k := range s.kinds.read() {
 		g.Go(func() error {
 			there, err := s.look(gctx, k.name)
 			if err == nil {
@@ -65,7 +65,7 @@ type there struct {
 func (s *Source) look(ctx context.Context, k kindName) (*there, error) {
 	t := &there{names: map[key]bool{}}
 	absent := s.isAbsent(k)
-	o := metav1.ListOptions{FieldSelector: k.fields(), Limit: syncPage}
+	o := metav1.ListOptions{FieldSelector: k.fields(), LabelSelector: k.labels(), Limit: syncPage}
 	for {
 		page, err := s.clients.metadata.Resource(k.resource()).List(ctx, o)
 		if k.definition().optional && apierrors.IsNotFound(err) || absent && apierrors.IsForbidden(err) {

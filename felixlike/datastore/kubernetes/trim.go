@@ -6,10 +6,12 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/felixlike/felixlike/felixlike/antrea"
 	"github.com/felixlike/felixlike/model"
@@ -93,6 +95,37 @@ func trimContainers(containers []corev1.Container) []corev1.Container {
 		}
 	}
 	return kept
+}
+
+// trimService keeps what a node needs to serve a Service.
+func trimService(s *corev1.Service) corev1.Service {
+	t := corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: s.Name, UID: s.UID, CreationTimestamp: s.CreationTimestamp}}
+	from := &s.Spec
+	t.Spec = corev1.ServiceSpec{
+		Type: from.Type, Ports: slices.Clone(from.Ports), ClusterIP: from.ClusterIP, ClusterIPs: from.ClusterIPs, ExternalIPs: from.ExternalIPs,
+		SessionAffinity: from.SessionAffinity, SessionAffinityConfig: from.SessionAffinityConfig, LoadBalancerSourceRanges: from.LoadBalancerSourceRanges,
+		ExternalTrafficPolicy: from.ExternalTrafficPolicy, InternalTrafficPolicy: from.InternalTrafficPolicy, HealthCheckNodePort: from.HealthCheckNodePort,
+	}
+	for i := range t.Spec.Ports {
+		t.Spec.Ports[i].AppProtocol, t.Spec.Ports[i].TargetPort = nil, intstr.IntOrString{} // EndpointSlices have the target
+	}
+	for _, ingress := range s.Status.LoadBalancer.Ingress {
+		t.Status.LoadBalancer.Ingress = append(t.Status.LoadBalancer.Ingress, corev1.LoadBalancerIngress{IP: ingress.IP, IPMode: ingress.IPMode})
+	}
+	return t
+}
+
+// trimEndpointSlice keeps the addresses, their conditions, nodes and hints, and the ports.
+func trimEndpointSlice(s *discoveryv1.EndpointSlice) discoveryv1.EndpointSlice {
+	t := discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: s.Name, UID: s.UID}, AddressType: s.AddressType, Ports: slices.Clone(s.Ports)}
+	t.Labels = map[string]string{discoveryv1.LabelServiceName: s.Labels[discoveryv1.LabelServiceName]}
+	for i := range t.Ports {
+		t.Ports[i].AppProtocol = nil
+	}
+	for _, e := range s.Endpoints {
+		t.Endpoints = append(t.Endpoints, discoveryv1.Endpoint{Addresses: e.Addresses, Conditions: e.Conditions, NodeName: e.NodeName, Hints: e.Hints})
+	}
+	return t
 }
 
 func trimServiceCIDR(c *networkingv1.ServiceCIDR) networkingv1.ServiceCIDR {

@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -101,7 +102,8 @@ func TestWantedFields(t *testing.T) {
 	done := pod.DeepCopy()
 	done.Status.Phase = corev1.PodSucceeded
 	node, namespace, cidr := &corev1.Node{}, &corev1.Namespace{}, &networkingv1.ServiceCIDR{}
-	for _, o := range []any{node, namespace, cidr} {
+	svc, slice := &corev1.Service{}, &discoveryv1.EndpointSlice{}
+	for _, o := range []any{node, namespace, cidr, svc, slice} {
 		full(reflect.ValueOf(o).Elem(), 0)
 	}
 	core := corev1.SchemeGroupVersion
@@ -115,6 +117,8 @@ func TestWantedFields(t *testing.T) {
 		{done, core.WithKind("Pod"), trimmed(trimPod)},
 		{node, core.WithKind("Node"), trimmed(trimNode)},
 		{namespace, core.WithKind("Namespace"), trimmed(trimNamespace)},
+		{svc, core.WithKind("Service"), trimmed(trimService)},
+		{slice, discoveryv1.SchemeGroupVersion.WithKind("EndpointSlice"), trimmed(trimEndpointSlice)},
 		{cidr, networkingv1.SchemeGroupVersion.WithKind("ServiceCIDR"), trimmed(trimServiceCIDR)},
 	} {
 		want, err := c.trim(c.object)

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
@@ -45,6 +46,10 @@ func (v value) event(k key) datastore.Event {
 		return datastore.AntreaSet{Object: o, Source: v.source}
 	case *v1alpha2.ClusterNetworkPolicy:
 		return datastore.ClusterNetworkPolicySet{Policy: o, Source: v.source}
+	case *corev1.Service:
+		return datastore.ServiceSet{Service: o, Source: v.source}
+	case *discoveryv1.EndpointSlice:
+		return datastore.EndpointSliceSet{Slice: o, Source: v.source}
 	}
 	return datastore.NetworkPolicySet{Policy: v.object.(*networkingv1.NetworkPolicy), Source: v.source}
 }

@@ -32,8 +32,10 @@ const (
 // agent has it. Run writes beside the scans: a slow disk does not delay policy.
 type copies struct {
 	dir, source string
-	log         *slog.Logger
-	wake        chan struct{}
+	// services has Services and EndpointSlices read.
+	services bool
+	log      *slog.Logger
+	wake     chan struct{}
 	// changed gets a value after the problem changed.
 	changed chan struct{}
 
@@ -53,7 +55,7 @@ type heldCopy struct {
 }
 
 // newCopies returns the copies of a directory of manifests. Without a state directory there are none: it returns nil.
-func newCopies(state, source string, log *slog.Logger) *copies {
+func newCopies(state, source string, services bool, log *slog.Logger) *copies {
 	if state == "" {
 		return nil
 	}
@@ -61,7 +63,7 @@ func newCopies(state, source string, log *slog.Logger) *copies {
 		source = absolute
 	}
 	return &copies{
-		dir: filepath.Join(state, copiesDir), source: source, log: log,
+		dir: filepath.Join(state, copiesDir), source: source, services: services, log: log,
 		wake: make(chan struct{}, 1), changed: make(chan struct{}, 1),
 		wanted: map[string][]*version{}, held: map[string]heldCopy{},
 	}

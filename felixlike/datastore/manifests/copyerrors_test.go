@@ -54,8 +54,8 @@ func TestCopiesOfNamesThatAreNotUTF8(t *testing.T) {
 // A directory that cannot be synced is a problem until it is, without another change of the files.
 func TestDirectoryThatCannotBeSynced(t *testing.T) {
 	state := t.TempDir()
-	c := newCopies(state, "/manifests", slog.New(slog.DiscardHandler))
-	f := &file{name: "a.yaml", content: parse("a.yaml", []byte(podYAML("x", "a")))}
+	c := newCopies(state, "/manifests", false, slog.New(slog.DiscardHandler))
+	f := &file{name: "a.yaml", content: parse("a.yaml", []byte(podYAML("x", "a")), false)}
 	must(t, os.Mkdir(c.dir, 0o300))
 	c.keep(map[string]*file{"a.yaml": f}, []string{"a.yaml"}, true, cluster{})
 	withoutOverride(t, c.write)

@@ -62,7 +62,7 @@ func (c *copies) decode(name string, data []byte) (*file, error) {
 	case header.SHA256 != sumOf(body):
 		return nil, errors.New("its checksum is wrong")
 	}
-	p := &parser{file: name, seen: map[key]bool{}}
+	p := &parser{file: name, services: c.services, seen: map[key]bool{}}
 	for line := range bytes.Lines(body) {
 		var o copiedObject
 		if err := json.Unmarshal(line, &o); err != nil {
@@ -80,7 +80,7 @@ func (c *copies) decode(name string, data []byte) (*file, error) {
 		}
 	}
 	// Problems without an object belong to text that the copy does not have.
-	return &file{name: name, content: content{entries: p.content.entries}, restored: true}, nil
+	return &file{name: name, services: c.services, content: content{entries: p.content.entries}, restored: true}, nil
 }
 
 // writeOne brings one copy to the disk, and reports whether it had to.

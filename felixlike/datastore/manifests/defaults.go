@@ -2,6 +2,7 @@ package manifests
 
 import (
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -17,6 +18,10 @@ func setDefaults(object metav1.Object) {
 		defaultPod(o)
 	case *networkingv1.NetworkPolicy:
 		defaultPolicy(o)
+	case *corev1.Service:
+		defaultService(o)
+	case *discoveryv1.EndpointSlice:
+		defaultEndpointSlice(o)
 	}
 }
 
@@ -53,6 +58,37 @@ func defaultPod(p *corev1.Pod) {
 					port.Protocol = corev1.ProtocolTCP
 				}
 			}
+		}
+	}
+}
+
+// defaultService keeps clusterIP and clusterIPs alike. Who sets no type and no address wants one allocated, which only an API server does.
+func defaultService(s *corev1.Service) {
+	spec := &s.Spec
+	switch {
+	case len(spec.ClusterIPs) == 0 && spec.ClusterIP != "":
+		spec.ClusterIPs = []string{spec.ClusterIP}
+	case len(spec.ClusterIPs) > 0 && spec.ClusterIP == "":
+		spec.ClusterIP = spec.ClusterIPs[0]
+	}
+	if spec.Type == "" {
+		spec.Type = corev1.ServiceTypeClusterIP
+	}
+	for i := range spec.Ports {
+		if spec.Ports[i].Protocol == "" {
+			spec.Ports[i].Protocol = corev1.ProtocolTCP
+		}
+	}
+}
+
+func defaultEndpointSlice(s *discoveryv1.EndpointSlice) {
+	for i := range s.Ports {
+		if s.Ports[i].Name == nil {
+			s.Ports[i].Name = new(string)
+		}
+		if s.Ports[i].Protocol == nil {
+			tcp := corev1.ProtocolTCP
+			s.Ports[i].Protocol = &tcp
 		}
 	}
 }

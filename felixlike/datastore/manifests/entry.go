@@ -7,6 +7,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -70,14 +71,16 @@ func (c *content) unknown() bool { return len(c.unidentified) > c.strangers }
 
 // parser turns the bytes of one file into its content.
 type parser struct {
-	file    string
-	seen    map[key]bool
-	content content
+	file string
+	// services has Services and EndpointSlices read.
+	services bool
+	seen     map[key]bool
+	content  content
 }
 
 // parse reads a file. It never fails as a whole.
-func parse(file string, data []byte) content {
-	p := &parser{file: file, seen: map[key]bool{}}
+func parse(file string, data []byte, services bool) content {
+	p := &parser{file: file, services: services, seen: map[key]bool{}}
 	for i, d := range documents(file, data) {
 		p.document(place{number: i + 1, line: d.line}, d)
 	}
@@ -141,11 +144,11 @@ func (p *parser) document(at place, d document) {
 		p.list(at, d, name, "v1", nil)
 		return
 	}
-	if k, known := parseKind(version, strings.TrimSuffix(name, "List")); known && strings.HasSuffix(name, "List") {
+	if k, known := p.parseKind(version, strings.TrimSuffix(name, "List")); known && strings.HasSuffix(name, "List") {
 		p.list(at, d, name, k.apiVersion(), &k)
 		return
 	}
-	k, known := parseKind(version, name)
+	k, known := p.parseKind(version, name)
 	if !known {
 		ref := readableRef(name, fields, at)
 		if hint := replacedBy(name); hint != "" {
@@ -158,6 +161,17 @@ func (p *parser) document(at place, d document) {
 		return
 	}
 	p.object(at, d, k, fields)
+}
+
+// parseKind returns the kind of that name in an API, or false if there is no such kind, or its objects are not read. Other APIs have
+// Services, too.
+func (p *parser) parseKind(apiVersion, name string) (kind, bool) {
+	k, known := parseKind(apiVersion, name)
+	if known && k.ofServices() {
+		group, _, hasGroup := strings.Cut(apiVersion, "/")
+		known = p.services && (k == kindEndpointSlice && group == discoveryv1.GroupName || k == kindService && !hasGroup)
+	}
+	return k, known
 }
 
 // isStranger reports whether a document has no field of an object.
@@ -279,7 +293,15 @@ func decode(k kind, data []byte) (metav1.Object, []strict.Fault) {
 		return strict.DecodeAntrea(a, data)
 	}
 	object := newObject(k)
-	return object, strict.Decode(data, object)
+	faults := strict.Decode(data, object)
+	if len(faults) > 0 || !k.ofServices() {
+		return object, faults
+	}
+	setDefaults(object)
+	if s, is := object.(*corev1.Service); is {
+		return object, strict.Service(s)
+	}
+	return object, strict.EndpointSlice(object.(*discoveryv1.EndpointSlice))
 }
 
 // closedAntrea returns an object of Antrea's API with an error, in which all that is not understood
@@ -368,6 +390,10 @@ func newObject(k kind) metav1.Object {
 		return &corev1.Pod{}
 	case kindClusterNetworkPolicy:
 		return &v1alpha2.ClusterNetworkPolicy{}
+	case kindService:
+		return &corev1.Service{}
+	case kindEndpointSlice:
+		return &discoveryv1.EndpointSlice{}
 	}
 	return &networkingv1.NetworkPolicy{}
 }

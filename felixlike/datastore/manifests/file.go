@@ -40,8 +40,10 @@ type stamp struct {
 
 // file is the known state of one file of the directory.
 type file struct {
-	name  string
-	stamp stamp
+	name string
+	// services has its Services and EndpointSlices read.
+	services bool
+	stamp    stamp
 	// sum is that of the content, zero if no version has been read yet.
 	sum     [sha256.Size]byte
 	content content
@@ -114,7 +116,7 @@ func (f *file) refresh(path string, force bool) *file {
 		f.stamp = taken
 		return f
 	}
-	next := &file{name: f.name, stamp: taken, sum: sum, content: parse(f.name, data)}
+	next := &file{name: f.name, services: f.services, stamp: taken, sum: sum, content: parse(f.name, data, f.services)}
 	next.cut = next.content.unknown() && (f.cut || f.unread())
 	next.date(now, f)
 	lost := next.lostFrom(f)

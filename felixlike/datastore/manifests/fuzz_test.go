@@ -24,8 +24,8 @@ func FuzzParse(f *testing.F) {
 		if isJSON {
 			name = "a.json"
 		}
-		c := parse(name, data)
-		if !reflect.DeepEqual(c, parse(name, data)) {
+		c := parse(name, data, true)
+		if !reflect.DeepEqual(c, parse(name, data, true)) {
 			t.Fatal("two parses differ")
 		}
 		seen := map[key]bool{}
@@ -52,9 +52,9 @@ func FuzzParse(f *testing.F) {
 
 // FuzzCopy: whatever is in the state directory, an agent starts, and what it takes it writes in the same way.
 func FuzzCopy(f *testing.F) {
-	c := newCopies("/state", "/manifests", slog.New(slog.DiscardHandler))
+	c := newCopies("/state", "/manifests", true, slog.New(slog.DiscardHandler))
 	for _, text := range []string{podYAML("x", "a"), policyYAML("x", "p", "a") + "---\nkind: Pod\nkind: Pod\nmetadata: {name: a}\n"} {
-		first := &file{name: "a.yaml", content: parse("a.yaml", []byte(text))}
+		first := &file{name: "a.yaml", content: parse("a.yaml", []byte(text), true)}
 		data, err := c.encode("a.yaml", first.versions(cluster{}))
 		if err != nil {
 			f.Fatal(err)

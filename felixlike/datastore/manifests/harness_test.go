@@ -106,6 +106,14 @@ func (h *harness) event(e datastore.Event) {
 		set("ClusterNetworkPolicy", e.Policy)
 	case datastore.ClusterNetworkPolicyDeleted:
 		remove("ClusterNetworkPolicy", "", e.Name)
+	case datastore.ServiceSet:
+		set("Service", e.Service)
+	case datastore.ServiceDeleted:
+		remove("Service", e.Namespace, e.Name)
+	case datastore.EndpointSliceSet:
+		set("EndpointSlice", e.Slice)
+	case datastore.EndpointSliceDeleted:
+		remove("EndpointSlice", e.Namespace, e.Name)
 	case datastore.NetworkPolicyClosed:
 		h.objects[objectName("NetworkPolicy", e.Namespace, e.Name)] = e
 	case datastore.NodeDeleted:

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -24,6 +25,8 @@ const (
 	kindPod
 	kindNetworkPolicy
 	kindClusterNetworkPolicy
+	kindService
+	kindEndpointSlice
 	// kindAntrea is the one before the kinds of the package antrea.
 	kindAntrea
 )
@@ -46,7 +49,7 @@ func parseKind(apiVersion, name string) (kind, bool) {
 		}
 		return 0, false
 	}
-	for k := kindNode; k <= kindClusterNetworkPolicy; k++ {
+	for k := kindNode; k <= kindEndpointSlice; k++ {
 		if k.String() == name {
 			return k, true
 		}
@@ -70,6 +73,10 @@ func (k kind) String() string {
 		return "NetworkPolicy"
 	case kindClusterNetworkPolicy:
 		return "ClusterNetworkPolicy"
+	case kindService:
+		return "Service"
+	case kindEndpointSlice:
+		return "EndpointSlice"
 	}
 	return "unknown"
 }
@@ -84,6 +91,8 @@ func (k kind) apiVersion() string {
 		return "networking.k8s.io/v1"
 	case kindClusterNetworkPolicy:
 		return v1alpha2.GroupVersion.String()
+	case kindEndpointSlice:
+		return discoveryv1.SchemeGroupVersion.String()
 	}
 	return "v1"
 }
@@ -91,8 +100,11 @@ func (k kind) apiVersion() string {
 // namespaced reports whether objects of the kind live in namespaces.
 func (k kind) namespaced() bool {
 	a, is := k.antrea()
-	return k == kindPod || k == kindNetworkPolicy || is && a.Namespaced()
+	return k == kindPod || k == kindNetworkPolicy || k.ofServices() || is && a.Namespaced()
 }
+
+// ofServices reports whether objects of the kind are for the Service proxy.
+func (k kind) ofServices() bool { return k == kindService || k == kindEndpointSlice }
 
 // checkName returns the fault of a name by the API server's rules, or "".
 func (k kind) checkName(name string) string {
@@ -188,6 +200,10 @@ func (k key) deleted() datastore.Event {
 		return datastore.PodDeleted{ID: model.PodID{Namespace: k.namespace, Name: k.name}}
 	case kindClusterNetworkPolicy:
 		return datastore.ClusterNetworkPolicyDeleted{Name: k.name}
+	case kindService:
+		return datastore.ServiceDeleted{Namespace: k.namespace, Name: k.name}
+	case kindEndpointSlice:
+		return datastore.EndpointSliceDeleted{Namespace: k.namespace, Name: k.name}
 	}
 	return datastore.NetworkPolicyDeleted{Namespace: k.namespace, Name: k.name}
 }

@@ -14,7 +14,7 @@ import (
 // Parse reads the objects of one text as a Source reads a file. The suffix of its name says whether it is
 // YAML or JSON. Objects with a problem are not among the events.
 func Parse(name string, data []byte) ([]datastore.Event, []model.Problem) {
-	read := parse(name, data)
+	read := parse(name, data, false)
 	problems := slices.Concat(read.problems, read.unidentified)
 	var events []datastore.Event
 	for _, e := range read.entries {

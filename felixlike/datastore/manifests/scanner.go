@@ -16,7 +16,9 @@ import (
 
 // scanner compares the directory with its last reading.
 type scanner struct {
-	dir      string
+	dir string
+	// services has Services and EndpointSlices read.
+	services bool
 	files    map[string]*file
 	cluster  cluster
 	problems []model.Problem
@@ -41,8 +43,8 @@ type scan struct {
 
 // newScanner returns a scanner that begins with the last good versions of files that there are copies of; copies
 // may be nil.
-func newScanner(dir string, copies *copies) *scanner {
-	s := &scanner{dir: dir, files: copies.load(), cluster: cluster{}, copies: copies}
+func newScanner(dir string, services bool, copies *copies) *scanner {
+	s := &scanner{dir: dir, services: services, files: copies.load(), cluster: cluster{}, copies: copies}
 	s.restored, _ = combine(s.sorted(), cluster{})
 	return s
 }
@@ -67,7 +69,7 @@ func (s *scanner) scan(force bool) scan {
 	for _, name := range names {
 		old := s.files[name]
 		if old == nil {
-			old = &file{name: name}
+			old = &file{name: name, services: s.services}
 		}
 		now := old.refresh(filepath.Join(s.dir, name), force)
 		switch {

@@ -32,17 +32,20 @@ type Options struct {
 	Rescan time.Duration
 	// State is the agent's state directory. The last good versions of the files are kept there; empty: they are not.
 	State string
-	Log   *slog.Logger
+	// Services has Services and EndpointSlices read.
+	Services bool
+	Log      *slog.Logger
 }
 
 // Source watches a directory. It is a datastore.Source.
 type Source struct {
-	dir    string
-	state  string
-	rescan time.Duration
-	log    *slog.Logger
-	syncs  chan syncRequest
-	ended  chan struct{}
+	dir      string
+	state    string
+	services bool
+	rescan   time.Duration
+	log      *slog.Logger
+	syncs    chan syncRequest
+	ended    chan struct{}
 }
 
 // syncRequest asks for a scan that begins after it was sent.
@@ -59,7 +62,7 @@ func New(o Options) *Source {
 		o.Rescan = defaultRescan
 	}
 	return &Source{
-		dir: o.Dir, state: o.State, rescan: o.Rescan, log: o.Log.With("dir", o.Dir),
+		dir: o.Dir, state: o.State, services: o.Services, rescan: o.Rescan, log: o.Log.With("dir", o.Dir),
 		syncs: make(chan syncRequest), ended: make(chan struct{}),
 	}
 }
@@ -92,8 +95,8 @@ func (s *Source) Run(ctx context.Context, deliver func(datastore.Batch)) error {
 	defer close(s.ended)
 	w := newWatch(s.dir, s.log)
 	defer w.close()
-	kept := newCopies(s.state, s.dir, s.log)
-	r := &run{source: s, watch: w, scanner: newScanner(s.dir, kept), deliver: deliver}
+	kept := newCopies(s.state, s.dir, s.services, s.log)
+	r := &run{source: s, watch: w, scanner: newScanner(s.dir, s.services, kept), deliver: deliver}
 	defer kept.begin()()
 	r.look(false)
 	timer := time.NewTimer(r.next())

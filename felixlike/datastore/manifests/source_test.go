@@ -159,7 +159,7 @@ func TestRewriteWithinTheClocksGrain(t *testing.T) {
 
 func TestUnchangedFilesAreNotParsedAgain(t *testing.T) {
 	dir := t.TempDir()
-	s := newScanner(dir, nil)
+	s := newScanner(dir, false, nil)
 	writeFile(t, dir, "a.yaml", podYAML("x", "a"))
 	if got := s.scan(false); len(got.events) != 2 {
 		t.Fatalf("first scan: %d events", len(got.events))
