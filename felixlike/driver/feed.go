@@ -105,6 +105,7 @@ func (f *feed) onEvent(e datastore.Event) {
 		f.cluster.engine.DeleteAntrea(e.ID)
 		delete(f.cluster.antreaSources, e.ID.Ref())
 	}
+	f.modules.onEvent(e)
 }
 
 func (f *feed) onAttachment(u model.Update) {
@@ -118,9 +119,9 @@ func (f *feed) onAttachment(u model.Update) {
 	f.flush()
 }
 
-// flush hands the engine's updates to the managers.
+// flush hands the updates of the engine and of modules to the managers.
 func (f *feed) flush() {
-	for _, u := range f.cluster.engine.Flush() {
+	for _, u := range slices.Concat(f.cluster.engine.Flush(), f.modules.updates()) {
 		f.update(u)
 	}
 	f.scheduler.admission.flushed()

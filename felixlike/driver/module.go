@@ -88,6 +88,10 @@ type Module struct {
 	Needs func() string
 	// Run runs until ctx ends, beside the loop. An error ends the agent.
 	Run func(ctx context.Context) error
+	// OnEvent gets each change of an object of the datastore, after the policy engine.
+	OnEvent func(e datastore.Event)
+	// Updates returns the updates that follow from changes since the last call. It ends each batch of the datastore.
+	Updates func() []model.Update
 	// OnUpdate gets each update of the model, with the model's revision after it.
 	OnUpdate func(u model.Update, revision uint64)
 	// OnFlush follows updates that belong together. partial has the NetworkPolicies of which the model does not have the rules as written.
@@ -161,6 +165,23 @@ func (ms modules) objectProblems() (all []datastore.Notice) {
 	for _, m := range ms {
 		if m.ObjectProblems != nil {
 			all = append(all, m.ObjectProblems()...)
+		}
+	}
+	return all
+}
+
+func (ms modules) onEvent(e datastore.Event) {
+	for _, m := range ms {
+		if m.OnEvent != nil {
+			m.OnEvent(e)
+		}
+	}
+}
+
+func (ms modules) updates() (all []model.Update) {
+	for _, m := range ms {
+		if m.Updates != nil {
+			all = append(all, m.Updates()...)
 		}
 	}
 	return all

@@ -88,7 +88,9 @@ func (c *cluster) portProblems() []model.Problem {
 func (c *cluster) moduleProblems() []datastore.Notice {
 	all := c.modules.objectProblems()
 	for i := range all {
-		all[i].Source = c.antreaSources[all[i].Object]
+		if source, known := c.antreaSources[all[i].Object]; known {
+			all[i].Source = source
+		}
 	}
 	return all
 }
