@@ -161,14 +161,14 @@ func (a *agent) cniSocket() string { return filepath.Join(a.cfg.RunDir, cni.Sock
 func newSource(cfg *config.Effective, log *slog.Logger) (datastore.Source, error) {
 	log = log.With("component", cfg.Datastore)
 	if cfg.Datastore == config.Manifests {
-		return manifests.New(manifests.Options{Dir: cfg.Manifests, State: cfg.StateDir, Log: log}), nil
+		return manifests.New(manifests.Options{Dir: cfg.Manifests, State: cfg.StateDir, Services: cfg.ServiceProxy == config.ServiceProxyFull, Log: log}), nil
 	}
-	api, err := kubernetes.LoadConfig(cfg.Kubeconfig)
+	api, err := kubernetes.LoadConfig(cfg.Kubeconfig, cfg.APIServer)
 	if err != nil {
 		return nil, err
 	}
 	api.UserAgent = "felixlike-agent/" + version.String()
-	return kubernetes.New(kubernetes.Options{Config: api, Node: cfg.NodeName, Log: log})
+	return kubernetes.New(kubernetes.Options{Config: api, Node: cfg.NodeName, Servers: cfg.APIServer, Services: cfg.ServiceProxy == config.ServiceProxyFull, Log: log})
 }
 
 // newBackend returns the configured backend. It logs the effect of a missing serviceCIDRs if

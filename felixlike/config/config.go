@@ -15,6 +15,8 @@ import (
 	"strings"
 	"time"
 
+	"k8s.io/apimachinery/pkg/util/validation"
+
 	"github.com/felixlike/felixlike/internal/nearest"
 )
 
@@ -51,6 +53,12 @@ const (
 	OffloadAuto = "auto"
 	OffloadOn   = "on"
 	OffloadOff  = "off"
+)
+
+// Values of the setting serviceProxy.
+const (
+	ServiceProxyOff  = "off"
+	ServiceProxyFull = "full"
 )
 
 // Values of the setting trafficMode.
@@ -127,6 +135,11 @@ type Config struct {
 	// and later) come on top. Backend "openflow" needs them where pods use Services: it leaves packets to
 	// these addresses to kube-proxy, and judges the translated packets.
 	ServiceCIDRs Prefixes `json:"serviceCIDRs" help:"prefixes of the cluster's Service addresses; needed with backend openflow where pods use Services and the API server has no ServiceCIDRs"`
+	// ServiceProxy is "full" where the agent takes kube-proxy's place. Then it needs APIServer: it cannot reach the address of
+	// Service kubernetes before it serves it. NodePortAddresses limits node ports where a node has addresses for other purposes.
+	ServiceProxy      string   `json:"serviceProxy" help:"who serves Services: off (kube-proxy), or full (the agent, under every backend; no kube-proxy may run on the node)"`
+	APIServer         Hosts    `json:"apiServer" help:"addresses of the API servers, host or host:port (6443), tried in this order; needed with serviceProxy full as a pod of the cluster; empty: the Service kubernetes"`
+	NodePortAddresses Prefixes `json:"nodePortAddresses" help:"prefixes of the node's addresses that serve node ports and health checks with serviceProxy full; empty: all"`
 	// Masquerade hides pods behind the node's address on the way out of the cluster. Turn it off where pod
 	// addresses are routed.
 	Masquerade bool `json:"masquerade" help:"hide pods behind the node's address on the way out of the cluster; false where pod addresses are routed"`
@@ -181,6 +194,8 @@ func Defaults() Config {
 		Encryption:    NoEncryption,
 		WireGuardPort: 51820, // that of wg-quick(8)'s examples, and of other CNIs
 
+		ServiceProxy: ServiceProxyOff,
+
 		Masquerade: true, ForwardAccept: true,
 		SNAT: HostSNAT,
 
@@ -224,6 +239,7 @@ func Choices(key string) []string {
 		"trafficMode": {Encap, NoEncap, Hybrid, PolicyOnly},
 		"encryption":  {NoEncryption, WireGuard},
 
+		"serviceProxy":        {ServiceProxyOff, ServiceProxyFull},
 		"snat":                {HostSNAT, OpenFlow},
 		"existingConnections": {Keep, Revalidate},
 		"offload":             {OffloadAuto, OffloadOn, OffloadOff},
@@ -271,6 +287,28 @@ func CheckDatapath(c *Config, datapath string) error {
 		return fmt.Errorf("snat: %s needs datapath netdev, where the uplink is in a bridge; this node has %s: set snat to %s", OpenFlow, datapath, HostSNAT)
 	}
 	return nil
+}
+
+// checkServiceProxy returns an error if the agent could not serve Services, or could not reach the API server without them.
+func (c *Config) checkServiceProxy() error {
+	var all []error
+	if c.ServiceProxy == ServiceProxyFull {
+		if c.TrafficMode == PolicyOnly {
+			all = append(all, fmt.Errorf("serviceProxy: %s does not work with trafficMode %s: set serviceProxy to %s", ServiceProxyFull, PolicyOnly, ServiceProxyOff))
+		}
+		if c.Datastore == Kubernetes && c.Kubeconfig == "" && len(c.APIServer) == 0 {
+			all = append(all, fmt.Errorf("apiServer: with serviceProxy %s name the addresses of the API servers: the agent cannot reach the Service kubernetes before it serves it", ServiceProxyFull))
+		}
+	}
+	if len(c.APIServer) > 0 && c.Kubeconfig != "" {
+		all = append(all, errors.New("apiServer: kubeconfig names the API server: set one of both"))
+	}
+	for _, p := range c.NodePortAddresses {
+		if p != p.Masked() {
+			all = append(all, fmt.Errorf("nodePortAddresses: %s has bits behind its length: %s is meant", p, p.Masked()))
+		}
+	}
+	return errors.Join(all...)
 }
 
 // checkSNAT returns an error if translation by the switch does not work with other settings.
@@ -327,6 +365,7 @@ func (c *Config) validate() error {
 		{"tunnel", c.Tunnel},
 		{"trafficMode", c.TrafficMode},
 		{"encryption", c.Encryption},
+		{"serviceProxy", c.ServiceProxy},
 		{"snat", c.SNAT},
 		{"existingConnections", c.ExistingConnections},
 		{"offload", c.Offload},
@@ -352,7 +391,7 @@ func (c *Config) validate() error {
 	if c.TrafficMode == PolicyOnly && c.ExistingConnections == Revalidate {
 		all = append(all, fmt.Errorf("existingConnections: %s does not work with trafficMode %s", Revalidate, PolicyOnly))
 	}
-	all = append(all, checkEncryption(c.Encryption, c.TrafficMode), c.checkSNAT(), CheckPolicyOnly(c.TrafficMode, c.Backend))
+	all = append(all, checkEncryption(c.Encryption, c.TrafficMode), c.checkServiceProxy(), c.checkSNAT(), CheckPolicyOnly(c.TrafficMode, c.Backend))
 	if c.WireGuardPort < 1 || c.WireGuardPort > 65535 {
 		all = append(all, fmt.Errorf("wireguard.port: %d is not between 1 and 65535", c.WireGuardPort))
 	}
@@ -430,6 +469,36 @@ func parsePrefixes(text string) (Prefixes, error) {
 			return nil, fmt.Errorf("%q is not a prefix as 10.96.0.0/12", part)
 		}
 		all = append(all, p)
+	}
+	return all, nil
+}
+
+// APIServerPort is the port of an API server without one in the setting apiServer: kubeadm's.
+const APIServerPort = "6443"
+
+// Hosts is a list of host:port that the environment and flags write with commas, and files as a list or with commas.
+type Hosts []string
+
+// String returns the hosts with commas between them.
+func (h Hosts) String() string { return strings.Join(h, ",") }
+
+// parseHosts parses the format of String. It adds the port where there is none.
+func parseHosts(text string) (Hosts, error) {
+	var all Hosts
+	for part := range strings.SplitSeq(text, ",") {
+		part = strings.TrimSpace(part)
+		if part == "" && strings.TrimSpace(text) == "" {
+			return nil, nil
+		}
+		host, port, err := net.SplitHostPort(part)
+		if err != nil { // no port, or an IPv6 address
+			host, port = strings.Trim(part, "[]"), APIServerPort
+		}
+		_, notAddress := netip.ParseAddr(host)
+		if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 || notAddress != nil && len(validation.IsDNS1123Subdomain(host)) > 0 {
+			return nil, fmt.Errorf("%q is not an address, name, address:port or name:port, as 192.0.2.10 or 192.0.2.10:6443", part)
+		}
+		all = append(all, net.JoinHostPort(host, port))
 	}
 	return all, nil
 }

@@ -53,6 +53,19 @@ func TestFlagBeatsEnvironmentBeatsFileBeatsDefault(t *testing.T) {
 	}
 }
 
+func TestAPIServers(t *testing.T) {
+	e, err := load(t, header+"serviceProxy: full\ndatastore: kubernetes\napiServer: [192.0.2.10, \"[2001:db8::1]:443\", \"2001:db8::2\", api.example.org]\n", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := e.APIServer.String(), "192.0.2.10:6443,[2001:db8::1]:443,[2001:db8::2]:6443,api.example.org:6443"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	if _, err := load(t, header+"serviceProxy: full\n", nil); err != nil {
+		t.Errorf("manifests need no API server: %v", err)
+	}
+}
+
 func TestBadSettingsAreNamed(t *testing.T) {
 	for _, c := range []struct {
 		name, file string
@@ -98,6 +111,14 @@ func TestBadSettingsAreNamed(t *testing.T) {
 		{"translation without a tunnel", "", nil, []string{"--snat", "openflow", "--backend", "openflow", "--traffic-mode", "hybrid"}, "snat: openflow works with trafficMode encap only"},
 		{"translation with encryption", "", nil, []string{"--snat", "openflow", "--backend", "openflow", "--encryption", "wireguard"}, "snat: openflow works with trafficMode encap only, without encryption"},
 		{"translation of nothing", "", nil, []string{"--snat", "openflow", "--backend", "openflow", "--masquerade", "false"}, "snat: with masquerade false there is nothing to translate"},
+		{"proxy by another program", "", nil, []string{"--service-proxy", "kube"}, `serviceProxy: "kube" is not one of off, full`},
+		{"proxy without API servers", "", nil, []string{"--service-proxy", "full", "--datastore", "kubernetes"}, "apiServer: with serviceProxy full name the addresses of the API servers"},
+		{"proxy beside another CNI", "", nil, []string{"--service-proxy", "full", "--traffic-mode", "networkPolicyOnly"}, "serviceProxy: full does not work with trafficMode networkPolicyOnly"},
+		{"two API servers", "", nil, []string{"--api-server", "192.0.2.10", "--kubeconfig", "/k"}, "apiServer: kubeconfig names the API server"},
+		{"API server by URL", header + "apiServer: [https://192.0.2.10]\n", nil, nil, `apiServer: "https://192.0.2.10" is not an address, name, address:port or name:port`},
+		{"API server on no port", "", []string{"FELIXLIKE_API_SERVER=192.0.2.10:0"}, nil, `"192.0.2.10:0" is not an address`},
+		{"number as API server", header + "apiServer: [10]\n", nil, nil, "apiServer: [10]: must be a list of addresses"},
+		{"addresses of node ports with host bits", "", nil, []string{"--node-port-addresses", "192.0.2.10/24"}, "nodePortAddresses: 192.0.2.10/24 has bits behind its length: 192.0.2.0/24 is meant"},
 		{"port of encryption", header + "wireguard: {port: 70000}\n", nil, nil, "wireguard.port: 70000 is not between 1 and 65535"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -211,6 +211,11 @@ func (s setting) text(value any) (string, error) {
 			return text, nil
 		}
 		want = "a list of prefixes"
+	case Hosts:
+		if text, ok := listed(value); ok {
+			return text, nil
+		}
+		want = "a list of addresses"
 	default:
 		if text, ok := value.(string); ok {
 			return text, nil
@@ -258,6 +263,12 @@ func (s setting) set(text string) error {
 		s.value.SetInt(int64(d))
 	case Prefixes:
 		all, err := parsePrefixes(text)
+		if err != nil {
+			return err
+		}
+		s.value.Set(reflect.ValueOf(all))
+	case Hosts:
+		all, err := parseHosts(text)
 		if err != nil {
 			return err
 		}

@@ -1,6 +1,8 @@
 package kubernetes
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -23,13 +25,19 @@ import (
 	"k8s.io/client-go/util/connrotation"
 )
 
+// serverName is a name that the certificate of each API server has. Their addresses may differ.
+const serverName = "kubernetes.default.svc"
+
 // LoadConfig returns how to reach the API server: by a kubeconfig file, or, if
-// that is empty, as a pod of the cluster.
-func LoadConfig(kubeconfig string) (*rest.Config, error) {
+// that is empty, as a pod of the cluster. servers are API servers, host:port, for a pod that cannot use the Service kubernetes.
+func LoadConfig(kubeconfig string, servers []string) (*rest.Config, error) {
 	if kubeconfig == "" {
 		c, err := rest.InClusterConfig()
 		if err != nil {
 			return nil, fmt.Errorf("kubernetes: not in a pod of a cluster (%w): set kubeconfig", err)
+		}
+		if len(servers) > 0 {
+			c.Host, c.ServerName = "https://"+servers[0], serverName
 		}
 		return c, nil
 	}
@@ -56,14 +64,14 @@ type clients struct {
 
 // newClients returns clients that ask for protobuf where the API offers it, and for JSON where objects are
 // decoded strictly: protobuf drops unknown fields.
-func newClients(config *rest.Config) (*clients, error) {
+func newClients(config *rest.Config, servers []string) (*clients, error) {
 	asJSON := rest.CopyConfig(config)
 	asJSON.WarningHandler = rest.NoWarnings{}
 	// Watches last; a client's own limit is for requests that repeat.
 	asJSON.QPS, asJSON.Burst = 50, 100
 	c := &clients{}
 	if asJSON.Dial == nil {
-		c.connections = connrotation.NewDialer(dialer().DialContext)
+		c.connections = connrotation.NewDialer(firstOf(servers, dialer().DialContext))
 		asJSON.Dial = c.connections.DialContext
 	}
 	asProtobuf := rest.CopyConfig(asJSON)
@@ -119,6 +127,23 @@ func dialer() *net.Dialer {
 	return &net.Dialer{
 		Timeout:         10 * time.Second,
 		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 3 * time.Second, Interval: 3 * time.Second, Count: 4},
+	}
+}
+
+// firstOf returns dial, or a function that connects to the first of the servers that answers.
+func firstOf(servers []string, dial connrotation.DialFunc) connrotation.DialFunc {
+	if len(servers) == 0 {
+		return dial
+	}
+	return func(ctx context.Context, network, _ string) (conn net.Conn, err error) {
+		var all []error
+		for _, at := range servers {
+			if conn, err = dial(ctx, network, at); err == nil {
+				return conn, nil
+			}
+			all = append(all, err)
+		}
+		return nil, errors.Join(all...)
 	}
 }
 

@@ -150,3 +150,18 @@ func TestServiceCIDRsOfAnAPIServerThatBegins(t *testing.T) {
 		t.Errorf("in sync with the Services' %v", seen.Services)
 	}
 }
+
+// TestServers: the first API server that answers is used, and not the one of the configuration.
+func TestServers(t *testing.T) {
+	f := newFixture(t)
+	config := f.Config("agent")
+	_, at, _ := strings.Cut(config.Host, "://")
+	config.Host = "http://kubernetes.default.svc:1"
+	source, err := kubernetes.New(kubernetes.Options{Config: config, Servers: []string{"127.0.0.1:1", at}, Node: "n1", Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if seen := kubernetestest.Follow(t, source).Sync(t); fmt.Sprint(seen.Services) != "[10.96.0.0/16]" {
+		t.Errorf("%v", seen.Services)
+	}
+}

@@ -43,6 +43,8 @@ type Options struct {
 	Config *rest.Config
 	// Node is this node's name; the source records Events about the problems of its pods.
 	Node string
+	// Servers are the API servers, host:port, that take the place of the one in Config. The first that answers is used.
+	Servers []string
 	// Services has Services and EndpointSlices read.
 	Services bool
 	Log      *slog.Logger
@@ -66,7 +68,7 @@ type Source struct {
 // New returns a source that does not read yet. It fails if the configuration is
 // none; that the API server is away is no failure.
 func New(o Options) (*Source, error) {
-	c, err := newClients(o.Config)
+	c, err := newClients(o.Config, o.Servers)
 	if err != nil {
 		return nil, err
 	}
