@@ -9,6 +9,7 @@ import (
 	"github.com/felixlike/felixlike/felixlike/counters"
 	"github.com/felixlike/felixlike/felixlike/driver"
 	"github.com/felixlike/felixlike/felixlike/packetlog"
+	"github.com/felixlike/felixlike/felixlike/serviceproxy"
 )
 
 // api answers the control socket: the driver, and modules that have answers of their own.
@@ -20,6 +21,8 @@ type api struct {
 	view *driver.View
 	// connections lists the connections of pods that an enforcement point has allowed. It is nil where nothing tells them from others.
 	connections func(ctx context.Context, place backend.Place) ([]control.Connection, error)
+	// services is nil if the agent serves no Services.
+	services *serviceproxy.Proxy
 }
 
 // newAPI returns an api whose driver is not set yet. log gets the lines of rules with Log.
@@ -41,4 +44,12 @@ func (a *api) Connections(ctx context.Context) ([]control.Connection, error) {
 		return nil, err
 	}
 	return a.connections(ctx, place)
+}
+
+// Services implements control.Agent.
+func (a *api) Services(ctx context.Context, name string) (control.Services, error) {
+	if a.services == nil {
+		return control.Services{Node: a.view.Node(), Services: []control.Service{}}, nil
+	}
+	return a.services.Services(ctx, name)
 }

@@ -76,6 +76,10 @@ func (f *fakeAgent) Hits(context.Context) (Hits, error) {
 
 func (f *fakeAgent) Connections(context.Context) ([]Connection, error) { return f.connections, f.err }
 
+func (f *fakeAgent) Services(_ context.Context, name string) (Services, error) {
+	return Services{Node: f.status.Node, Services: []Service{{Name: name}}}, f.err
+}
+
 func (f *fakeAgent) PolicyLog(context.Context, time.Duration, func(*Logged) error) error {
 	return errors.New("not followed here")
 }

@@ -1,0 +1,167 @@
+// Package serviceproxy is the module of the setting serviceProxy: full. It gives Services and EndpointSlices to the engine of package service, and the
+// ports that this node serves to the managers. It answers health checks of load balancers, says whether kube-proxy has left something on the node, and
+// shows which endpoints are used. The table is programmed by a stage of package backend.
+//
+//	datastore -> Proxy -> service.Engine -> updates -> managers
+//	                            +-> healthCheckNodePorts
+//
+// It is tested under a driver, and with HTTP.
+package serviceproxy
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/netip"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/felixlike/felixlike/felixlike/datastore"
+	"github.com/felixlike/felixlike/felixlike/driver"
+	"github.com/felixlike/felixlike/felixlike/service"
+	"github.com/felixlike/felixlike/model"
+)
+
+// Reasons of Events.
+const (
+	noticeNotServed = "ServiceNotServed"
+	noticeKubeProxy = "KubeProxy"
+)
+
+// Options are what a Proxy uses.
+type Options struct {
+	// Node is this node's name.
+	Node string
+	// NodePortAddresses are the prefixes of the addresses that serve health checks; nil for all.
+	NodePortAddresses []netip.Prefix
+	// KubeProxy returns what kube-proxy has on this node, each with how to remove it. It is called at the start and every Resync.
+	KubeProxy func(ctx context.Context) ([]string, error)
+	Resync    time.Duration
+	Log       *slog.Logger
+}
+
+// Proxy is the module. All but Module and Services belongs to the loop.
+type Proxy struct {
+	Options
+	view    *driver.View
+	engine  *service.Engine
+	sources map[model.ObjectRef]string
+	health  *health
+	// found is what kube-proxy has on this node.
+	found atomic.Pointer[[]string]
+}
+
+// New returns the module of a driver that is made next.
+func New(v *driver.View, o Options) *Proxy {
+	p := &Proxy{Options: o, view: v, engine: service.New(o.Node), sources: map[model.ObjectRef]string{}}
+	p.health = newHealth(o.NodePortAddresses, p.healthy, o.Log)
+	return p
+}
+
+// Module returns the functions of the module.
+func (p *Proxy) Module() driver.Module {
+	return driver.Module{OnEvent: p.onEvent, Updates: p.updates, Run: p.run, Notices: p.notices, ObjectProblems: p.problems}
+}
+
+func (p *Proxy) onEvent(e datastore.Event) {
+	switch e := e.(type) {
+	case datastore.NodeSet:
+		p.engine.SetNode(e.Node)
+	case datastore.NodeDeleted:
+		p.engine.DeleteNode(e.Name)
+	case datastore.ServiceSet:
+		p.sources[serviceRef(e.Service.Namespace, e.Service.Name)] = e.Source
+		p.engine.SetService(e.Service)
+	case datastore.ServiceDeleted:
+		delete(p.sources, serviceRef(e.Namespace, e.Name))
+		p.engine.DeleteService(e.Namespace, e.Name)
+	case datastore.EndpointSliceSet:
+		p.engine.SetEndpointSlice(e.Slice)
+	case datastore.EndpointSliceDeleted:
+		p.engine.DeleteEndpointSlice(e.Namespace, e.Name)
+	}
+}
+
+func serviceRef(namespace, name string) model.ObjectRef {
+	return model.ObjectRef{Kind: "Service", Namespace: namespace, Name: name}
+}
+
+// updates returns nothing until all Services are known: the first ServiceHealthUpdate says so to the managers, which keep the node's table until then.
+func (p *Proxy) updates() []model.Update {
+	if !p.view.SourceSynced() {
+		return nil
+	}
+	all := p.engine.Flush()
+	for _, u := range all {
+		if u, ok := u.(model.ServiceHealthUpdate); ok {
+			p.health.set(u.All)
+		}
+	}
+	return all
+}
+
+func (p *Proxy) run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return p.health.run(ctx) })
+	g.Go(func() error { return p.look(ctx) })
+	return g.Wait()
+}
+
+// look looks for kube-proxy until ctx ends.
+func (p *Proxy) look(ctx context.Context) error {
+	for {
+		found, err := p.KubeProxy(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			p.Log.Warn("whether kube-proxy has rules on this node is not known", "error", err)
+		}
+		p.found.Store(&found)
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(p.Resync):
+		}
+	}
+}
+
+// kubeProxy returns what kube-proxy had on this node at the last look.
+func (p *Proxy) kubeProxy() []string {
+	if found := p.found.Load(); found != nil {
+		return *found
+	}
+	return nil
+}
+
+func (p *Proxy) notices() (all []datastore.Notice) {
+	for _, what := range p.kubeProxy() {
+		all = append(all, datastore.Notice{
+			Problem: model.Problem{Object: model.NodeRef(p.Node), Field: "serviceProxy", Reason: "kube-proxy serves Services as well: " + what}, Kind: noticeKubeProxy,
+		})
+	}
+	return all
+}
+
+// problems returns the Services of which something is not served. All nodes have the same.
+func (p *Proxy) problems() (all []datastore.Notice) {
+	for _, problem := range append(p.engine.Problems(), p.health.problems()...) {
+		problem.Source = p.sources[problem.Object]
+		all = append(all, datastore.Notice{Problem: problem, Kind: noticeNotServed, Known: datastore.KnownToAll})
+	}
+	return all
+}
+
+var errNotProgrammed = errors.New("Services are not programmed")
+
+// healthy returns an error unless this node serves Services.
+func (p *Proxy) healthy(ctx context.Context) (err error) {
+	asked := p.view.Do(ctx, func() {
+		if !p.view.Begun() || len(p.kubeProxy()) > 0 {
+			err = errNotProgrammed
+		}
+	})
+	return errors.Join(asked, err)
+}
