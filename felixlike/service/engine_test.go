@@ -321,6 +321,22 @@ func TestWhy(t *testing.T) {
 	}
 }
 
+// TestServing: all endpoints that answer are named, whether new connections go there or not.
+func TestServing(t *testing.T) {
+	e := service.New("here")
+	e.SetNode(newNode("here a"))
+	e.SetService(newService(t, `{metadata: {name: web}, spec: {internalTrafficPolicy: Local, clusterIPs: [10.96.0.1], ports: [{port: 80, name: http}]}}`))
+	e.SetEndpointSlice(newSlice(t, "1 web http=8080/TCP 10.0.0.1@here 10.0.0.5@there 10.0.0.4@there,draining 10.0.0.3@here,unready 10.0.0.2@here,terminating"))
+	got := e.Flush()[0].(model.ServicePortUpdate).Port.Serving
+	if text := fmt.Sprint(got); text != "[10.0.0.1:8080 10.0.0.4:8080 10.0.0.5:8080]" {
+		t.Error(text)
+	}
+	e.SetEndpointSlice(newSlice(t, "1 web http=8080/TCP 10.0.0.1@here 10.0.0.5@there 10.0.0.4@there,terminating"))
+	if got := e.Flush(); len(got) != 1 {
+		t.Errorf("an endpoint that answers no more: %d updates", len(got))
+	}
+}
+
 // TestOneChange: a change of one EndpointSlice, Service or node sends the ports that it changes, and nothing else.
 func TestOneChange(t *testing.T) {
 	e := service.New("here")

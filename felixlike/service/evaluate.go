@@ -64,6 +64,14 @@ func (e *Engine) port(p *spec, at port, addresses []address, all map[string]*sli
 		Affinity: p.affinity, Masquerade: !p.externalLocal,
 	}
 	chosen := e.choose(p, at, all)
+	for _, f := range p.families {
+		for _, ep := range chosen[f].all {
+			if ep.ready || ep.serving {
+				served.Serving = append(served.Serving, ep.AddrPort)
+			}
+		}
+	}
+	slices.SortFunc(served.Serving, netip.AddrPort.Compare)
 	add := func(kind model.FrontendKind, a netip.Addr, number uint16, field string) {
 		if slices.ContainsFunc(served.Frontends, func(f model.Frontend) bool { return f.Addr == a && f.Port == number }) {
 			return // the Service has the address as two kinds

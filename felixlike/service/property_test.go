@@ -105,6 +105,7 @@ func (s *state) String() string {
 	var b strings.Builder
 	for _, id := range slices.SortedFunc(maps.Keys(s.ports), func(a, b model.ServicePortID) int { return strings.Compare(a.String(), b.String()) }) {
 		b.WriteString(textOf(s.ports[id]))
+		fmt.Fprintln(&b, s.ports[id].Serving)
 	}
 	fmt.Fprintln(&b, s.health)
 	return b.String()
