@@ -28,6 +28,7 @@ import (
 	"github.com/felixlike/felixlike/felixlike/metrics"
 	"github.com/felixlike/felixlike/felixlike/node"
 	"github.com/felixlike/felixlike/felixlike/revalidate"
+	"github.com/felixlike/felixlike/felixlike/serviceproxy"
 	"github.com/felixlike/felixlike/felixlike/version"
 	"github.com/felixlike/felixlike/managers"
 	"github.com/felixlike/felixlike/model"
@@ -310,9 +311,9 @@ func (a *agent) driver(ctx context.Context) (*api, *node.Bridge) {
 		RemoveOthers: a.removeOthers, Source: a.source, ServiceCIDRs: ports.ServiceCIDRs,
 		Attachments: a.watchAttachments,
 		Managers:    all,
-		Stages:      a.stages(a.startupHandover(migration), back, conntrack, br, host, senders, tunnelPort.Stage, firewalls, forwards, egress, egressAddresses, backend.RemovePodSources(a.backendConfig)),
+		Stages:      a.stages(a.startupHandover(migration), back, conntrack, br, host, senders, tunnelPort.Stage, firewalls, forwards, egress, egressAddresses, backend.Services(a.backendConfig), backend.RemovePodSources(a.backendConfig)),
 		View:        api.view,
-		Modules: append(api.modules(),
+		Modules: append(append(api.modules(), a.serviceProxy(api, timing)...),
 			driver.Source(api.view, addressesNeeded, a.watchHostAddresses), driver.Source(api.view, "", a.watchHops(hops)), driver.Source(api.view, "", a.offloading.Run),
 			a.egress(api.view).Module(), existing.Module(), revalidate.NewTranslations(api.view, sources, timing).Module(), asked.Module(), a.lost.Module(api.view), node.Peers(api.view), watches),
 		Log: log, Timing: timing,
@@ -400,6 +401,18 @@ func (a *agent) routes(host *hostnet.Reconciler) *managers.RouteManager {
 		base.Device = model.WireGuardDevice
 	}
 	return managers.NewRouteManager(a.cfg.NodeName, a.backendConfig.TrafficMode, base, host)
+}
+
+// serviceProxy returns the module of Services, if the agent serves them.
+func (a *agent) serviceProxy(to *api, timing driver.Timing) []driver.Module {
+	if !a.backendConfig.ServiceProxy {
+		return nil
+	}
+	to.services = serviceproxy.New(to.view, serviceproxy.Options{
+		Node: a.cfg.NodeName, NodePortAddresses: a.cfg.NodePortAddresses, Resync: timing.Resync, Log: a.log.With("component", "services"),
+		KubeProxy: func(ctx context.Context) ([]string, error) { return backend.KubeProxy(ctx, a.backendConfig.NetNS) },
+	})
+	return []driver.Module{to.services.Module()}
 }
 
 // egress returns the module of Egresses.

@@ -97,7 +97,7 @@ func (a *agent) policyOnlyDriver(ctx context.Context) *api {
 			// Before a pod gets its policy, the old connections of its address are deleted.
 			{Name: "conntrack", Required: true, Timeout: 30 * time.Second, Apply: backend.Writes(conntrack.Apply)},
 			backend.PodSources(a.backendConfig, a.chained.Bridged),
-			a.backend.Stage(),
+			a.backend.Stage(), backend.Services(a.backendConfig),
 			{Name: driver.LeftoversStage, BestEffort: true, StartupOnly: true, Timeout: 2 * driver.MigrationTimeout, Apply: backend.Writes(func(ctx context.Context) (int, error) {
 				return 0, a.removeOthers(ctx, a.backend.Name())
 			})},

@@ -17,7 +17,7 @@ import (
 )
 
 // stages returns all stages in their order.
-func (a *agent) stages(startup *driver.StartupHandover, back *node.OVSRestart, conntrack *hostnet.Conntrack, br *node.Bridge, host *hostnet.Reconciler, senders, tunnelPort, firewalls, forwards, egress, egressAddresses, podSources backend.Stage) []backend.Stage {
+func (a *agent) stages(startup *driver.StartupHandover, back *node.OVSRestart, conntrack *hostnet.Conntrack, br *node.Bridge, host *hostnet.Reconciler, senders, tunnelPort, firewalls, forwards, egress, egressAddresses, services, podSources backend.Stage) []backend.Stage {
 	all := []backend.Stage{
 		startup.Before(),
 		// No stage needs an object that a later stage makes: this stage makes the bridge.
@@ -31,6 +31,8 @@ func (a *agent) stages(startup *driver.StartupHandover, back *node.OVSRestart, c
 		a.encryption.Extend(hostStage(host)),
 		// Before a pod has its flows: its first packet must leave with the address of its Egress.
 		egress, egressAddresses,
+		// Policy, which runs before, judges the packets that it translates.
+		services,
 		startup.Between(),
 		back.Before(),
 		{Name: backend.ForwardingStage, Timeout: switchTimeout, Invalidate: br.RereadFlows, Watch: br.WatchFlows, Forwards: a.migration.Forwards, Apply: func(ctx context.Context) (backend.Applied, error) {

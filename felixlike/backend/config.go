@@ -58,6 +58,7 @@ func ConfigOf(cfg *config.Effective, datapath string) (Config, error) {
 	}
 	return Config{
 		Name: cfg.Backend, TrafficMode: mode, TunnelPort: TunnelPortOf(&cfg.Config), Variant: variant, Layout: cfg.NFTablesLayout, Node: cfg.NodeName, Masquerade: cfg.Masquerade,
+		ServiceProxy: cfg.ServiceProxy == config.ServiceProxyFull, NodePortAddresses: cfg.NodePortAddresses,
 		Switch: Switch{RunDir: cfg.OVSRunDir, Bridge: cfg.Bridge, Node: pipeline.Node{
 			GatewayPort: ovsdb.GatewayOFPort, TunnelPort: ovsdb.TunnelOFPort, GatewayMAC: ovsdb.GatewayMAC(cfg.NodeName),
 			Userspace: datapath == ovsdb.DatapathNetdev, ServiceCIDRs: cfg.ServiceCIDRs, SNAT: SNAT(cfg.SNAT == config.OpenFlow),

@@ -113,6 +113,9 @@ func lookAround(ctx context.Context, cfg *config.Effective, agent *control.Clien
 	o := install.Options{Backend: cfg.Backend, Datapath: cfg.Datapath, InUse: inUse, OVSRunDir: cfg.OVSRunDir, Tunnel: cfg.TunnelInUse(), WireGuardPort: cfg.WireGuardInUse(), SNAT: cfg.SNAT == config.OpenFlow, PolicyOnly: cfg.TrafficMode == config.PolicyOnly, ConfDir: confDir, Conflist: conflist}
 	o.Try = func(ctx context.Context) error { return backend.Try(ctx, cfg) }
 	o.Inspect(ctx, add)
+	if cfg.ServiceProxy == config.ServiceProxyFull {
+		all = append(all, kubeProxy(ctx)...)
+	}
 	if o.PolicyOnly {
 		return append(all, writers(ctx)...)
 	}
@@ -143,6 +146,23 @@ func offloadFindings(ctx context.Context, setting string, now *control.Offload) 
 		f.Level, f.Detail = install.Noted, "packets of established connections take the way through the host: "+why
 	}
 	return []install.Finding{f}
+}
+
+// kubeProxy names what kube-proxy has on the node, which may not be there with serviceProxy full. IPVS is found with the kernel's other settings.
+func kubeProxy(ctx context.Context) []install.Finding {
+	const what = "kube-proxy"
+	var all []install.Finding
+	found, err := backend.KubeProxy(ctx, 0)
+	for _, detail := range found {
+		all = append(all, install.Finding{Level: install.Missing, What: what, Detail: "serviceProxy full works without it only: " + detail})
+	}
+	if err != nil {
+		all = append(all, install.Finding{Level: install.Noted, What: what, Detail: "whether it has rules on this node is unknown: " + err.Error()})
+	}
+	if len(all) == 0 {
+		all = append(all, install.Finding{Level: install.Good, What: what, Detail: "has no table and no chain on this node"})
+	}
+	return all
 }
 
 // bypassed returns why packets of established connections would not skip the host, or "".
