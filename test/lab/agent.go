@@ -38,8 +38,8 @@ func FindAgent() (string, error) {
 
 // agentCommand is the command line of a lab's agents.
 type agentCommand struct {
-	binary, backend, datapath, tunnel, logLevel, existing, offload, traffic, encryption, layout, snat string
-	manifests                                                                                         manifestsDir
+	binary, backend, datapath, tunnel, logLevel, existing, offload, traffic, encryption, layout, snat, proxy string
+	manifests                                                                                                manifestsDir
 	// source are the flags of another datastore than the manifests.
 	source   []string
 	serveCNI bool
@@ -74,6 +74,9 @@ func (c agentCommand) args(n *Node) []string {
 	}
 	if c.snat != config.HostSNAT {
 		args = append(args, "--snat", c.snat)
+	}
+	if c.proxy != config.ServiceProxyOff {
+		args = append(args, "--service-proxy", c.proxy)
 	}
 	return args
 }
