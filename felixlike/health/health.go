@@ -154,7 +154,7 @@ func (s *Server) serve(ctx context.Context, handler http.Handler) error {
 		ErrorLog: slog.NewLogLogger(s.log.Handler(), slog.LevelDebug),
 	}
 	served := make(chan error, 1)
-	go func() { served <- server.Serve(limit(listener)) }()
+	go func() { served <- server.Serve(Limit(listener)) }()
 	select {
 	case err := <-served:
 		return errors.Join(err, server.Close())

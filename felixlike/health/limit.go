@@ -27,7 +27,10 @@ type limited struct {
 	outside int
 }
 
-func limit(l net.Listener) *limited { return &limited{Listener: l, open: map[netip.Addr]int{}} }
+// Limit returns a listener that closes excess connections, in all and by source, at once.
+func Limit(l net.Listener) net.Listener {
+	return &limited{Listener: l, open: map[netip.Addr]int{}}
+}
 
 // Accept waits for the next connection within the bounds.
 func (l *limited) Accept() (net.Conn, error) {

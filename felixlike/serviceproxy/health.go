@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	probes "github.com/felixlike/felixlike/felixlike/health"
 	"github.com/felixlike/felixlike/model"
 )
 
@@ -22,6 +23,8 @@ const (
 	listenRetry = 10 * time.Second
 	// answerTime bounds the wait for the driver's loop. Load balancers give up after some seconds.
 	answerTime = 2 * time.Second
+	// healthyTime is how long an answer of the loop counts: anybody may ask, and must not keep the loop busy.
+	healthyTime = 200 * time.Millisecond
 )
 
 // health answers health checks of load balancers on healthCheckNodePorts, as kube-proxy does.
@@ -30,6 +33,11 @@ type health struct {
 	healthy   func(context.Context) error
 	log       *slog.Logger
 	wake      chan struct{}
+
+	// asking guards last, the last answer of healthy, and when it came.
+	asking sync.Mutex
+	last   error
+	asked  time.Time
 
 	mu sync.Mutex
 	// services are by port; failed says why a port is not open.
@@ -110,7 +118,7 @@ func (h *health) listen(ctx context.Context, open map[uint16]*http.Server) bool 
 		}
 		s := &http.Server{Handler: h.handler(port), ReadHeaderTimeout: 5 * time.Second, IdleTimeout: 30 * time.Second, MaxHeaderBytes: 8 << 10, ErrorLog: slog.NewLogLogger(h.log.Handler(), slog.LevelDebug)}
 		open[port] = s
-		go func() { _ = s.Serve(admitting{l, h.addresses}) }() // it ends when the server is closed
+		go func() { _ = s.Serve(probes.Limit(admitting{l, h.addresses})) }() // it ends when the server is closed
 	}
 	return len(h.failed) > 0
 }
@@ -147,16 +155,27 @@ type answer struct {
 	ServiceProxyHealthy bool `json:"serviceProxyHealthy"`
 }
 
+// serves reports whether this node serves Services.
+func (h *health) serves(ctx context.Context) bool {
+	h.asking.Lock()
+	defer h.asking.Unlock()
+	if time.Since(h.asked) > healthyTime {
+		h.last, h.asked = h.healthy(ctx), time.Now()
+	}
+	return h.last == nil
+}
+
 func (h *health) handler(port uint16) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		h.mu.Lock()
 		s := h.services[port]
 		h.mu.Unlock()
-		ctx, cancel := context.WithTimeout(r.Context(), answerTime)
+		// Others get the same answer, also if this client leaves.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), answerTime)
 		defer cancel()
 		var a answer
 		a.Service.Namespace, a.Service.Name, a.LocalEndpoints = s.Namespace, s.Name, s.LocalEndpoints
-		a.ServiceProxyHealthy = h.healthy(ctx) == nil
+		a.ServiceProxyHealthy = h.serves(ctx)
 		w.Header().Set("Content-Type", "application/json")
 		w.Header().Set("X-Content-Type-Options", "nosniff")
 		w.Header().Set("X-Load-Balancing-Endpoint-Weight", strconv.Itoa(s.LocalEndpoints))

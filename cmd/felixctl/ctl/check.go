@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"net"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -114,7 +116,7 @@ func lookAround(ctx context.Context, cfg *config.Effective, agent *control.Clien
 	o.Try = func(ctx context.Context) error { return backend.Try(ctx, cfg) }
 	o.Inspect(ctx, add)
 	if cfg.ServiceProxy == config.ServiceProxyFull {
-		all = append(all, kubeProxy(ctx)...)
+		all = append(append(all, kubeProxy(ctx)...), apiServers(ctx, cfg.APIServer)...)
 	}
 	if o.PolicyOnly {
 		return append(all, writers(ctx)...)
@@ -161,6 +163,27 @@ func kubeProxy(ctx context.Context) []install.Finding {
 	}
 	if len(all) == 0 {
 		all = append(all, install.Finding{Level: install.Good, What: what, Detail: "has no table and no chain on this node"})
+	}
+	return all
+}
+
+// apiServers says which of the API servers can be reached without Services. One is enough.
+func apiServers(ctx context.Context, servers []string) []install.Finding {
+	var all []install.Finding
+	for _, at := range servers {
+		f := install.Finding{Level: install.Good, What: "API server", Detail: at + " can be reached without Services"}
+		conn, err := (&net.Dialer{Timeout: 5 * time.Second}).DialContext(ctx, "tcp", at)
+		if err != nil {
+			f.Level, f.Detail = install.Noted, fmt.Sprintf("apiServer: %s cannot be reached: %v", at, err)
+		} else {
+			_ = conn.Close()
+		}
+		all = append(all, f)
+	}
+	if len(all) > 0 && !slices.ContainsFunc(all, func(f install.Finding) bool { return f.Level == install.Good }) {
+		for i := range all {
+			all[i].Level = install.Missing
+		}
 	}
 	return all
 }

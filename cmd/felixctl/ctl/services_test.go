@@ -1,12 +1,15 @@
 package ctl
 
 import (
+	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/felixlike/felixlike/cni/install"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/internal/terminal"
 	"github.com/felixlike/felixlike/model"
@@ -49,6 +52,27 @@ problem: Service shop/web: spec.externalIPs[0]: 192.0.2.9 is an address of Node 
 	out.Reset()
 	if err := printServices(&out, control.Services{Node: "node1"}, terminal.Text); err != nil || out.String() != "node1: another program serves Services (serviceProxy: off)\n" {
 		t.Error(err, out.String())
+	}
+}
+
+// TestAPIServers: check names the API servers that cannot be reached; it fails if none can.
+func TestAPIServers(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	levels := func(servers ...string) (all []install.Level) {
+		for _, f := range apiServers(t.Context(), servers) {
+			all = append(all, f.Level)
+		}
+		return all
+	}
+	if got := levels("127.0.0.1:1", l.Addr().String()); !slices.Equal(got, []install.Level{install.Noted, install.Good}) {
+		t.Errorf("one of two: %v", got)
+	}
+	if got := levels("127.0.0.1:1"); !slices.Equal(got, []install.Level{install.Missing}) {
+		t.Errorf("none: %v", got)
 	}
 }
 
