@@ -1,7 +1,6 @@
 package backend
 
 import (
-	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
@@ -242,7 +241,7 @@ func TestServicesAreEven(t *testing.T) {
 		d := float64(counts[name]) - 1000
 		chi += d * d / 1000
 	}
-	t.Log(fmt.Sprintf("%v, chi-square %.2f", counts, chi))
+	t.Logf("%v, chi-square %.2f", counts, chi)
 	if chi > 9.21 { // two degrees of freedom
 		t.Errorf("uneven")
 	}
