@@ -139,7 +139,7 @@ type Config struct {
 	// Service kubernetes before it serves it. NodePortAddresses limits node ports where a node has addresses for other purposes.
 	ServiceProxy      string   `json:"serviceProxy" help:"who serves Services: off (kube-proxy), or full (the agent, under every backend; no kube-proxy may run on the node)"`
 	APIServer         Hosts    `json:"apiServer" help:"addresses of the API servers, host or host:port (6443), tried in this order; needed with serviceProxy full as a pod of the cluster; empty: the Service kubernetes"`
-	NodePortAddresses Prefixes `json:"nodePortAddresses" help:"prefixes of the node's addresses that serve node ports and health checks with serviceProxy full; empty: all"`
+	NodePortAddresses Prefixes `json:"nodePortAddresses" help:"prefixes of the node's addresses that serve node ports and health checks with serviceProxy full; empty: all, and node ports not on loopback"`
 	// Masquerade hides pods behind the node's address on the way out of the cluster. Turn it off where pod
 	// addresses are routed.
 	Masquerade bool `json:"masquerade" help:"hide pods behind the node's address on the way out of the cluster; false where pod addresses are routed"`

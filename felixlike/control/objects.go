@@ -18,7 +18,9 @@ const objectsPath = "/" + Version + "/objects"
 // with its effect: it isolates both directions and allows nothing.
 type Objects struct {
 	// Node is the agent's own, Revision the datastore's.
-	Node       string                        `json:"node"`
+	Node string `json:"node"`
+	// InSync reports that the first listing of the datastore is complete. Before, objects are missing.
+	InSync     bool                          `json:"inSync"`
 	Revision   uint64                        `json:"revision"`
 	Nodes      []*corev1.Node                `json:"nodes"`
 	Namespaces []*corev1.Namespace           `json:"namespaces"`

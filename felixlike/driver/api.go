@@ -73,7 +73,7 @@ func (d *Driver) Objects(ctx context.Context) (control.Objects, error) {
 	var out control.Objects
 	err := d.queue.ask(ctx, func() {
 		out = d.cluster.served()
-		out.Node, out.Revision = d.cfg.Node, d.cluster.observed
+		out.Node, out.InSync, out.Revision = d.cfg.Node, d.cluster.sourceSynced, d.cluster.observed
 	})
 	return out, err
 }

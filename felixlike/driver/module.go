@@ -69,7 +69,7 @@ type Loop interface {
 	LastRun() (at time.Time)
 	// Refused returns the quarantined objects of the backend in force.
 	Refused() []tables.Refusal
-	// Lost makes the next cycle read everything in stages without a Watch that reports all changes: for the reason, programmed state may be lost.
+	// Lost says, with the reason, that programmed state may be lost. The next cycle reads everything, except in stages with a Watch that reports all changes.
 	Lost(reason error)
 	// RetryNow ends the wait after a failed cycle.
 	RetryNow()

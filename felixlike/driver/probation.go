@@ -32,8 +32,8 @@ type probation struct {
 	// trial.
 	groups  [][]*item
 	running []*item
-	// backOffOver is set if the last cycle was no trial. Other changes get every second cycle.
-	backOffOver bool
+	// lastWasNoTrial is set if the last cycle was no trial. Other changes get every second cycle.
+	lastWasNoTrial bool
 	// misses counts first applies that missed their deadline.
 	misses  int
 	history refusalHistory
@@ -61,8 +61,8 @@ func (s *probation) begin(ts *admission) bool {
 	if s.forget(ts); len(s.running) > 0 {
 		return true
 	}
-	if !s.backOffOver || anyFresh {
-		s.backOffOver = true
+	if !s.lastWasNoTrial || anyFresh {
+		s.lastWasNoTrial = true
 		return false
 	}
 	for len(s.groups) > 0 && len(s.running) == 0 {
@@ -76,7 +76,7 @@ func (s *probation) begin(ts *admission) bool {
 	for _, t := range s.running {
 		ts.submit(t)
 	}
-	s.backOffOver = len(s.running) == 0
+	s.lastWasNoTrial = len(s.running) == 0
 	return len(s.running) > 0
 }
 
@@ -135,7 +135,7 @@ func (s *probation) missed(ts *admission, cost time.Duration, revision uint64, t
 	}
 	slices.SortFunc(among, (*item).compare)
 	alone := len(among) == 1 && slices.Contains(s.running, among[0])
-	s.running, s.backOffOver = nil, false
+	s.running, s.lastWasNoTrial = nil, false
 	for _, t := range among {
 		state := unproven
 		before := t.before

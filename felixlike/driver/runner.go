@@ -204,7 +204,7 @@ type cycle struct {
 	started             time.Time
 	// at is the index of the running or the next stage.
 	at int
-	// succeeded are called if the cycle succeeds (Module.OnPass).
+	// succeeded are called if the cycle succeeds (Module.OnCycle).
 	succeeded []func()
 	// restoreHeap ends growHeap. It is nil except in the first cycle.
 	restoreHeap func()

@@ -32,7 +32,7 @@ type droppedPackets struct {
 	gone map[string]uint64
 }
 
-// dropCounter identifies a counter of the switch: a meter, the cookie of a flow, or hostTable.
+// dropCounter identifies a counter of the switch: a meter, the cookie of a flow, the number of a table, or hostTable.
 type dropCounter struct {
 	reason string
 	id     uint64
@@ -51,11 +51,12 @@ func (d *droppedPackets) Read(ctx context.Context, socket string) (map[string]ui
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	now, err := readDropCounters(ctx, socket)
-	if err == nil {
-		now[dropCounter{droppedStranger, hostTable}], err = d.strangers(ctx)
-	}
 	if err != nil {
 		return nil, err
+	}
+	host := dropCounter{droppedStranger, hostTable}
+	if now[host], err = d.strangers(ctx); err != nil {
+		now[host] = d.last[host]
 	}
 	return d.add(now), nil
 }

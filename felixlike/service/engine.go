@@ -148,7 +148,7 @@ func (e *Engine) setNodeAddresses(name string, all []netip.Addr) {
 }
 
 // Flush returns the changes since the last call: first the removed ports, then ports that lose a frontend, then the others, each sorted. So a frontend
-// leaves a port before another port gets it, unless two ports exchange frontends.
+// leaves a port before another port gets it, unless a port that loses one also gets one from another such port.
 func (e *Engine) Flush() []model.Update {
 	var removed []model.ServicePortID
 	var losing, others []*model.ServicePort

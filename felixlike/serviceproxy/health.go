@@ -68,8 +68,9 @@ func (h *health) problems() (all []model.Problem) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, port := range slices.Sorted(maps.Keys(h.failed)) {
-		s := h.services[port]
-		all = append(all, model.Problem{Object: serviceRef(s.Namespace, s.Name), Field: "spec.healthCheckNodePort", Reason: fmt.Sprintf("not answered: %v", h.failed[port])})
+		if s, wanted := h.services[port]; wanted {
+			all = append(all, model.Problem{Object: serviceRef(s.Namespace, s.Name), Field: "spec.healthCheckNodePort", Reason: fmt.Sprintf("not answered: %v", h.failed[port])})
+		}
 	}
 	return all
 }

@@ -145,12 +145,16 @@ func (p *Proxy) notices() (all []datastore.Notice) {
 	return all
 }
 
-// problems returns the Services of which something is not served. All nodes have the same.
+// problems returns the Services of which something is not served. All nodes have the same, but for ports that are in use here.
 func (p *Proxy) problems() (all []datastore.Notice) {
-	for _, problem := range append(p.engine.Problems(), p.health.problems()...) {
-		problem.Source = p.sources[problem.Object]
-		all = append(all, datastore.Notice{Problem: problem, Kind: noticeNotServed, Known: datastore.KnownToAll})
+	add := func(known datastore.Known, problems []model.Problem) {
+		for _, problem := range problems {
+			problem.Source = p.sources[problem.Object]
+			all = append(all, datastore.Notice{Problem: problem, Kind: noticeNotServed, Known: known})
+		}
 	}
+	add(datastore.KnownToAll, p.engine.Problems())
+	add(datastore.KnownHere, p.health.problems())
 	return all
 }
 

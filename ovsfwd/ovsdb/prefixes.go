@@ -17,8 +17,12 @@ const maxPrefixes = 3
 // removed by the database.
 func (p *plan) tablesWith(have map[int]string) (map[int]string, error) {
 	column := p.c.db.Schema().Table("Flow_Table").Column("prefixes")
-	if column == nil || column.TypeObj.Max() != maxPrefixes {
+	if column == nil {
 		return have, nil
+	}
+	wanted := p.c.cfg.Prefixes
+	if column.TypeObj.Max() != maxPrefixes {
+		wanted = nil // our rows, of before an upgrade, would limit it
 	}
 	all, err := list[flowTableRow](p.ctx, p.c)
 	if err != nil {
@@ -35,8 +39,11 @@ func (p *plan) tablesWith(have map[int]string) (map[int]string, error) {
 	if tables == nil {
 		tables = map[int]string{}
 	}
-	for _, n := range slices.Sorted(maps.Keys(p.c.cfg.Prefixes)) {
-		fields := p.c.cfg.Prefixes[n]
+	maps.DeleteFunc(tables, func(n int, row string) bool {
+		return wanted[n] == nil && rows[row] != nil && rows[row].ExternalIDs[keyRole] == rolePrefixes
+	})
+	for _, n := range slices.Sorted(maps.Keys(wanted)) {
+		fields := wanted[n]
 		if r, exists := rows[tables[n]]; exists && (r.ExternalIDs[keyRole] != rolePrefixes || fits(r, fields)) {
 			continue
 		}

@@ -185,7 +185,10 @@ func (t target) passOn(ctx context.Context, command []string, io Streams) (int, 
 	if err != nil {
 		return 2, err
 	}
-	at := max(0, slices.IndexFunc(all, func(a agent) bool { return a.Fault == "" }))
+	at := slices.IndexFunc(all, func(a agent) bool { return a.Fault == "" && a.Ready })
+	if at < 0 {
+		at = max(0, slices.IndexFunc(all, func(a agent) bool { return a.Fault == "" }))
+	}
 	if fault := all[at].Fault; fault != "" {
 		return 2, fmt.Errorf("node %s: %s", all[at].Node, fault)
 	}

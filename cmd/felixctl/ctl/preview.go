@@ -84,9 +84,18 @@ command failed.`,
 	return c
 }
 
+// allObjects returns the agent's objects. Without those of a listing that is not complete, an answer would be wrong.
+func allObjects(ctx context.Context, agent *control.Client) (control.Objects, error) {
+	all, err := agent.Objects(ctx)
+	if err == nil && !all.InSync {
+		err = errors.New("the agent's first listing of the datastore is not complete")
+	}
+	return all, err
+}
+
 // compute gets the agent's objects, and computes the effects of the change.
 func compute(ctx context.Context, agent *control.Client, change preview.Change) (*preview.Preview, error) {
-	objects, err := agent.Objects(ctx)
+	objects, err := allObjects(ctx, agent)
 	if err != nil {
 		return nil, err
 	}

@@ -32,8 +32,9 @@ all pods, nodes and outside addresses that are asked about. Pods that no policy 
 distinguish are evaluated once, so the answer holds for each packet that may begin a
 connection.
 
-ENDS is one of: ` + strings.ReplaceAll(preview.Ends, ", namespaces:", ",\nnamespaces:") + `.
-Labels are selectors as in kubectl get -l.
+ENDS is one of:
+` + preview.Ends + `.
+Labels are selectors as in kubectl get -l. A pod in its host's network is its node.
 
 The answer is by the policies and not by the kernel: "felixctl diff live wanted" says
 whether the node has programmed them. Services and node ports are not ends, since
@@ -54,7 +55,7 @@ passes; 2 the command failed, or an end has no pod or node.`,
 				return err
 			}
 			return t.call(c.Context(), func(ctx context.Context, agent *control.Client) error {
-				objects, err := agent.Objects(ctx)
+				objects, err := allObjects(ctx, agent)
 				if err != nil {
 					return err
 				}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/felixlike/report"
@@ -58,8 +59,10 @@ not answer.`,
 				if err != nil {
 					return err
 				}
-				if err := namespaceExists(ctx, agent, filter.Namespace); err != nil {
-					return err
+				if s.InSync {
+					if err := namespaceExists(ctx, agent, filter.Namespace); err != nil {
+						return err
+					}
 				}
 				if err := report.Status(c.OutOrStdout(), s, filter, t.output); err != nil {
 					return err
@@ -89,12 +92,13 @@ func namespaceExists(ctx context.Context, agent *control.Client, namespace strin
 	if namespace == "" {
 		return nil
 	}
-	objects, err := agent.Objects(ctx)
+	objects, err := allObjects(ctx, agent)
 	if err != nil {
 		return err
 	}
 	if slices.ContainsFunc(objects.Namespaces, func(n *corev1.Namespace) bool { return n.Name == namespace }) ||
-		slices.ContainsFunc(objects.Pods, func(p *corev1.Pod) bool { return p.Namespace == namespace }) {
+		slices.ContainsFunc(objects.Pods, func(p *corev1.Pod) bool { return p.Namespace == namespace }) ||
+		slices.ContainsFunc(objects.Policies, func(p *networkingv1.NetworkPolicy) bool { return p.Namespace == namespace }) {
 		return nil
 	}
 	return fmt.Errorf("--namespace %s: the cluster has no such namespace", namespace)

@@ -35,7 +35,9 @@ type Reach struct {
 	To   string `json:"to"`
 	// Objects is what the answer was computed from.
 	Objects Evidence `json:"objects"`
-	Ways    []Way    `json:"ways"`
+	// NoAddress are pods of the question without an address: they are in no Way.
+	NoAddress []string `json:"withoutAddress,omitempty"`
+	Ways      []Way    `json:"ways"`
 }
 
 // Evidence identifies the objects: equal objects have an equal digest.
@@ -50,7 +52,7 @@ type Evidence struct {
 	SHA256 string `json:"sha256"`
 }
 
-// Way is packets with one verdict, for one reason: from each of From to each of To, except a pod and itself, and a pod and its own node.
+// Way is packets with one verdict, for one reason: from each of From to each of To, except a pod and itself.
 type Way struct {
 	From []string `json:"from"`
 	To   []string `json:"to"`
@@ -62,7 +64,8 @@ type Way struct {
 }
 
 // Ends says how people name the ends of a Question.
-const Ends = `NAMESPACE/POD, namespace:NAME, namespaces:LABEL=VALUE, pods:LABEL=VALUE, node:NAME, nodes, outside, or nothing for all of these`
+const Ends = `NAMESPACE/POD, namespace:NAME, namespaces:LABEL=VALUE, pods:LABEL=VALUE,
+node:NAME, nodes, outside, or nothing for all of these`
 
 // ends are the sources or destinations that a text names.
 type ends struct {
@@ -116,26 +119,29 @@ func parseEnds(text string, namespaces map[string]*corev1.Namespace) (ends, erro
 	return pods(func(p *corev1.Pod) bool { return p.Namespace == id.Namespace && p.Name == id.Name })
 }
 
-// of returns the ends among the objects. An end that names pods or nodes and finds none is an error: "nothing passes" would be true, and mislead.
-func (v *verdicts) of(text string, policies []anyPolicy) ([]*end, error) {
+// of returns the ends among the objects, and the pods without an address. A pod in its host's network is its node. An end that names pods or nodes and
+// finds none is an error: "nothing passes" would be true, and mislead.
+func (v *verdicts) of(text string, policies []anyPolicy) (all []*end, without []string, err error) {
 	want, err := parseEnds(text, v.namespaces)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	var pods []*corev1.Pod
-	inHost := 0
+	hosts := map[string]bool{}
 	for _, p := range v.objects.Pods {
 		switch {
 		case !want.pod(p):
 		case selectable(p):
 			pods = append(pods, p)
 		case p.Spec.HostNetwork:
-			inHost++
+			hosts[p.Spec.NodeName] = true
+		case p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed:
+			without = append(without, podName(p))
 		}
 	}
-	all := classes(pods, v.namespaces, policies, nil, blocks(policies, v.objects.Nodes))
+	all = classes(pods, v.namespaces, policies, nil, blocks(policies, v.objects.Nodes))
 	for _, n := range nodes(v.objects.Nodes) {
-		if want.node(n.node) {
+		if want.node(n.node) || hosts[n.node.Name] {
 			all = append(all, n)
 		}
 	}
@@ -144,18 +150,15 @@ func (v *verdicts) of(text string, policies []anyPolicy) ([]*end, error) {
 			all = append(all, outside(f, blocks(policies, v.objects.Nodes), v.taken())...)
 		}
 	}
-	switch {
-	case len(all) > 0:
-		return all, nil
-	case inHost > 0:
-		return nil, fmt.Errorf("%q: policy does not apply to pods in their host's network: ask about node:NAME", text)
+	if len(all) == 0 {
+		return nil, nil, fmt.Errorf("%q: there is no such pod with an address, or node", text)
 	}
-	return nil, fmt.Errorf("%q: there is no such pod with an address, or node", text)
+	return all, without, nil
 }
 
 // ReachOf answers a question by the objects. If ctx ends before, it returns its error.
 func ReachOf(ctx context.Context, o control.Objects, q Question) (*Reach, error) {
-	all, err := reach(ctx, o, q)
+	all, without, err := reach(ctx, o, q)
 	if err != nil {
 		return nil, err
 	}
@@ -163,7 +166,7 @@ func ReachOf(ctx context.Context, o control.Objects, q Question) (*Reach, error)
 	if err != nil {
 		return nil, err
 	}
-	r := &Reach{Node: o.Node, From: q.From, To: q.To, Objects: evidence, Ways: []Way{}}
+	r := &Reach{Node: o.Node, From: q.From, To: q.To, Objects: evidence, NoAddress: without, Ways: []Way{}}
 	// The outside is an end in each family.
 	eitherFamily := func(a, b Difference) bool {
 		return a.Becomes == b.Becomes && a.Because == b.Because && slices.Equal(a.From, b.From) && slices.Equal(a.To, b.To) && slices.Equal(a.Ports, b.Ports)
@@ -174,35 +177,68 @@ func ReachOf(ctx context.Context, o control.Objects, q Question) (*Reach, error)
 	return r, nil
 }
 
-// reach returns the packets of a question, by ends, verdict and reason.
-func reach(ctx context.Context, o control.Objects, q Question) ([]Difference, error) {
+// reach returns the packets of a question, by ends, verdict and reason, and the pods without an address.
+func reach(ctx context.Context, o control.Objects, q Question) (all []Difference, without []string, err error) {
 	policies, v := policiesOf(o), newVerdicts(o)
-	from, err := v.of(q.From, policies)
+	from, without, err := v.of(q.From, policies)
 	if err != nil {
-		return nil, fmt.Errorf("--from %w", err)
+		return nil, nil, fmt.Errorf("--from %w", err)
 	}
-	to, err := v.of(q.To, policies)
+	to, more, err := v.of(q.To, policies)
 	if err != nil {
-		return nil, fmt.Errorf("--to %w", err)
+		return nil, nil, fmt.Errorf("--to %w", err)
 	}
-	var all []Difference
 	for i, source := range from {
 		if err := ctx.Err(); err != nil {
-			return nil, fmt.Errorf("evaluate packets: %d of %d kinds of sources are done: %w", i, len(from), context.Cause(ctx))
+			return nil, nil, fmt.Errorf("evaluate packets: %d of %d kinds of sources are done: %w", i, len(from), context.Cause(ctx))
 		}
 		for _, destination := range to {
-			if len(source.pods)+len(destination.pods) > 0 { // no policy applies to others
-				all = append(all, v.eachFamily(func(f model.Family) []Difference { return v.passes(source, destination, f, q.Port) })...)
+			for _, pair := range apart(source, destination) {
+				all = append(all, v.eachFamily(func(f model.Family) []Difference { return v.passes(pair[0], pair[1], f, q.Port) })...)
 			}
 		}
 	}
-	return all, nil
+	if len(all) == 0 {
+		return nil, nil, errors.New("no policy applies between these ends: all packets pass")
+	}
+	slices.Sort(without)
+	return all, slices.Compact(append(without, more...)), nil
+}
+
+// apart returns the pairs of ends whose packets are evaluated alike: pods on a node, and others, if the other end is that node.
+func apart(from, to *end) (pairs [][2]*end) {
+	switch {
+	case from.node != nil && len(to.pods) > 0:
+		for _, part := range to.byNode(from.node) {
+			pairs = append(pairs, [2]*end{from, part})
+		}
+	case to.node != nil && len(from.pods) > 0:
+		for _, part := range from.byNode(to.node) {
+			pairs = append(pairs, [2]*end{part, to})
+		}
+	case len(from.pods)+len(to.pods) > 0, from.node != nil, to.node != nil: // and nothing about two ends outside
+		pairs = append(pairs, [2]*end{from, to})
+	}
+	return pairs
+}
+
+// byNode returns the end with its pods on the node, and with the others, as far as there are any.
+func (e *end) byNode(node *corev1.Node) (parts []*end) {
+	for _, is := range []bool{true, false} {
+		part := *e
+		part.pods = slices.DeleteFunc(slices.Clone(e.pods), func(p *corev1.Pod) bool { return (p.Spec.NodeName == node.Name) != is })
+		if len(part.pods) > 0 {
+			parts = append(parts, &part)
+		}
+	}
+	return parts
 }
 
 // passes returns the verdicts of the packets of one family.
 func (v *verdicts) passes(from, to *end, f model.Family, only model.PortRange) []Difference {
-	source, destination, a, b := representatives(from, to, f)
-	if !source.IsValid() || !destination.IsValid() {
+	source, a := from.representative(f, func(*corev1.Pod) bool { return true })
+	destination, b := to.representative(f, func(p *corev1.Pod) bool { return p != a })
+	if !source.IsValid() || !destination.IsValid() || source == destination {
 		return nil
 	}
 	policies := slices.Concat(from.policies[0], to.policies[0])
@@ -223,6 +259,9 @@ func (v *verdicts) passes(from, to *end, f model.Family, only model.PortRange) [
 		}
 		now := cluster.Evaluate(oracle.Packet{Source: source, Destination: destination, Protocol: r.Protocol, Port: r.First})
 		all.add(from, to, f, now, r)
+	}
+	for i := range all {
+		all[i].From, all[i].To = from.names(), to.names()
 	}
 	return all.named()
 }
@@ -270,10 +309,13 @@ func PrintReach(w io.Writer, r *Reach, denied bool) error {
 	if !r.Passes() {
 		fmt.Fprintf(w, "No packet passes from %s to %s, on any port asked about.\n", named(r.From), named(r.To))
 	}
+	if n := len(r.NoAddress); n > 0 {
+		fmt.Fprintf(w, "Not among these: %s without an address (%s).\n", count(n, "pod"), list(r.NoAddress))
+	}
 	if hidden > 0 {
 		fmt.Fprintf(w, "Denied: %s (--denied shows the reasons).\n", count(hidden, "way"))
 	}
-	_, err := fmt.Fprintf(w, "%s\n", style.Faint(fmt.Sprintf("By %s, for %s and %s, as the agent of %s has them\n(sha256 %s). A pod always reaches itself, and its own node reaches it.",
+	_, err := fmt.Fprintf(w, "%s\n", style.Faint(fmt.Sprintf("By %s, for %s and %s, as the agent of %s has them\n(sha256 %s). A pod always reaches itself.",
 		countPolicies(r.Objects.Policies), count(r.Objects.Pods, "pod"), count(r.Objects.Nodes, "node"), r.Node, r.Objects.SHA256[:16])))
 	return errors.Join(append(errs, err)...)
 }

@@ -38,7 +38,7 @@ func TestReachIsTrue(t *testing.T) {
 			s := &steps[i]
 			for _, family := range model.Families() {
 				o := s.Objects(family)
-				all, err := reach(t.Context(), control.Objects{Node: o.Nodes[0].Name, Nodes: o.Nodes, Namespaces: o.Namespaces, Pods: o.Pods, Policies: o.Policies, ClusterPolicies: o.ClusterPolicies, Antrea: o.Antrea}, Question{})
+				all, _, err := reach(t.Context(), control.Objects{Node: o.Nodes[0].Name, Nodes: o.Nodes, Namespaces: o.Namespaces, Pods: o.Pods, Policies: o.Policies, ClusterPolicies: o.ClusterPolicies, Antrea: o.Antrea}, Question{})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -54,7 +54,7 @@ func TestReachIsTrue(t *testing.T) {
 						}
 					}
 					switch {
-					case probe.Expect == nil || len(ways) == 0 && *probe.Expect: // itself, or its own node
+					case probe.Expect == nil || probe.From == probe.To:
 					case len(ways) != 1 || (ways[0] == Allowed) != *probe.Expect:
 						t.Errorf("%s IPv%s: %s -> %s %s: ways %v, want allowed %v", s, family, probe.From, probe.To, packet, ways, *probe.Expect)
 					case *probe.Expect:
@@ -108,10 +108,14 @@ func TestReachAnswers(t *testing.T) {
 		passes   bool
 		because  string
 	}{
-		{"namespaces:tenant=red", "namespaces:tenant=blue", model.PortRange{}, false, "isolated by blue/own"},
+		{"pods:app=web,tier notin (x)", "blue/db", model.PortRange{}, true, "blue/own ingress[0]"},
+		{"red/web", "namespaces:tenant=blue", model.PortRange{}, false, "isolated by blue/own"},
+		// A pod in its host's network is its node.
+		{"namespaces:tenant=red", "namespaces:tenant=blue", model.PortRange{}, true, "node n1"},
 		{"namespaces:tenant=blue", "namespaces:tenant=red", model.PortRange{}, true, "no policy isolates"},
-		{"pods:app=web", "blue/db", model.PortRange{}, true, "blue/own ingress[0]"},
 		{"outside", "namespace:blue", model.PortRange{Protocol: model.ICMP}, false, "isolated by blue/own"},
+		{"red/agent", "blue/db", model.PortRange{}, true, "no policy denies traffic between a pod and its own node"},
+		{"outside", "nodes", model.PortRange{}, true, "no policy isolates"},
 		{"outside", "red/web", model.PortRange{Protocol: model.TCP, First: 80, Last: 80}, true, "no policy isolates"},
 	} {
 		r, err := ReachOf(t.Context(), tenants(), Question{From: c.from, To: c.to, Port: c.port})
@@ -133,14 +137,24 @@ func TestReachOfNobody(t *testing.T) {
 		"namespace:green":         "there is no such pod",
 		"namespaces:tenant=green": "there is no such pod",
 		"node:n2":                 "there is no such pod with an address, or node",
-		"red/agent":               "ask about node:NAME",
+		"outside":                 "no policy applies between these ends: all packets pass",
 		"pods:":                   "not a selector",
 		"pods:a=b=c":              "not a selector",
 		"web":                     "must be NAMESPACE/POD",
 	} {
-		if r, err := ReachOf(t.Context(), tenants(), Question{From: from}); err == nil || !strings.Contains(err.Error(), want) {
+		if r, err := ReachOf(t.Context(), tenants(), Question{From: from, To: map[bool]string{true: "outside"}[from == "outside"]}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("--from %s: %+v, %v, want %q", from, r, err, want)
 		}
+	}
+}
+
+// TestReachWithoutAddress: a pod of the question without an address is named.
+func TestReachWithoutAddress(t *testing.T) {
+	o := tenants()
+	o.Pods[2].Status.PodIPs = nil
+	r, err := ReachOf(t.Context(), o, Question{From: "namespace:red", To: "namespace:blue"})
+	if err != nil || strings.Join(r.NoAddress, " ") != "blue/db" {
+		t.Errorf("%+v, %v", r, err)
 	}
 }
 

@@ -213,9 +213,9 @@ func (v *verdicts) judge(from, to *end, f model.Family) []Difference {
 	return append(all.named(), still.named()...)
 }
 
-// newlyAllows reports whether a rule decides at an end, and allows, that did not decide before.
+// newlyAllows reports whether a rule allows at an end where none did before.
 func newlyAllows(now, then oracle.Decision) bool {
-	return then.Why == oracle.RuleAllows && (now.Why != then.Why || now.Policy != then.Policy || now.Rule != then.Rule)
+	return then.Why == oracle.RuleAllows && now.Why != oracle.RuleAllows
 }
 
 // verdictRanges are the ranges of ports between two ends, by verdict and reason.
@@ -298,6 +298,8 @@ func because(v oracle.Verdict) string {
 			parts = append(parts, fmt.Sprintf("%s %s allows it", end.Policy, model.TitledRule(end.Rule, end.Title)))
 		case end.Why == oracle.RuleDenies:
 			parts = append(parts, fmt.Sprintf("%s %s denies it", end.Policy, model.TitledRule(end.Rule, end.Title)))
+		case end.Why == oracle.OwnNode && v.Allowed && len(parts) == 0:
+			parts = append(parts, string(oracle.OwnNode))
 		case !end.Allowed:
 			parts = append(parts, fmt.Sprintf("%s is isolated by %s, and no rule allows it", end.direction, policiesText(end.Isolating)))
 		}

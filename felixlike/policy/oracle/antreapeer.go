@@ -79,7 +79,7 @@ func (c *Cluster) isAntreaPeer(p antreaPolicy, peer antrea.Peer, q question) (is
 		}), true
 	case peer.Namespaces != nil:
 		self := *peer.Namespaces
-		if !p.cluster || peer.NamespaceSelector != nil || (self.Match == "Self") == (len(self.SameLabels) > 0) {
+		if !p.cluster || peer.NamespaceSelector != nil || self.Match != "Self" && (self.Match != "" || len(self.SameLabels) == 0) || self.Match != "" && len(self.SameLabels) > 0 {
 			return false, false
 		}
 		if len(self.SameLabels) > 0 {
