@@ -71,12 +71,15 @@ func (m *ServiceManager) OnUpdate(u model.Update) {
 	case model.NodeUpdate:
 		m.nodes[u.Node.Name], m.moved = u.Node, true
 	case model.NodeRemove:
+		if u.Name == m.node {
+			return // Services are served by what was known last
+		}
 		delete(m.nodes, u.Name)
 		m.moved = true
 	}
 }
 
-// Known reports whether all ports of Services have come once. Before, the table of an earlier process stays as it is.
+// Known reports whether all ports of Services, and this node, have come once. Before, the table of an earlier process stays as it is.
 func (m *ServiceManager) Known() bool { return m.known && m.nodes[m.node] != nil }
 
 // CompleteDeferredWork sets the chains, sets and elements.
@@ -86,6 +89,7 @@ func (m *ServiceManager) CompleteDeferredWork() {
 	}
 	if !m.begun {
 		m.begun = true
+		m.unreconciled = true // by changes while no process ran
 		m.begin()
 	}
 	if m.moved {
@@ -175,7 +179,7 @@ func (m *ServiceManager) setPrefixes() {
 	m.prefixes = wanted
 }
 
-// render sets what one port needs, or removes it: each has the sets' elements, count is 1 or -1.
+// render adds what one port needs (count 1), or removes it (count -1). member does so for elements of sets.
 func (m *ServiceManager) render(p *model.ServicePort, member func(set, key string), count int) {
 	for i := range p.Frontends {
 		m.frontend(p, &p.Frontends[i], member, count)
@@ -283,7 +287,7 @@ func (m *ServiceManager) use(p rules.ServicePick, count int) {
 	}
 	if _, there := m.picks[p]; !there {
 		if p.Affinity > 0 {
-			m.table.UpdateSet(rules.ServiceClients(p.Family, p.Affinity))
+			m.table.UpdateSet(p.Clients())
 		}
 		m.addPick(p)
 	}
@@ -299,11 +303,11 @@ func (m *ServiceManager) forget(p rules.ServicePick) {
 		return
 	}
 	for other := range m.picks {
-		if other.Family == p.Family && other.Affinity == p.Affinity {
+		if other.Affinity == p.Affinity && other.Clients().Name == p.Clients().Name {
 			return
 		}
 	}
-	m.table.RemoveSet(rules.ServiceClients(p.Family, p.Affinity).Name)
+	m.table.RemoveSet(p.Clients().Name)
 }
 
 // useAddress counts the uses of the address of an endpoint on this node.

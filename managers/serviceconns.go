@@ -102,7 +102,7 @@ func (m *ServiceManager) Stranded() func(c *conntrack.Connection, local func(net
 		leads := netip.AddrPortFrom(c.Reply.Src, c.Reply.SrcPort)
 		switch {
 		case !found:
-			return ours // the Service is gone
+			return ours && leads != to // the Service is gone; another program may have set the mark
 		case leads == to:
 			return len(endpoints) > 0 && !endpoints[to] // it began before the first endpoint came
 		}

@@ -31,7 +31,7 @@ const (
 	chainForwarded       = "service-forwarded"
 )
 
-// ServicePicks is how many endpoints a frontend may have without a chain of its number that comes with it.
+// ServicePicks is the largest number of endpoints whose chain always exists.
 const ServicePicks = 64
 
 // FirstServiceID is above all slots that are drawn.
@@ -92,10 +92,15 @@ func ServiceSets(f model.Family) []tables.LargeSet {
 	return all
 }
 
-// ServiceClients returns the map in which clients of frontends are remembered for the time.
-func ServiceClients(f model.Family, timeout time.Duration) tables.LargeSet {
+// Clients returns the map in which clients of frontends are remembered for the time. Clients outside the cluster have a map of their own if other
+// endpoints are for them: what was remembered while all clients had the same ones must not lead them to the others.
+func (p ServicePick) Clients() tables.LargeSet {
+	name := fmt.Sprintf("clients-%s-%d", p.Family, int(p.Affinity.Seconds()))
+	if p.Outside {
+		name += "-outside"
+	}
 	return tables.LargeSet{
-		Name: fmt.Sprintf("clients-%s-%d", f, int(timeout.Seconds())), Family: f, Form: tables.Clients,
+		Name: name, Family: p.Family, Form: tables.Clients,
 		Key:   []tables.Part{tables.AddressPart, tables.AddressPart, tables.ProtocolPart, tables.PortPart},
 		Value: []tables.Part{tables.NumberPart},
 	}
@@ -172,7 +177,7 @@ func (p ServicePick) Chain() tables.Chain {
 	if p.Affinity > 0 {
 		t.IDs = t.Endpoints
 		learn := t
-		learn.Clients, learn.Timeout = ServiceClients(p.Family, p.Affinity).Name, p.Affinity
+		learn.Clients, learn.Timeout = p.Clients().Name, p.Affinity
 		recall := learn
 		recall.Recall, recall.IDs, recall.First, recall.Count = true, "", 0, 0
 		c.Rules = append(c.Rules,
@@ -181,7 +186,10 @@ func (p ServicePick) Chain() tables.Chain {
 		)
 		comment = "one more client than can be remembered"
 	}
-	c.Rules = append(c.Rules, tables.Rule{Action: t, Comment: comment})
+	c.Rules = append(c.Rules,
+		tables.Rule{Action: t, Comment: comment},
+		tables.Rule{Action: tables.Drop{}, Comment: "the endpoint has gone meanwhile: the client tries again"},
+	)
 	return c
 }
 
@@ -217,13 +225,14 @@ func StandingPicks() (all []ServicePick) {
 //	both, before: frontend with source ranges, source in none of them . drop
 //	pick-4-3
 //	  endpoint of the frontend and a random slot of 3: DNAT; mark the connection
+//	  drop: a commit has taken the slot away meanwhile
 //	refused-forward, refused-input, refused-output (filter, before policy)
 //	  new connection to a frontend without endpoints: ICMP port unreachable
 //	service-postrouting (nat, after Sources)
 //	  connection with the mark
 //	    a pod that reaches itself ................. masquerade
 //	    forwarded, from a pod or to an endpoint of this node . the source is kept
-//	    forwarded: else the answer would go around this node . masquerade
+//	    forwarded, any other: the answer has to come back to this node . masquerade
 //	    of this node, but for loopback ............ masquerade
 //
 // The address of a NodePort is never one of loopback.
@@ -240,7 +249,7 @@ func Services() []tables.Chain {
 		outsideChain.Rules = append(outsideChain.Rules, frontends(f, true)...)
 		insideChain.Rules = append(insideChain.Rules, frontends(f, false)...)
 		sources.Rules = append(sources.Rules, tables.Rule{
-			Matches: []tables.Match{tables.MatchKey{Family: f, Key: tables.Key{tables.SourceAddress, tables.DestinationAddress}, Set: ServiceLocal.Of(f)}},
+			Matches: []tables.Match{tables.MatchForwarded{}, tables.MatchKey{Family: f, Key: tables.Key{tables.SourceAddress, tables.DestinationAddress}, Set: ServiceLocal.Of(f)}},
 			Action:  tables.Masquerade{}, Comment: "a pod reaches itself",
 		})
 		forwarded.Rules = append(forwarded.Rules,
@@ -251,6 +260,10 @@ func Services() []tables.Chain {
 			tables.Rule{
 				Matches: []tables.Match{tables.MatchKey{Family: f, Key: tables.Key{tables.DestinationAddress, tables.DestinationAddress}, Set: ServiceLocal.Of(f)}},
 				Action:  tables.Return{}, Comment: "to an endpoint of this node",
+			},
+			tables.Rule{
+				Matches: []tables.Match{tables.MatchKey{Family: f, Key: tables.Key{tables.DestinationAddress}, Set: ServiceOwnPods.Of(f)}},
+				Action:  tables.Return{}, Comment: "to a pod of this node", // the endpoint may have no nodeName
 			},
 		)
 	}
@@ -268,7 +281,7 @@ func Services() []tables.Chain {
 		{
 			Name: "service-postrouting", Hook: &tables.Hook{Type: tables.HookNAT, Point: tables.HookPostrouting, Priority: priorityServicesSources},
 			Rules: []tables.Rule{{
-				Matches: []tables.Match{tables.MatchConnMark{Value: MarkService, Mask: MarkService}},
+				Matches: []tables.Match{tables.MatchConnMark{Value: MarkService, Mask: MarkService}, tables.MatchConnDNAT{}},
 				Action:  tables.Goto{Chain: chainServiceSources}, Comment: "through a service",
 			}},
 		},
@@ -334,11 +347,11 @@ func refused() (all []tables.Rule) {
 	for _, f := range model.Families() {
 		all = append(all,
 			tables.Rule{
-				Matches: []tables.Match{tables.MatchKey{Family: f, Key: tables.AddressFrontend, Set: ServiceRefused.Of(f)}, begins},
+				Matches: []tables.Match{begins, tables.MatchKey{Family: f, Key: tables.AddressFrontend, Set: ServiceRefused.Of(f)}},
 				Action:  tables.Goto{Chain: chainRefuse}, Comment: "no endpoint of the service",
 			},
 			tables.Rule{
-				Matches: append([]tables.Match{tables.MatchKey{Family: f, Key: tables.AnyFrontend, Set: ServiceRefused.Of(f)}, begins}, toNodePort(f)...),
+				Matches: append([]tables.Match{begins, tables.MatchKey{Family: f, Key: tables.AnyFrontend, Set: ServiceRefused.Of(f)}}, toNodePort(f)...),
 				Action:  tables.Goto{Chain: chainRefuse}, Comment: "no endpoint of the node port",
 			},
 		)

@@ -160,6 +160,7 @@ func TestServicesWithoutEndpoints(t *testing.T) {
 func TestServiceAffinity(t *testing.T) {
 	l := newServicesLab(t)
 	s := Services(l.config())
+	same := true
 	with := func(names ...string) []model.Update {
 		p := port("a", model.TCP)
 		for f, a := range map[model.Family][2]string{model.IPv4: {"10.96.0.1", "0.0.0.0"}, model.IPv6: {"fd96::1", "::"}} {
@@ -167,6 +168,14 @@ func TestServiceAffinity(t *testing.T) {
 			np := frontend(model.NodePort, a[1], 30080, nil)
 			np.Endpoints, np.Inside = e[:1], e
 			p.Frontends = append(p.Frontends, frontend(model.ClusterIP, a[0], 80, e), np)
+		}
+		if same { // all clients have the same endpoints
+			for i := range p.Frontends {
+				p.Frontends[i].Endpoints = p.Frontends[i].Inside
+				if p.Frontends[i].Kind == model.ClusterIP {
+					p.Frontends[i].Endpoints = l.endpoints(model.FamilyOf(p.Frontends[i].Addr), names...)
+				}
+			}
 		}
 		p.Affinity = time.Hour
 		u := *p
@@ -184,7 +193,17 @@ func TestServiceAffinity(t *testing.T) {
 		}
 		return strings.Fields(first)[0]
 	}
-	run(t, s, append(l.nodes(), with("p1", "p2", "remote")...)...)
+	// A client outside is remembered at an endpoint of another node, and then the policy becomes Local.
+	run(t, s, append(l.nodes(), with("remote")...)...)
+	if got := keeps("outside", "tcp", "192.168.50.1:30080", 1); got != "remote" {
+		t.Errorf("a client outside is at %s before the policy is Local", got)
+	}
+	run(t, s, with("p1", "p2", "remote")...)
+	if got := keeps("outside", "tcp", "192.168.50.1:30080", 1); got != "remote" {
+		t.Errorf("a client outside is at %s, and was at remote", got)
+	}
+	same = false
+	run(t, s, with("p1", "p2", "remote")...)
 	clients := map[string]string{}
 	for _, to := range []string{"10.96.0.1:80", "[fd96::1]:80"} {
 		for _, n := range []string{"tcp", "udp"} {

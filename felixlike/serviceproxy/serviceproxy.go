@@ -118,8 +118,9 @@ func (p *Proxy) look(ctx context.Context) error {
 		}
 		if err != nil {
 			p.Log.Warn("whether kube-proxy has rules on this node is not known", "error", err)
+		} else {
+			p.found.Store(&found)
 		}
-		p.found.Store(&found)
 		select {
 		case <-ctx.Done():
 			return nil

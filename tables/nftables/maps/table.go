@@ -234,7 +234,7 @@ func (t *Table) Delete() (bool, error) {
 		return false, err
 	}
 	if err := t.conn.Commit([]kernel.Op{{Kind: kernel.DeleteTable}}); err != nil {
-		return false, fmt.Errorf("delete table inet %s: %w", t.options.Table, err)
+		return true, fmt.Errorf("delete table inet %s: %w", t.options.Table, err)
 	}
 	return true, nil
 }
