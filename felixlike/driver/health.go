@@ -52,7 +52,7 @@ func (rep *reporter) measure() metrics.State {
 			control.EndpointProgrammed: 0, control.EndpointPending: 0, control.EndpointClosed: 0, control.EndpointDetached: 0,
 		},
 	}
-	s.Problems = map[metrics.Problem]int{}
+	s.Problems = map[metrics.Problem]int{{Kind: "NetworkPolicy", Reason: NoticeNotUnderstood}: 0} // a series for the alert
 	for i, n := range notices {
 		if i == 0 || n.Object != notices[i-1].Object || n.Kind != notices[i-1].Kind {
 			s.Problems[metrics.Problem{Kind: n.Object.Kind, Reason: n.Kind}]++
