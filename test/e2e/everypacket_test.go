@@ -104,8 +104,8 @@ func (r *everyRounds) send(what string, f model.Family, from, to, third, fourth 
 	await()
 }
 
-// judge checks what has arrived at the ends since the last call.
-func (r *everyRounds) judge(ends ...*everyEnd) {
+// judge checks what has arrived at the ends since the last call. It returns the rounds of which too few packets have come.
+func (r *everyRounds) judge(ends ...*everyEnd) (few []string) {
 	r.t.Helper()
 	come := map[*everyRound]int{}
 	for _, e := range ends {
@@ -132,10 +132,11 @@ func (r *everyRounds) judge(ends ...*everyEnd) {
 	for _, round := range r.rounds {
 		// Of all protocols, conntrack knows no more than some types of ICMP not.
 		if round.source.IsValid() && come[round] < 400 {
-			r.t.Errorf("%s: only %d of %d packets arrived", round.what, come[round], len(round.packets))
+			few = append(few, fmt.Sprintf("%s: only %d of %d packets arrived", round.what, come[round], len(round.packets)))
 		}
 	}
 	r.rounds = nil
+	return few
 }
 
 // everyPacket has pod a and a host outside the cluster send packets of all protocols and types of ICMP. From and to a pod that allows nothing, none
@@ -177,14 +178,26 @@ func everyPacket(t *testing.T, l *lab.Lab) {
 	r.judge(a, b, c, outside, other)
 	for _, policies := range []string{threeNodes, threeNodes + "---" + egresses} {
 		set(t, l, state(t, policies))
-		for _, f := range model.Families() {
-			what, want := "masqueraded", node.Address(f)
-			if policies != threeNodes {
-				what, want = "with an Egress", egressOf(f)
+		// A busy machine loses some packets, and a way that is closed all of them, each time.
+		few := []string{"not tried"}
+		for range 3 {
+			if len(few) == 0 {
+				break
 			}
-			r.send(what, f, a, outside, b, outside, want)
+			for _, f := range model.Families() {
+				what, want := "masqueraded", node.Address(f)
+				if policies != threeNodes {
+					what, want = "with an Egress", egressOf(f)
+				}
+				r.send(what, f, a, outside, b, outside, want)
+			}
+			if few = r.judge(outside); len(few) > 0 {
+				t.Logf("again: %v", few)
+			}
 		}
-		r.judge(outside)
+		if len(few) > 0 {
+			t.Error(few)
+		}
 		outside = host("203.0.113.10") // connections keep the source that they began with
 	}
 }

@@ -380,7 +380,9 @@ func (n *chainedNode) everyPacket(when string, a, b, c chainedPod) {
 		r.passes = func(p everykind.Packet) bool {
 			return bridged && p.Protocol == 58 && p.HopLimit == 255 && untracked(p.Type)
 		}
-		r.judge(ends[a.Pod])
+		if few := r.judge(ends[a.Pod]); len(few) > 0 {
+			r.t.Error(few)
+		}
 	}
 }
 
