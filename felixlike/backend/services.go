@@ -58,7 +58,7 @@ func Services(c Config) Stage {
 }
 
 // endStranded forgets the flows that lead past the endpoints of their Services, and returns their number. The table has the new
-// endpoints by now, so none begins anew. It reads all connections, if there can be one.
+// endpoints by now, so no new flow leads past them. If such a flow can exist, it reads all connections.
 func endStranded(netns int, m *managers.ServiceManager) (ended int, err error) {
 	stranded := m.Stranded()
 	if stranded == nil {

@@ -15,7 +15,7 @@ const (
 	// changeTimeout bounds an apply of changes; the first apply, a full read, and the apply
 	// after a failure or a foreign change have the stage's Timeout.
 	changeTimeout = 10 * time.Second
-	// firstRetrial is the first wait between two trials of a refused policy.
+	// firstRetrial is the first wait between two attempts to program a refused policy.
 	firstRetrial = 10 * time.Second
 	// maxFirstMisses is how many first applies may miss their deadline until the engine
 	// gets the large policies without their rules.

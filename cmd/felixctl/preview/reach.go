@@ -42,7 +42,7 @@ type Reach struct {
 
 // Evidence identifies the objects: equal objects have an equal digest.
 type Evidence struct {
-	// Revision is that of the agent's datastore.
+	// Revision is the revision of the agent's datastore.
 	Revision   uint64 `json:"revision"`
 	Nodes      int    `json:"nodes"`
 	Namespaces int    `json:"namespaces"`

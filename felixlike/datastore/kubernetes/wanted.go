@@ -50,7 +50,7 @@ func wanted() map[string]message {
 		"Node":        all().with(1, meta().with(8, whole())).with(2, all(1, 7)).with(3, all(5)), // creationTimestamp; podCIDR, podCIDRs; addresses
 		"Namespace":   all().with(1, meta()),
 		"ServiceCIDR": all(2).with(1, meta()), // spec
-		// Of the spec all but selector and what is for load balancers' controllers; status.loadBalancer.
+		// The spec without selector and without fields for controllers of load balancers, and status.loadBalancer.
 		"Service": all().with(1, meta().with(8, whole())).with(2, all(1, 3, 4, 5, 7, 9, 11, 12, 14, 18, 22)).with(3, all(1)),
 		// addresses, conditions, nodeName, hints; ports; addressType
 		"EndpointSlice": all(3, 4).with(1, meta()).with(2, all(1, 2, 6, 8)),
