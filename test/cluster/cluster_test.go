@@ -29,6 +29,7 @@ func TestCluster(t *testing.T) {
 				run("probes", testProbes)
 				run("plugin", testPlugin)
 				run("services", testServices)
+				run("services without kube-proxy", testServicesWithoutProxy)
 				run("egress", testEgress)
 				run("no open moment", testNoOpenMoment)
 				run("storm", testStorm)
