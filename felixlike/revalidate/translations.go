@@ -17,8 +17,8 @@ import (
 type Sources interface {
 	// Now returns the desired sources, nil before the node is known. It is another value after each change.
 	Now() *managers.Translations
-	// EndTranslations ends the unanswered connections with another source, and returns their number.
-	EndTranslations(ctx context.Context, t carry.Translations, inSwitch bool) (int, error)
+	// EndTranslations ends the unanswered connections with another source, and returns their number (carry.Carrier).
+	EndTranslations(ctx context.Context, t carry.Translations, inSwitch bool, latest func() carry.Translations) (int, error)
 }
 
 const (
@@ -105,18 +105,20 @@ func (t *Translations) run(ctx context.Context) error {
 // look ends the flows that are wrong now. During a change of the backend it waits: connections are between two enforcement points, and
 // the end of the change asks again.
 func (t *Translations) look(ctx context.Context) error {
-	changing, inSwitch := false, false
-	if err := t.view.Do(ctx, func() {
-		changing, inSwitch = t.view.Changing(), t.view.Backend().Place() == backend.InSwitch
-	}); err != nil {
+	steady, inSwitch, err := t.place(ctx)
+	now := t.programmed.Load()
+	if err != nil || now == nil || !steady {
 		return err
 	}
-	now := t.programmed.Load()
-	if now == nil || changing {
-		return nil
-	}
 	t.begun.Store(now)
-	ended, err := t.all.EndTranslations(ctx, now, inSwitch)
+	ended, err := t.all.EndTranslations(ctx, now, inSwitch, func() carry.Translations {
+		// The dataplane may have got other sources since, which ask for a look of their own, or another backend.
+		if steady, still, err := t.place(ctx); err != nil || !steady || still != inSwitch {
+			t.begun.Store(nil) // the end of that change asks again
+			return nil
+		}
+		return t.all.Now()
+	})
 	if err != nil {
 		t.begun.Store(nil)
 	}
@@ -124,4 +126,12 @@ func (t *Translations) look(ctx context.Context) error {
 		t.view.Log().Info("flows without answers are ended: their packets must have another source now", "ended", ended)
 	}
 	return err
+}
+
+// place reports whether no change of the backend is under way, and whether the bridge judges.
+func (t *Translations) place(ctx context.Context) (steady, inSwitch bool, err error) {
+	err = t.view.Do(ctx, func() {
+		steady, inSwitch = !t.view.Changing(), t.view.Backend().Place() == backend.InSwitch
+	})
+	return steady, inSwitch, err
 }

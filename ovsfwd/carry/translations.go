@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"github.com/felixlike/felixlike/ovsfwd/conntrack"
 	"github.com/felixlike/felixlike/ovsfwd/pipeline"
@@ -23,12 +24,19 @@ type Translations interface {
 
 // EndTranslations deletes the entries with a wrong translation, and returns their number. The next packet of such a flow begins a
 // connection, and gets the source that it must have. Policy judges it as any new one.
-func (c *Carrier) EndTranslations(ctx context.Context, t Translations, inSwitch bool) (int, error) {
+//
+// Latest is called when the entries have been read, and returns what they must have by then, or nil if that is not known: a connection
+// that began after t has its source by the later one. An entry is deleted if it is wrong by both, and has got no answer meanwhile.
+func (c *Carrier) EndTranslations(ctx context.Context, t Translations, inSwitch bool, latest func() Translations) (int, error) {
 	ended := 0
 	s, err := c.look()
 	if err == nil {
 		err = c.withZone(ctx, func(kernel *conntrack.Kernel, z zone) (err error) {
-			ended, err = endTranslations(ctx, kernel, z, s, t, inSwitch)
+			ended, err = endInKernel(kernel, s, t, inSwitch, latest)
+			if u, ok := z.(*userspaceZone); ok && t.Switched() {
+				n, failed := u.endTranslations(ctx, t, latest)
+				ended, err = ended+n, errors.Join(err, failed)
+			}
 			return err
 		})
 	}
@@ -38,33 +46,51 @@ func (c *Carrier) EndTranslations(ctx context.Context, t Translations, inSwitch 
 	return ended, nil
 }
 
-func endTranslations(ctx context.Context, kernel *conntrack.Kernel, z zone, s *sight, t Translations, inSwitch bool) (int, error) {
-	var wrong []conntrack.Connection
-	if err := kernel.Dump(func(k conntrack.Connection) {
-		if k.Zone == 0 && t.Wrong(&k, func(a netip.Addr) bool { return s.host[a] }, inSwitch) {
-			wrong = append(wrong, k)
-		}
-	}); err != nil {
+// endInKernel deletes entries of the kernel. It reads them twice: a connection of TCP that got its answer between the two would be
+// reset by the source port of a new entry.
+func endInKernel(kernel *conntrack.Kernel, s *sight, t Translations, inSwitch bool, latest func() Translations) (int, error) {
+	host := func(a netip.Addr) bool { return s.host[a] }
+	wrong := func() (all []conntrack.Connection, err error) {
+		err = kernel.Dump(func(k conntrack.Connection) {
+			if k.Zone == 0 && t.Wrong(&k, host, inSwitch) {
+				all = append(all, k)
+			}
+		})
+		return all, err
+	}
+	all, err := wrong()
+	if err != nil || len(all) == 0 {
 		return 0, err
 	}
-	ended, err := kernel.Delete(wrong)
-	if u, ok := z.(*userspaceZone); ok && t.Switched() {
-		n, failed := u.endTranslations(ctx, t)
-		ended, err = ended+n, errors.Join(err, failed)
+	if t = latest(); t == nil {
+		return 0, nil
 	}
-	return ended, err
+	before := map[conntrack.Tuple]bool{}
+	for i := range all {
+		before[all[i].Original] = true
+	}
+	if all, err = wrong(); err != nil {
+		return 0, err
+	}
+	return kernel.Delete(slices.DeleteFunc(all, func(k conntrack.Connection) bool { return !before[k.Original] }))
 }
 
 // endTranslations deletes the entries of the bridge, which translates in the userspace datapath only.
-func (z *userspaceZone) endTranslations(ctx context.Context, t Translations) (ended int, err error) {
-	for zone, isWrong := range map[uint16]func(*conntrack.Connection) bool{pipeline.Zone: t.WrongInSwitch, pipeline.SNATZone: t.WrongAddress} {
+func (z *userspaceZone) endTranslations(ctx context.Context, t Translations, latest func() Translations) (ended int, err error) {
+	for zone, isWrong := range map[uint16]func(Translations, *conntrack.Connection) bool{
+		pipeline.Zone: Translations.WrongInSwitch, pipeline.SNATZone: Translations.WrongAddress,
+	} {
 		all, unread := z.client.DumpConntrack(ctx, zone)
 		if knowsNothing(unread) {
 			return 0, err
 		}
+		later := latest()
+		if later == nil {
+			return ended, err
+		}
 		var wrong []conntrack.Tuple
 		for i := range all {
-			if isWrong(&all[i]) {
+			if isWrong(t, &all[i]) && isWrong(later, &all[i]) {
 				wrong = append(wrong, all[i].Original)
 			}
 		}
