@@ -281,7 +281,7 @@ func (a *Addresses) applyLocked() (writes int, err error) {
 			a.present = true
 		}
 		if !has[addr] || a.announced[addr] != place {
-			if err := announce(place, addr); err != nil {
+			if err := a.announce(place, addr); err != nil {
 				errs = append(errs, fmt.Errorf("tell the neighbours of address %s: %w", addr, err))
 				continue
 			}
@@ -294,6 +294,26 @@ func (a *Addresses) applyLocked() (writes int, err error) {
 	}
 	a.extended = a.until
 	return writes, nil
+}
+
+// announce tells the neighbours of an address, now and once more after announceInterval, if this node still has it then.
+func (a *Addresses) announce(place int32, addr netip.Addr) error {
+	n, err := newAnnouncement(place, addr)
+	if err != nil {
+		return err
+	}
+	if err := n.send(); err != nil {
+		return errors.Join(err, n.close())
+	}
+	time.AfterFunc(announceInterval, func() {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if a.announced[addr] == place && (slices.Contains(a.wanted.Always, addr) || a.mayHoldLocked(addr)) {
+			_ = n.send() // the first one went out
+		}
+		_ = n.close()
+	})
+	return nil
 }
 
 // mayHoldLocked reports whether Hold allows an address for one more second at least, which is the unit of the kernel.

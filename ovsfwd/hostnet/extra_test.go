@@ -85,6 +85,9 @@ func TestExtraAddresses(t *testing.T) {
 	if !told(next, append(append([]byte{0, 1}, mac...), v4.AsSlice()...)) { // operation, sender
 		t.Error("no gratuitous ARP request")
 	}
+	if !told(next, append(append([]byte{0, 1}, mac...), v4.AsSlice()...)) {
+		t.Error("no second gratuitous ARP request")
+	}
 	next = frames(t, "uplink0-p")
 	if _, err := (&Addresses{}).Apply(Wanted{Always: []netip.Addr{v4, foreign, v6}, Node: node}); err != nil { // a new process tells them again
 		t.Fatal(err)
