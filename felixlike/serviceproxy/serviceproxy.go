@@ -117,8 +117,9 @@ func (p *Proxy) look(ctx context.Context) error {
 			return nil
 		}
 		if err != nil {
-			p.Log.Warn("whether kube-proxy has rules on this node is not known", "error", err)
-		} else {
+			p.Log.Warn("whether kube-proxy has more rules on this node is not known", "error", err)
+		}
+		if err == nil || len(found) > 0 {
 			p.found.Store(&found)
 		}
 		select {

@@ -3,6 +3,7 @@ package serviceproxy_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -36,8 +37,9 @@ type fixture struct {
 	*moduletest.Fixture
 	*serviceproxy.Proxy
 	table *drivertest.Table
-	// kubeProxy is what kube-proxy has on the node.
+	// kubeProxy is what kube-proxy has on the node. While looking fails, there may be more.
 	kubeProxy atomic.Pointer[[]string]
+	lookFails atomic.Bool
 }
 
 func start(t *testing.T, o serviceproxy.Options) *fixture {
@@ -45,10 +47,14 @@ func start(t *testing.T, o serviceproxy.Options) *fixture {
 	f := &fixture{table: drivertest.NewTable(t)}
 	o.Node, o.Log, o.Resync = "node1", slog.New(slog.DiscardHandler), time.Millisecond
 	o.KubeProxy = func(context.Context) ([]string, error) {
-		if found := f.kubeProxy.Load(); found != nil {
-			return *found, nil
+		var err error
+		if f.lookFails.Load() {
+			err = errors.New("iptables-legacy is missing")
 		}
-		return nil, nil
+		if found := f.kubeProxy.Load(); found != nil {
+			return *found, err
+		}
+		return nil, err
 	}
 	var v driver.View
 	f.Proxy = serviceproxy.New(&v, o)
@@ -148,12 +154,14 @@ func TestHealthChecks(t *testing.T) {
 	until("no endpoint here", 503, "0", true)
 	f.Source.Send(true, endpointsOn("node1"))
 	until("one endpoint", 200, "1", true)
+	f.lookFails.Store(true)
 	f.kubeProxy.Store(&[]string{"delete table ip kube-proxy"})
 	until("kube-proxy runs too", 503, "1", false)
 	if missing := f.Missing(t); !strings.Contains(missing, "kube-proxy serves Services as well: delete table ip kube-proxy") {
 		t.Errorf("not ready because of %q", missing)
 	}
 	f.kubeProxy.Store(nil)
+	f.lookFails.Store(false)
 	until("without kube-proxy", 200, "1", true)
 	f.Source.Send(true, datastore.ServiceDeleted{Namespace: "shop", Name: "web"})
 	eventually.True(t, "the port is closed", func() bool { code, _, _ := ask("127.0.0.1"); return code == 0 }, func() string { return last })

@@ -101,9 +101,8 @@ func (f family) bases(c *nfnetlink.Conn, own string) ([]base, error) {
 			all = append(all, b)
 		}
 	})
-	var refused refusal
-	if errors.As(err, &refused) {
-		return nil, nil // a kernel without nf_tables has no chains
+	if noTables(err) {
+		return nil, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read the chains of family %s: %w", f.name, err)

@@ -42,9 +42,8 @@ func KubeProxy(netns int) (found []Chain, err error) {
 				found = append(found, at)
 			}
 		})
-		var refused refusal
-		if err != nil && !errors.As(err, &refused) { // a kernel without nf_tables has no chains
-			return nil, fmt.Errorf("read the chains of family %s: %w", f.name, err)
+		if err != nil && !noTables(err) {
+			return found, fmt.Errorf("read the chains of family %s: %w", f.name, err)
 		}
 	}
 	return found, nil

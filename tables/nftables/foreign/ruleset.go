@@ -38,6 +38,13 @@ type refusal unix.Errno
 // Error implements error.
 func (r refusal) Error() string { return "the kernel refuses: " + unix.Errno(r).Error() }
 
+// noTables reports that an error is the refusal of a kernel without nf_tables, or without a family: there are no chains. nfnetlink says EINVAL if
+// nobody has registered the subsystem.
+func noTables(err error) bool {
+	var code refusal
+	return errors.As(err, &code) && slices.Contains([]unix.Errno{unix.EINVAL, unix.ENOENT, unix.EOPNOTSUPP, unix.EAFNOSUPPORT}, unix.Errno(code))
+}
+
 // attribute returns the value of the first attribute of a kind, or nil.
 func attribute(b []byte, kind uint16) []byte {
 	for k, v := range nfnetlink.Attributes(b) {
