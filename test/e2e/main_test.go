@@ -107,11 +107,11 @@ func newLab(t *testing.T) *lab.Lab {
 // 40 times as long (test/vm).
 func emulated() bool { return os.Getenv(binariesEnv) != "" }
 
-// newLabWith does so with a configuration; the name is filled in, and the agent if there is none.
+// newLabWith does so with a configuration; the agent is filled in if there is none. A test with two labs names one of them.
 func newLabWith(t *testing.T, config lab.Config) *lab.Lab {
 	t.Helper()
 	needLab(t)
-	config.Name = "e2e-" + uniqueName(t)
+	config.Name = "e2e-" + uniqueName(t) + config.Name
 	if config.Agent == "" {
 		config.Agent = filepath.Join(buildDir, lab.AgentProgram)
 	}
