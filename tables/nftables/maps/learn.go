@@ -23,6 +23,7 @@ func (t *Table) learn(result *tables.Result) error {
 		}
 	}
 	result.FullRead = true
+	t.notePending()
 	generation, err := t.conn.Generation()
 	if err != nil {
 		return err
@@ -35,7 +36,9 @@ func (t *Table) learn(result *tables.Result) error {
 	t.state = state{exists: table.Exists}
 	if !table.Exists {
 		t.forget()
-		t.repaired(result, "table", t.options.Table, "deleted", changes)
+		if !t.pending.table {
+			t.repaired(result, "table", t.options.Table, "deleted", changes)
+		}
 		t.synced = true
 		return nil
 	}
@@ -44,10 +47,51 @@ func (t *Table) learn(result *tables.Result) error {
 	}
 	if t.state.rebuild != "" {
 		t.forget()
-		t.repaired(result, "table", t.options.Table, t.state.rebuild, changes)
+		if !t.pending.table {
+			t.repaired(result, "table", t.options.Table, t.state.rebuild, changes)
+		}
 	}
 	t.synced = true
 	return nil
+}
+
+// pending are own changes that the kernel may not have, because an Apply has failed or comes only now. A full read finds them, and
+// must not take them for foreign changes. Repairs that were reported, and could not be written, are among them.
+type pending struct {
+	table        bool
+	chains, sets map[string]bool
+	keys         map[string]map[string]bool
+}
+
+// notePending adds what is pending before a full read, which forgets it.
+func (t *Table) notePending() {
+	p := &t.pending
+	if p.chains == nil {
+		*p = pending{chains: map[string]bool{}, sets: map[string]bool{}, keys: map[string]map[string]bool{}}
+	}
+	p.table = p.table || !t.state.exists || t.state.rebuild != ""
+	for _, name := range t.state.chains {
+		p.chains[name] = true
+	}
+	for _, c := range t.chains {
+		if c.dirty {
+			p.chains[c.Name] = true
+		}
+	}
+	for _, name := range t.state.sets {
+		p.sets[name] = true
+	}
+	for _, s := range t.sets {
+		if !s.exists {
+			p.sets[s.Name] = true
+		}
+		for key := range s.dirty {
+			if p.keys[s.Name] == nil {
+				p.keys[s.Name] = map[string]bool{}
+			}
+			p.keys[s.Name][key] = true
+		}
+	}
 }
 
 // forget records that the kernel has nothing.
@@ -76,27 +120,33 @@ func (t *Table) readAll(dormant bool, changes watch.Changes, result *tables.Resu
 	for _, name := range slices.Sorted(maps.Keys(chains)) {
 		if t.chains[name] == nil {
 			t.state.chains = append(t.state.chains, name)
-			t.repaired(result, "chain", name, "foreign", changes)
+			if !t.pending.chains[name] {
+				t.repaired(result, "chain", name, "foreign", changes)
+			}
 		}
 	}
 	for _, c := range t.sortedChains() {
 		if err := t.compareChain(c, chains[c.Name]); err != nil {
 			return err
 		}
-		if c.dirty {
+		if c.dirty && !t.pending.chains[c.Name] {
 			t.repaired(result, "chain", c.Name, "changed", changes)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(types)) {
 		if t.sets[name] == nil {
 			t.state.sets = append(t.state.sets, name)
-			t.repaired(result, "set", name, "foreign", changes)
+			if !t.pending.sets[name] {
+				t.repaired(result, "set", name, "foreign", changes)
+			}
 		}
 	}
 	for _, s := range t.sortedSets() {
 		if _, s.exists = types[s.Name]; !s.exists {
 			s.clean()
-			t.repaired(result, "set", s.Name, "deleted", changes)
+			if !t.pending.sets[s.Name] {
+				t.repaired(result, "set", s.Name, "deleted", changes)
+			}
 		} else if err := t.readSet(s, changes, result); err != nil {
 			return err
 		}
@@ -147,10 +197,23 @@ func (t *Table) readSet(s *set, changes watch.Changes, result *tables.Result) er
 	if err != nil {
 		return fmt.Errorf("read elements of set %s of inet %s: %w", s.Name, t.options.Table, err)
 	}
-	if differs {
+	if differs && !t.pending.explains(s) {
 		t.repaired(result, "set", s.Name, "elements changed", changes)
 	}
 	return nil
+}
+
+// explains reports whether all differences of a set are pending.
+func (p *pending) explains(s *set) bool {
+	if p.sets[s.Name] {
+		return true
+	}
+	for key := range s.dirty {
+		if !p.keys[s.Name][key] {
+			return false
+		}
+	}
+	return true
 }
 
 // reread reads the chains and sets of the changes. It reports false if that is not enough.

@@ -38,8 +38,9 @@ type Table struct {
 	// programmed says that the kernel has had the desired state: a difference is a foreign change.
 	programmed bool
 	// state is the rest of what the last read has found, and what is to be done about it.
-	state state
-	log   watch.Log
+	state   state
+	pending pending
+	log     watch.Log
 }
 
 // chain is a desired chain.
@@ -177,7 +178,7 @@ func (t *Table) attempt(ctx context.Context, result *tables.Result) error {
 		s.exists = true
 		s.clean()
 	}
-	t.programmed = true
+	t.programmed, t.pending = true, pending{}
 	return nil
 }
 
