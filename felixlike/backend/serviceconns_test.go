@@ -1,6 +1,7 @@
 package backend
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -44,6 +45,49 @@ func (f *flow) ask(t *testing.T) string {
 		return "nobody"
 	}
 	return strings.Fields(string(b[:n]))[0]
+}
+
+// TestServicesWithoutConntrack: while the entries of former endpoints cannot be ended, the table is programmed and the error says that
+// later stages can run. They are ended as soon as it works, without another change of a Service.
+func TestServicesWithoutConntrack(t *testing.T) {
+	l := newServicesLab(t)
+	failing := false
+	s := services(l.config(), func(netns int, m *managers.ServiceManager) (int, error) {
+		if failing {
+			return 0, errors.New("no conntrack")
+		}
+		return endStranded(netns, m)
+	})
+	with := func(name string) []model.Update {
+		return set(port("a", model.UDP, frontend(model.ClusterIP, "10.96.0.1", 80, l.endpoints(model.IPv4, name))))
+	}
+	run(t, s, append(l.nodes(), with("p1")...)...)
+	old := l.flow(t, "p2", "10.96.0.1:80")
+	if got := old.ask(t); got != "p1" {
+		t.Errorf("%s answers", got)
+	}
+	failing = true
+	for range 2 {
+		for _, m := range s.Managers {
+			for _, u := range with("remote") {
+				m.OnUpdate(u)
+			}
+			m.CompleteDeferredWork()
+		}
+		_, err := s.Run(t.Context())
+		var incomplete Incomplete
+		if !errors.As(err, &incomplete) || !strings.Contains(err.Error(), "no conntrack") {
+			t.Errorf("error %v", err)
+		}
+	}
+	if got := l.flow(t, "p2", "10.96.0.1:80").ask(t); got != "remote" {
+		t.Errorf("a new flow: %s answers", got)
+	}
+	failing = false
+	run(t, s)
+	if got := old.ask(t); got != "remote" {
+		t.Errorf("the old flow: %s answers", got)
+	}
 }
 
 // TestServiceFlows: flows of UDP with one source port follow the endpoints of their Service, also if there were none and if the Service

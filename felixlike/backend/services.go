@@ -22,7 +22,9 @@ const ServicesStage = "services"
 //
 // It writes nothing before a model.ServiceHealthUpdate has come behind all ports: connections go on through the table of the
 // process before.
-func Services(c Config) Stage {
+func Services(c Config) Stage { return services(c, endStranded) }
+
+func services(c Config, endStranded func(netns int, m *managers.ServiceManager) (int, error)) Stage {
 	table := maps.New(maps.Options{Table: rules.ServicesTable, NetNS: c.NetNS})
 	if !c.ServiceProxy {
 		return Stage{Name: ServicesStage, StartupOnly: true, BestEffort: true, Timeout: 10 * time.Second, Apply: func(context.Context) (Applied, error) {
@@ -49,7 +51,10 @@ func Services(c Config) Stage {
 			}
 			if err == nil {
 				var ended int
-				ended, err = endStranded(c.NetNS, m)
+				// New connections are led to the right endpoints by now.
+				if ended, err = endStranded(c.NetNS, m); err != nil {
+					err = Incomplete{fmt.Errorf("end flows to former endpoints of services: %w", err)}
+				}
 				did.Writes += ended
 			}
 			return did, err

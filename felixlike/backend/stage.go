@@ -65,6 +65,16 @@ type Stage struct {
 	WatchIncomplete bool
 }
 
+// Incomplete is the error of a stage that has programmed everything that later stages rely on: they run even if it is Required. It is
+// reported and retried like that of a BestEffort stage.
+type Incomplete struct{ Err error }
+
+// Error implements error.
+func (e Incomplete) Error() string { return e.Err.Error() }
+
+// Unwrap implements errors.Unwrap.
+func (e Incomplete) Unwrap() error { return e.Err }
+
 // Watch is the type of Stage.Watch.
 type Watch = func(ctx context.Context, changed func()) error
 

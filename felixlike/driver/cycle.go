@@ -69,7 +69,13 @@ func (s *scheduler) advance(ctx context.Context) {
 }
 
 // holdsBack reports whether the later stages must not run.
-func (r *runner) holdsBack() bool { return r.Required && r.err != nil }
+func (r *runner) holdsBack() bool { return r.Required && r.err != nil && !r.bestEffort() }
+
+// bestEffort reports whether an error of the stage does not fail the cycle.
+func (r *runner) bestEffort() bool {
+	var incomplete backend.Incomplete
+	return r.BestEffort || errors.As(r.err, &incomplete)
+}
 
 // start runs a stage. Its own managers complete their work now, not when the cycle began: since then they may have
 // had updates, which some of them program at once (a group's set) and others defer (the chain that looks it up). The
@@ -195,7 +201,7 @@ func (s *scheduler) endCycle() {
 	}
 	var errs, aside []error
 	for _, r := range s.stages.runners {
-		if r.BestEffort {
+		if r.bestEffort() {
 			aside = append(aside, r.err)
 		} else {
 			errs = append(errs, r.err)

@@ -102,6 +102,25 @@ func TestRequiredStageHoldsBackLaterOnes(t *testing.T) {
 	}
 }
 
+// TestIncompleteStageHoldsNothingBack: an error behind everything that later stages rely on is reported and retried, and they run.
+func TestIncompleteStageHoldsNothingBack(t *testing.T) {
+	f := start(t)
+	f.recorded.SetFailure("nftables", backend.Incomplete{Err: errors.New("no conntrack")})
+	f.AttachmentsSynced()
+	f.Source.Send(true, drivertest.Node("node1", "10.10.0.0/24"))
+	eventually.True(t, "the stage is tried again", func() bool {
+		return strings.Count(strings.Join(f.recorded.Log(), " "), "nftables") >= 3
+	})
+	if got := f.recorded.Log(); !slices.Contains(got, "openflow") {
+		t.Errorf("applied %v: flows must not wait", got)
+	}
+	if s := f.Status(); !strings.Contains(s.LastApply.Error, "nftables: no conntrack") || s.Programmed != 1 {
+		t.Errorf("status %+v", s)
+	}
+	f.recorded.SetFailure("nftables", nil)
+	eventually.True(t, "the error is gone", func() bool { return f.Status().LastApply.Error == "" })
+}
+
 // TestUpdatesDuringAPass: the policy stage gets updates while an earlier stage of the cycle runs. When its turn comes, its
 // managers have completed their work: with a half of it, a chain could look up a set that is no longer desired.
 func TestUpdatesDuringAPass(t *testing.T) {
