@@ -169,7 +169,10 @@ func newSource(cfg *config.Effective, log *slog.Logger) (datastore.Source, error
 		return nil, err
 	}
 	api.UserAgent = "felixlike-agent/" + version.String()
-	return kubernetes.New(kubernetes.Options{Config: api, Node: cfg.NodeName, Servers: cfg.APIServer, Services: cfg.ServiceProxy == config.ServiceProxyFull, Log: log})
+	return kubernetes.New(kubernetes.Options{
+		Config: api, Node: cfg.NodeName, Servers: cfg.APIServer, Services: cfg.ServiceProxy == config.ServiceProxyFull,
+		NetNamespaces: cfg.Isolation == config.IsolationNamespaces, Log: log,
+	})
 }
 
 // newBackend returns the configured backend. It logs the effect of a missing serviceCIDRs if
@@ -308,7 +311,7 @@ func (a *agent) driver(ctx context.Context) (*api, *node.Bridge) {
 		NewBackend: func(name string) (backend.Backend, error) {
 			return newBackend(ctx, a.backendConfig.ForOther(name), cfg.Datastore, log)
 		},
-		RemoveOthers: a.removeOthers, Source: a.source, ServiceCIDRs: ports.ServiceCIDRs,
+		RemoveOthers: a.removeOthers, Source: a.source, ServiceCIDRs: ports.ServiceCIDRs, Isolation: cfg.Isolation == config.IsolationNamespaces,
 		Attachments: a.watchAttachments,
 		Managers:    all,
 		Stages:      a.stages(a.startupHandover(migration), back, conntrack, br, host, senders, tunnelPort.Stage, firewalls, forwards, egress, egressAddresses, backend.Services(a.backendConfig), backend.RemovePodSources(a.backendConfig)),
@@ -438,6 +441,6 @@ func (a *agent) settings() control.Settings {
 	return control.Settings{
 		OVSRunDir: at.RunDir, Bridge: at.Bridge, Userspace: at.Node.Userspace,
 		Masquerade: a.backendConfig.Masquerade, SNAT: at.Node.SNAT != nil, TrafficMode: a.backendConfig.TrafficMode, TunnelPort: a.backendConfig.TunnelPort, ServiceCIDRs: at.Node.ServiceCIDRs, Offload: a.offloading.Active(),
-		NFTablesLayout: a.backendConfig.Layout,
+		NFTablesLayout: a.backendConfig.Layout, Isolation: a.cfg.Isolation == config.IsolationNamespaces,
 	}
 }

@@ -45,6 +45,9 @@ const (
 	AntreaCluster
 	// Antrea policies are NetworkPolicies of crd.antrea.io.
 	Antrea
+	// Isolation policies are of no object: the setting isolation has one for each namespace. They are the first of the
+	// admin tier (PrecedenceOfIsolation).
+	Isolation
 )
 
 // PolicyID names a policy within its tier. Cluster-scoped policies have no
@@ -63,10 +66,13 @@ type PolicyID struct {
 }
 
 // String returns "namespace/name" for a NetworkPolicy, "tier:name" for a
-// ClusterNetworkPolicy, and "antrea:namespace/name" or "antrea-cluster:name" for
-// those of Antrea's API, with "#2" for the second part and "@namespace" for the
+// ClusterNetworkPolicy, "isolation:namespace" for the isolation of a namespace, and
+// "antrea:namespace/name" or "antrea-cluster:name" for those of Antrea's API, with "#2" for the second part and "@namespace" for the
 // pods of a namespace.
 func (id PolicyID) String() string {
+	if id.API == Isolation {
+		return "isolation:" + id.Namespace
+	}
 	name := id.Name
 	if id.Namespace != "" {
 		name = id.Namespace + "/" + id.Name
@@ -95,6 +101,8 @@ func (id PolicyID) kind() (group, kind string) {
 		return "crd.antrea.io", "ClusterNetworkPolicy"
 	case id.API == Antrea:
 		return "crd.antrea.io", "NetworkPolicy"
+	case id.API == Isolation:
+		return "felixlike.io", "Isolation"
 	case id.Tier == TierNetworkPolicy:
 		return "networking.k8s.io", "NetworkPolicy"
 	}
@@ -102,13 +110,21 @@ func (id PolicyID) kind() (group, kind string) {
 }
 
 // Object names the object of the policy. The kind has the API group if it is not one of
-// Kubernetes.
+// Kubernetes. The isolation of a namespace has none: it names the namespace.
 func (id PolicyID) Object() ObjectRef {
+	if id.API == Isolation {
+		return ObjectRef{Kind: "Namespace", Name: id.Namespace}
+	}
 	group, kind := id.kind()
 	if id.API != Kubernetes {
 		kind += "." + group
 	}
 	return ObjectRef{Kind: kind, Namespace: id.Namespace, Name: id.Name}
+}
+
+// IsolationOf returns the identifier of the policy that isolates a namespace.
+func IsolationOf(namespace string) PolicyID {
+	return PolicyID{Tier: TierAdmin, API: Isolation, Namespace: namespace, Name: "isolation"}
 }
 
 // Identity returns the unique identity of the policy: API group, kind, tier, namespace

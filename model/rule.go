@@ -20,6 +20,8 @@ const (
 	// Reject is Deny with an answer to the sender: a TCP reset, or the ICMP error
 	// "administratively prohibited". Only the answer differs.
 	Reject
+	// Next hands the packet to the next policy of the tier: no later rule of this policy is evaluated.
+	Next
 )
 
 // Denies reports whether the action keeps the packet from its destination.
@@ -36,6 +38,8 @@ func (a Action) String() string {
 		return "pass"
 	case Reject:
 		return "reject"
+	case Next:
+		return "next"
 	}
 	return fmt.Sprintf("action(%d)", uint8(a))
 }

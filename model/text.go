@@ -17,7 +17,7 @@ func (a Action) MarshalText() ([]byte, error) { return []byte(a.String()), nil }
 
 // UnmarshalText reads an action's name.
 func (a *Action) UnmarshalText(b []byte) error {
-	return named(a, b, "action", Allow, Deny, Pass, Reject)
+	return named(a, b, "action", Allow, Deny, Pass, Reject, Next)
 }
 
 // MarshalText writes the kind's name.

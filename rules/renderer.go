@@ -105,6 +105,9 @@ func (r *Renderer) decision(id model.PolicyID, rule *model.Rule, d model.Directi
 			{Matches: passed, Action: tables.Return{}, Comment: comment},
 		}
 	}
+	if a == model.Next {
+		return []tables.Rule{{Matches: matches, Action: tables.Return{}, Comment: comment}}
+	}
 	if a == model.Reject {
 		return []tables.Rule{{Matches: matches, Action: reject(d), Comment: comment}}
 	}

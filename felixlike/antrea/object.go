@@ -28,13 +28,15 @@ const (
 	KindEgress
 	// KindNodeEgress is the Egress of felixlike's own API.
 	KindNodeEgress
+	// KindNetNamespace is the NetNamespace of OpenShift SDN.
+	KindNetNamespace
 )
 
 // Kinds lists all kinds in their order.
 func Kinds() []Kind {
 	return []Kind{
 		KindTier, KindClusterGroup, KindGroup, KindClusterNetworkPolicy, KindNetworkPolicy,
-		KindExternalIPPool, KindOwnExternalIPPool, KindEgress, KindNodeEgress,
+		KindExternalIPPool, KindOwnExternalIPPool, KindEgress, KindNodeEgress, KindNetNamespace,
 	}
 }
 
@@ -55,6 +57,8 @@ func (k Kind) String() string {
 		return "ExternalIPPool"
 	case KindEgress, KindNodeEgress:
 		return "Egress"
+	case KindNetNamespace:
+		return "NetNamespace"
 	}
 	return fmt.Sprintf("kind(%d)", uint8(k))
 }
@@ -64,8 +68,11 @@ func (k Kind) Namespaced() bool { return k == KindGroup || k == KindNetworkPolic
 
 // GroupVersion returns the group and version of the API that has the kind.
 func (k Kind) GroupVersion() schema.GroupVersion {
-	if k == KindNodeEgress || k == KindOwnExternalIPPool {
+	switch k {
+	case KindNodeEgress, KindOwnExternalIPPool:
 		return schema.GroupVersion{Group: OwnGroupName, Version: OwnVersion}
+	case KindNetNamespace:
+		return schema.GroupVersion{Group: NetNamespaceGroupName, Version: NetNamespaceVersion}
 	}
 	return GroupVersion()
 }
@@ -85,6 +92,8 @@ func (k Kind) Resource() string {
 		return "externalippools"
 	case KindEgress, KindNodeEgress:
 		return "egresses"
+	case KindNetNamespace:
+		return "netnamespaces"
 	}
 	return "networkpolicies"
 }
@@ -108,6 +117,8 @@ func (k Kind) New() Object {
 		return &Egress{}
 	case KindNodeEgress:
 		return &NodeEgress{}
+	case KindNetNamespace:
+		return &NetNamespace{}
 	}
 	return &NetworkPolicy{}
 }
@@ -173,6 +184,10 @@ type Objects struct {
 	OwnPools        []*OwnExternalIPPool    `json:"ownExternalIPPools,omitempty"`
 	Egresses        []*Egress               `json:"egresses,omitempty"`
 	NodeEgresses    []*NodeEgress           `json:"nodeEgresses,omitempty"`
+	NetNamespaces   []*NetNamespace         `json:"netNamespaces,omitempty"`
+	// Isolation reports that namespaces are isolated (setting isolation). It is no object, but the NetNamespaces mean
+	// nothing without it.
+	Isolation bool `json:"isolation,omitempty"`
 }
 
 // All lists the objects, kind by kind.
@@ -205,6 +220,9 @@ func (o Objects) All() []Object {
 	for _, x := range o.NodeEgresses {
 		all = append(all, x)
 	}
+	for _, x := range o.NetNamespaces {
+		all = append(all, x)
+	}
 	return all
 }
 
@@ -229,6 +247,8 @@ func (o *Objects) Put(object Object) {
 		o.Egresses = put(o.Egresses, x)
 	case *NodeEgress:
 		o.NodeEgresses = put(o.NodeEgresses, x)
+	case *NetNamespace:
+		o.NetNamespaces = put(o.NetNamespaces, x)
 	}
 }
 

@@ -61,6 +61,12 @@ const (
 	ServiceProxyFull = "full"
 )
 
+// Values of the setting isolation.
+const (
+	IsolationNone       = "none"
+	IsolationNamespaces = "namespaces"
+)
+
 // Values of the setting trafficMode.
 const (
 	Encap   = "encap"
@@ -140,6 +146,9 @@ type Config struct {
 	ServiceProxy      string   `json:"serviceProxy" help:"who serves Services: off (kube-proxy), or full (the agent, under every backend; no kube-proxy may run on the node)"`
 	APIServer         Hosts    `json:"apiServer" help:"addresses of the API servers, host or host:port (6443), tried in this order; needed with serviceProxy full as a pod of the cluster; empty: the Service kubernetes"`
 	NodePortAddresses Prefixes `json:"nodePortAddresses" help:"prefixes of the node's addresses that serve node ports and health checks with serviceProxy full; empty: all, and node ports not on loopback"`
+	// Isolation is "namespaces" where the pods of a namespace are not to be reached from others, as with OpenShift SDN's
+	// multitenant mode. NetNamespaces join namespaces and make them global.
+	Isolation string `json:"isolation" help:"who reaches the pods of a namespace: none (no limit but policies), or namespaces: only pods of that namespace, of joined and of global ones (NetNamespaces), nodes and the outside; the same on all nodes"`
 	// Masquerade hides pods behind the node's address on the way out of the cluster. Turn it off where pod
 	// addresses are routed.
 	Masquerade bool `json:"masquerade" help:"hide pods behind the node's address on the way out of the cluster; false where pod addresses are routed"`
@@ -195,6 +204,7 @@ func Defaults() Config {
 		WireGuardPort: 51820, // that of wg-quick(8)'s examples, and of other CNIs
 
 		ServiceProxy: ServiceProxyOff,
+		Isolation:    IsolationNone,
 
 		Masquerade: true, ForwardAccept: true,
 		SNAT: HostSNAT,
@@ -240,6 +250,7 @@ func Choices(key string) []string {
 		"encryption":  {NoEncryption, WireGuard},
 
 		"serviceProxy":        {ServiceProxyOff, ServiceProxyFull},
+		"isolation":           {IsolationNone, IsolationNamespaces},
 		"snat":                {HostSNAT, OpenFlow},
 		"existingConnections": {Keep, Revalidate},
 		"offload":             {OffloadAuto, OffloadOn, OffloadOff},
@@ -366,6 +377,7 @@ func (c *Config) validate() error {
 		{"trafficMode", c.TrafficMode},
 		{"encryption", c.Encryption},
 		{"serviceProxy", c.ServiceProxy},
+		{"isolation", c.Isolation},
 		{"snat", c.SNAT},
 		{"existingConnections", c.ExistingConnections},
 		{"offload", c.Offload},
@@ -390,6 +402,10 @@ func (c *Config) validate() error {
 	}
 	if c.TrafficMode == PolicyOnly && c.ExistingConnections == Revalidate {
 		all = append(all, fmt.Errorf("existingConnections: %s does not work with trafficMode %s", Revalidate, PolicyOnly))
+	}
+	if c.TrafficMode == PolicyOnly && c.Isolation == IsolationNamespaces {
+		// Pods' addresses may be outside the prefixes that Node objects have.
+		all = append(all, fmt.Errorf("isolation: %s does not work with trafficMode %s, where the other CNI chooses the addresses of pods: set isolation to %s", IsolationNamespaces, PolicyOnly, IsolationNone))
 	}
 	all = append(all, checkEncryption(c.Encryption, c.TrafficMode), c.checkServiceProxy(), c.checkSNAT(), CheckPolicyOnly(c.TrafficMode, c.Backend))
 	if c.WireGuardPort < 1 || c.WireGuardPort > 65535 {

@@ -114,6 +114,8 @@ func TestBadSettingsAreNamed(t *testing.T) {
 		{"proxy by another program", "", nil, []string{"--service-proxy", "kube"}, `serviceProxy: "kube" is not one of off, full`},
 		{"proxy without API servers", "", nil, []string{"--service-proxy", "full", "--datastore", "kubernetes"}, "apiServer: with serviceProxy full name the addresses of the API servers"},
 		{"proxy beside another CNI", "", nil, []string{"--service-proxy", "full", "--traffic-mode", "networkPolicyOnly"}, "serviceProxy: full does not work with trafficMode networkPolicyOnly"},
+		{"isolation of something else", "", nil, []string{"--isolation", "pods"}, `isolation: "pods" is not one of none, namespaces`},
+		{"isolation beside another CNI", "", nil, []string{"--isolation", "namespaces", "--traffic-mode", "networkPolicyOnly"}, "isolation: namespaces does not work with trafficMode networkPolicyOnly, where"},
 		{"two API servers", "", nil, []string{"--api-server", "192.0.2.10", "--kubeconfig", "/k"}, "apiServer: kubeconfig names the API server"},
 		{"API server by URL", header + "apiServer: [https://192.0.2.10]\n", nil, nil, `apiServer: "https://192.0.2.10" is not an address, name, address:port or name:port`},
 		{"API server on no port", "", []string{"FELIXLIKE_API_SERVER=192.0.2.10:0"}, nil, `"192.0.2.10:0" is not an address`},

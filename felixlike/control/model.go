@@ -68,6 +68,8 @@ type Settings struct {
 	NFTablesLayout string `json:"nftablesLayout,omitempty"`
 	// Offload reports that a netfilter backend's bridge switches established connections.
 	Offload bool `json:"offload,omitempty"`
+	// Isolation reports that namespaces are isolated.
+	Isolation bool `json:"isolation,omitempty"`
 }
 
 // Group is a group with its members.

@@ -30,6 +30,8 @@ type cluster struct {
 	// services is Config.ServiceCIDRs.
 	services []netip.Prefix
 	objects  *objects
+	// isolation is Config.Isolation.
+	isolation bool
 	// portless has the addresses of the pods that have lost their port, and no other pod has got since.
 	portless map[model.PodID][]netip.Addr
 	modules  modules
@@ -53,6 +55,12 @@ func newCluster(node string) *cluster {
 		policies: map[model.ObjectRef]string{}, antreaSources: map[model.ObjectRef]string{}, nodeSources: map[string]string{}, objects: newObjects(),
 		portless: map[model.PodID][]netip.Addr{}, uids: uids{},
 	}
+}
+
+// setIsolation isolates namespaces. Tools that judge packets by the objects learn it with them.
+func (c *cluster) setIsolation(on bool) {
+	c.isolation = on
+	c.engine.SetIsolation(on)
 }
 
 // attach gives the engine the addresses of an attachment. A pod without a port that has one of them was detached.
@@ -87,6 +95,7 @@ func (c *cluster) clear(id model.PodID) {
 // their status: on this node, attachments decide.
 func (c *cluster) served() control.Objects {
 	out, addresses := c.objects.all(), c.engine.PodAddresses()
+	out.Antrea.Isolation = c.isolation
 	for _, p := range out.Pods {
 		if p.Spec.HostNetwork {
 			continue

@@ -30,6 +30,8 @@ type Config struct {
 	RemoveOthers func(ctx context.Context, keep string) error
 	// ServiceCIDRs are the prefixes of Service addresses in the settings.
 	ServiceCIDRs []netip.Prefix
+	// Isolation isolates namespaces.
+	Isolation bool
 	// View is bound to the driver. Modules use it.
 	View        *View
 	Modules     []Module

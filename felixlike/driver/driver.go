@@ -35,6 +35,7 @@ func New(cfg Config) *Driver {
 	d := &Driver{cfg: &cfg, queue: newQueue(), cluster: newCluster(cfg.Node), modules: cfg.Modules}
 	d.cluster.services, d.cluster.modules = cfg.ServiceCIDRs, d.modules
 	d.cluster.engine.SetServiceCIDRs(cfg.ServiceCIDRs)
+	d.cluster.setIsolation(cfg.Isolation)
 	d.stages = newStages(d.cfg, d.cluster.model)
 	queue := newAdmission(d.cluster, d.stages)
 	d.cluster.model.waits = queue.waiting

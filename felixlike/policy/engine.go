@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"maps"
 	"net/netip"
 	"slices"
 
@@ -37,6 +36,7 @@ type Engine struct {
 	policies  *policyStore
 	endpoints *endpointStore
 	antrea    *antreaStore
+	isolation *isolationStore
 	egresses  *egressStore
 }
 
@@ -53,6 +53,8 @@ func New(nodeName string) *Engine {
 		index: x, members: members, dirty: dirty,
 	}
 	groups := &groupStore{byID: map[model.GroupID]*group{}, index: x, nodes: peers, members: members, dirty: dirty}
+	cluster := &nodeGroups{members: members, all: map[*group]struct{}{}}
+	groups.cluster = cluster
 	policies := &policyStore{
 		byID: map[model.PolicyID]*policy{}, collisions: map[model.PolicyID]compile.Collision{},
 		index: x, groups: groups, dirty: dirty,
@@ -64,6 +66,8 @@ func New(nodeName string) *Engine {
 		antrea:    newAntreaStore(work, compile.GroupIDHash, x, policies),
 		endpoints: &endpointStore{work: work, dirty: dirty, pods: pods, emitted: map[model.PodID]*applied{}, unapplied: &applied{}},
 	}
+	e.isolation = newIsolationStore(compile.GroupIDHash, x, policies)
+	cluster.nodes, e.nodes.changed = &e.nodes, cluster.change
 	e.egresses = &egressStore{byID: map[antrea.ID]*egress{}, pools: map[antrea.ID]*pool{}, index: x, nodes: &e.nodes, peers: peers, dirty: dirty, nodesChanged: 1}
 	return e
 }
@@ -73,7 +77,7 @@ func New(nodeName string) *Engine {
 func (e *Engine) Narrowed(hash int) *Engine {
 	narrow := New(e.pods.node)
 	narrow.groupIDs = compile.GroupIDs(hash)
-	narrow.antrea.ids = narrow.groupIDs
+	narrow.antrea.ids, narrow.isolation.ids = narrow.groupIDs, narrow.groupIDs
 	return narrow
 }
 
@@ -112,15 +116,15 @@ func (e *Engine) SetNamespace(object *corev1.Namespace) {
 	if object == nil {
 		return
 	}
-	// The API server gives every namespace the label of its name. An object from a file gets
-	// it here.
-	labels := map[string]string{corev1.LabelMetadataName: object.Name}
-	maps.Copy(labels, object.Labels)
-	e.index.relabel(e.index.namespace(object.Name), e.index.labelSets.Intern(labels))
+	e.isolation.setNamespace(object.Name, object.Labels)
 }
+
+// SetIsolation turns the isolation of namespaces (setting isolation) on or off. It is off at first.
+func (e *Engine) SetIsolation(on bool) { e.isolation.turn(on) }
 
 // DeleteNamespace removes a namespace. Its pods and policies are deleted on their own.
 func (e *Engine) DeleteNamespace(name string) {
+	e.isolation.removeNamespace(name)
 	if n, ok := e.index.namespaces[name]; ok {
 		e.index.relabel(n, nil)
 		e.index.dropNamespaceIfEmpty(n)
@@ -132,11 +136,15 @@ func (e *Engine) SetPod(object *corev1.Pod) []model.Problem {
 	if object == nil {
 		return nil
 	}
+	e.isolation.onPod(object.Namespace)
 	return e.pods.set(object)
 }
 
 // DeletePod removes a pod.
-func (e *Engine) DeletePod(id model.PodID) { e.pods.remove(id) }
+func (e *Engine) DeletePod(id model.PodID) {
+	e.isolation.onPod(id.Namespace)
+	e.pods.remove(id)
+}
 
 // SetLocalAddresses sets the addresses that the CNI gave to a pod of this node, or removes
 // them if the list is empty. Of each family in the list, they replace the addresses in the
@@ -218,6 +226,9 @@ func (e *Engine) setAntrea(id antrea.ID, object antrea.Object) {
 		e.egresses.set(id, object)
 	case antrea.KindExternalIPPool, antrea.KindOwnExternalIPPool:
 		e.egresses.setPool(id, object)
+	case antrea.KindNetNamespace:
+		netNamespace, _ := object.(*antrea.NetNamespace)
+		e.isolation.setObject(id.Name, netNamespace)
 	default:
 		e.antrea.set(id, object)
 	}
@@ -247,11 +258,13 @@ func (e *Engine) Flush() []model.Update {
 
 func (e *Engine) flush() []model.Update {
 	e.antrea.resolve()
-	// Policies first: they acquire and release the groups.
+	e.isolation.resolve()
+	// Nodes first: groups have what they own.
+	e.nodes.decide(e.egresses.claims)
+	nodes, goneNodes := e.nodes.flush()
+	// Policies before groups: they acquire and release the groups.
 	policies, gonePolicies := e.policies.flush()
 	groups, goneGroups := e.groups.flush()
 	endpoints, goneEndpoints := e.endpoints.flush()
-	e.nodes.decide(e.egresses.claims)
-	nodes, goneNodes := e.nodes.flush()
 	return slices.Concat(nodes, e.egresses.flush(), groups, policies, endpoints, goneEndpoints, gonePolicies, goneGroups, goneNodes)
 }

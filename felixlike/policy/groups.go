@@ -14,6 +14,7 @@ type groupStore struct {
 	byID    map[model.GroupID]*group
 	index   *selectionIndex
 	nodes   *nodePeers
+	cluster *nodeGroups
 	members *membership
 	dirty   *dirtyRecords
 }
@@ -52,6 +53,10 @@ func (x *groupStore) collision(c *compile.Policy) (compile.Collision, bool) {
 }
 
 func (x *groupStore) fill(g *group, spec *compile.Group) {
+	if spec.Cluster != 0 {
+		x.cluster.fill(g)
+		return
+	}
 	if g.Kind == model.Networks {
 		for _, m := range spec.Members() {
 			g.counts.Put(m, 1)
@@ -77,6 +82,9 @@ func (x *groupStore) drop(g *group) {
 	delete(x.byID, g.ID)
 	if g.nodes != nil {
 		x.nodes.drop(g)
+	}
+	if g.spec.Cluster != 0 {
+		x.cluster.drop(g)
 	}
 	if g.from == nil {
 		return

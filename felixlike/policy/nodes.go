@@ -35,6 +35,8 @@ type nodeStore struct {
 	owns    *ownership
 	dirty   smallmap.Set[string]
 	emitted map[string]*model.Node
+	// changed is called for each node that flush returns, as it was and as it is.
+	changed func(before, now *model.Node)
 }
 
 func newNodeStore(local string) nodeStore {
@@ -180,6 +182,7 @@ func (n *nodeStore) flush() (updates, removals []model.Update) {
 		o, ok := n.byName[name]
 		if !ok {
 			if before != nil {
+				n.changed(before, nil)
 				delete(n.emitted, name)
 				removals = append(removals, model.NodeRemove{Name: name})
 			}
@@ -187,6 +190,7 @@ func (n *nodeStore) flush() (updates, removals []model.Update) {
 		}
 		now := &model.Node{Name: name, Addresses: o.own, PodCIDRs: o.held, PublicKey: o.key}
 		if before == nil || !reflect.DeepEqual(before, now) {
+			n.changed(before, now)
 			n.emitted[name] = now
 			updates = append(updates, model.NodeUpdate{Node: now})
 		}

@@ -23,7 +23,7 @@ type step func(*policy.Engine)
 
 // sets returns the steps that set every object of the cluster.
 func sets(c *oracle.Cluster) []step {
-	var steps []step
+	steps := []step{func(e *policy.Engine) { e.SetIsolation(c.Antrea.Isolation) }}
 	for _, o := range c.Nodes {
 		steps = append(steps, func(e *policy.Engine) { e.SetNode(o) })
 	}

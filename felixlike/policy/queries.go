@@ -77,12 +77,12 @@ func (e *Engine) PodAddresses() map[model.PodID][]netip.Addr {
 	return all
 }
 
-// AwaitsNamespace reports whether the namespace's object is not known yet and a
+// AwaitsNamespace reports whether the namespace's object is not known yet and namespaces are isolated, or a
 // ClusterNetworkPolicy or an Egress may select its pods. Until the object is known, no namespace selector
 // matches these pods, so a Deny would miss them, and their packets would have another source address.
 func (e *Engine) AwaitsNamespace(name string) bool {
 	n := e.index.namespaces[name]
-	return len(e.clusterPolicies)+e.antrea.clusterPolicies+len(e.egresses.byID) > 0 && (n == nil || n.labels == nil)
+	return (e.isolation.on || len(e.clusterPolicies)+e.antrea.clusterPolicies+len(e.egresses.byID) > 0) && (n == nil || n.labels == nil)
 }
 
 // HostNetworkTargets returns, by NetworkPolicy, the pods in the network of their host that its selector matches, sorted; if
@@ -103,7 +103,7 @@ func (e *Engine) Egresses() []model.EgressAddress { return e.egresses.emitted }
 // NodeProblems returns the addresses and pod CIDRs that nodes claim and do not own, as of the last Flush.
 func (e *Engine) NodeProblems() []model.Problem { return e.nodes.owns.problems }
 
-// AntreaProblems returns the invalid parts of the objects of Antrea's API, in order, and then those of pools, and of Egresses with
+// AntreaProblems returns the invalid parts of the objects of Antrea's API, in order, then those of NetNamespaces, of pools, and of Egresses with
 // their conflicts as of the last Flush.
 func (e *Engine) AntreaProblems() []model.Problem {
 	e.antrea.resolve()
@@ -111,7 +111,7 @@ func (e *Engine) AntreaProblems() []model.Problem {
 	for _, id := range slices.SortedFunc(maps.Keys(e.antrea.problems), antrea.ID.Compare) {
 		all = append(all, e.antrea.problems[id]...)
 	}
-	return append(all, e.egresses.problemsOf()...)
+	return slices.Concat(all, e.isolation.problems(), e.egresses.problemsOf())
 }
 
 // Collisions returns a problem for each policy that is closed because one of its groups has

@@ -37,7 +37,9 @@ const (
 	macRewrite   uint32 = 1 << 19
 	// Denied says that a policy table has denied the packet; reg3 says by which
 	// rule.
-	Denied     uint32 = 1 << 20
+	Denied uint32 = 1 << 20
+	// Asked says that the isolation of the destination's namespace has handed the packet on to the tiers.
+	Asked      uint32 = 1 << 18
 	hairpin    uint32 = 1 << 21
 	neverAllow uint32 = 1 << 22
 	judged     uint32 = 1 << 26

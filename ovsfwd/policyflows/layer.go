@@ -23,9 +23,13 @@ const (
 
 // Priorities beside those of the rules (precedence.go). Closed pods stand right
 // below established connections: 64990 in the admin tables, 210 in the others.
+// The isolation of namespaces has two priorities above those of all tiers: a pod has one namespace, so the rules of
+// different namespaces need no order.
 const (
 	priorityRuleAction  uint16 = 190
 	priorityAdminClosed uint16 = 64989
+	priorityNext        uint16 = 64921
+	priorityIsolated    uint16 = 64920
 	priorityRuleClosed  uint16 = 209
 	priorityIsolation   uint16 = 200
 	priorityCount       uint16 = 200

@@ -3,6 +3,8 @@ package policyflows
 import (
 	"cmp"
 	"slices"
+
+	"github.com/felixlike/felixlike/model"
 )
 
 // placer finds the priorities of the rules.
@@ -85,7 +87,14 @@ func (pl *placer) settleOrdered(l layer) {
 	var rules []*rule
 	crowded := map[*policy]bool{}
 	for _, p := range pl.policies {
-		if layerOf(p.id.Tier, p.direction) == l {
+		if layerOf(p.id.Tier, p.direction) != l {
+			continue
+		}
+		if p.id.API == model.Isolation {
+			for _, r := range p.rules {
+				pl.place(r, isolationPriority(r.spec.Action))
+			}
+		} else {
 			rules = append(rules, p.rules...)
 			crowded[p] = false
 		}
@@ -110,6 +119,14 @@ func (pl *placer) settleOrdered(l layer) {
 	for i, r := range rules {
 		pl.place(r, priorities[i])
 	}
+}
+
+// isolationPriority returns the priority of a rule that isolates a namespace.
+func isolationPriority(a model.Action) uint16 {
+	if a == model.Next {
+		return priorityNext
+	}
+	return priorityIsolated
 }
 
 // place gives a rule its priority, and has its clauses there if they are to be

@@ -5,6 +5,7 @@ import (
 
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/openflow"
+	"github.com/felixlike/felixlike/ovsfwd/pipeline"
 )
 
 // renderer renders the flows of the objects.
@@ -113,10 +114,20 @@ func (re *renderer) podUsed(c podClause) bool {
 
 func (re *renderer) podFlows(c podClause) []openflow.Flow {
 	var parts []part
+	var isolation []part
 	for r := range re.eachRule(c) {
-		parts = append(parts, r.partOf(r.ofPods))
+		if r.Policy.API == model.Isolation {
+			isolation = append(isolation, r.partOf(r.ofPods))
+		} else {
+			parts = append(parts, r.partOf(r.ofPods))
+		}
 	}
-	return c.layer.clauses(parts, re.podMatches(c)...)
+	matches := re.podMatches(c)
+	flows := c.layer.clauses(parts, matches...)
+	for i, m := range matches {
+		matches[i] = m.Bits(openflow.Reg0, 0, pipeline.Asked)
+	}
+	return append(flows, c.layer.clauses(isolation, matches...)...)
 }
 
 // podMatches are the matches for a pod's packets.

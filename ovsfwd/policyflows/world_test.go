@@ -41,6 +41,9 @@ func prefixes() []string {
 }
 
 func drawPolicyID(t *rapid.T) model.PolicyID {
+	if rapid.IntRange(0, 4).Draw(t, "isolation") == 0 {
+		return model.IsolationOf(rapid.SampledFrom([]string{"x", "y"}).Draw(t, "namespace"))
+	}
 	tier := rapid.SampledFrom([]model.Tier{model.TierNetworkPolicy, model.TierAdmin, model.TierBaseline}).Draw(t, "tier")
 	return model.PolicyID{Tier: tier, Name: rapid.SampledFrom([]string{"a", "b", "c", "d"}).Draw(t, "policy")}
 }
@@ -96,8 +99,23 @@ func drawRules(t *rapid.T, tier model.Tier) []model.Rule {
 	return rapid.SliceOfN(rapid.Custom(func(t *rapid.T) model.Rule { return drawRule(t, tier) }), 0, 3).Draw(t, "rules")
 }
 
+// isolation draws the rules of an isolation: the namespaces and nodes that it does not concern, and the others.
+func isolation(t *rapid.T) []model.Rule {
+	return []model.Rule{
+		{Action: model.Next, Peers: []model.GroupID{drawGroupID(t, "a"), drawGroupID(t, "a")}, AnyPort: true},
+		{Action: model.Deny, Peers: []model.GroupID{drawGroupID(t, "n")}, AnyPort: true},
+	}
+}
+
 func (w *world) drawApplied(t *rapid.T) model.Applied {
 	ids := rapid.SliceOfNDistinct(rapid.Custom(drawPolicyID), 0, 5, func(id model.PolicyID) model.PolicyID { return id }).Draw(t, "applied")
+	// A pod has one namespace.
+	isolated := slices.IndexFunc(ids, func(id model.PolicyID) bool { return id.API == model.Isolation })
+	for i := len(ids) - 1; i > isolated && isolated >= 0; i-- {
+		if ids[i].API == model.Isolation {
+			ids = slices.Delete(ids, i, i+1)
+		}
+	}
 	return apply(ids...)
 }
 
@@ -122,7 +140,11 @@ func (w *world) change(t *rapid.T, s *Store) {
 		if p.ID.Tier != model.TierNetworkPolicy {
 			p.Precedence = model.Precedence{Tier: rapid.Uint16Range(0, 2).Draw(t, "tier"), Priority: float64(rapid.Uint16Range(0, 12).Draw(t, "priority"))}
 		}
-		p.Ingress, p.Egress = drawRules(t, p.ID.Tier), drawRules(t, p.ID.Tier)
+		if p.ID.API == model.Isolation {
+			p.Precedence, p.Ingress = model.PrecedenceOfIsolation(), isolation(t)
+		} else {
+			p.Ingress, p.Egress = drawRules(t, p.ID.Tier), drawRules(t, p.ID.Tier)
+		}
 		if old := w.policies[p.ID]; old != nil && rapid.Bool().Draw(t, "one direction") {
 			p.Egress = old.Egress
 		}
@@ -226,6 +248,9 @@ func (w *world) ordered(d model.Direction, ids []model.PolicyID, p packet) model
 				peer = p.destination
 			}
 			if w.peerMatches(r, peer) && w.portMatches(r, p) {
+				if r.Action == model.Next {
+					break
+				}
 				return r.Action
 			}
 		}

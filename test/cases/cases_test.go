@@ -26,6 +26,8 @@ const node = "n1"
 const (
 	clusterFile = "cluster.yaml"
 	policyFile  = "policy.yaml"
+	// isolationFile says that namespaces are isolated.
+	isolationFile = "isolation"
 )
 
 // noPolicy is the case that shows whole listings.
@@ -84,12 +86,15 @@ func readCase(t *testing.T, path string) testCase {
 		t.Fatal(err)
 	}
 	var policies []byte
+	var settings objects
 	for _, f := range a.Files {
 		switch f.Name {
 		case clusterFile:
 			cluster = f.Data
 		case policyFile:
 			policies = f.Data
+		case isolationFile:
+			settings.Antrea.Isolation = true
 		case "verdicts":
 			c.verdicts = string(f.Data)
 			continue
@@ -99,7 +104,7 @@ func readCase(t *testing.T, path string) testCase {
 		c.input = append(c.input, f)
 	}
 	c.cluster = parse(t, cluster)
-	c.with = c.cluster.plus(parse(t, policies))
+	c.with = c.cluster.plus(parse(t, policies)).plus(settings)
 	return c
 }
 

@@ -2,7 +2,7 @@
 //
 // Each file of testdata is a case: a txtar archive. Its first lines describe it.
 // The input is policy.yaml. A case that does not use testdata/cluster.yaml also has a
-// cluster.yaml. The test writes the other files:
+// cluster.yaml. One with the file isolation isolates namespaces. The test writes the other files:
 //
 //	nft             chains, sets and maps of backend nftables, as nft lists them
 //	iptables-save   chains of backend iptables-nft, IPv4
@@ -21,6 +21,7 @@
 //
 //	1/delete    objects to delete, one a line: Pod shop/web
 //	1/set.yaml  objects to add or to change
+//	1/isolation namespaces are isolated from now on
 //	1/restart   the agent restarts, and the objects change while it is down
 //
 // The test writes the changes of the step, as felixctl diff prints them:

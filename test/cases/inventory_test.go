@@ -94,6 +94,9 @@ func (o objects) setIn(e *policy.Engine) {
 	for _, x := range o.ClusterPolicies {
 		e.SetClusterNetworkPolicy(x)
 	}
+	if o.Antrea.Isolation {
+		e.SetIsolation(true)
+	}
 	for _, x := range o.Antrea.All() {
 		e.SetAntrea(x)
 	}

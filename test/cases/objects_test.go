@@ -85,13 +85,14 @@ func (o objects) plus(other objects) objects {
 	for _, object := range other.Antrea.All() {
 		o.Antrea.Put(object)
 	}
+	o.Antrea.Isolation = o.Antrea.Isolation || other.Antrea.Isolation
 	return o
 }
 
 // model returns the agent's model of the objects on a node, where some pods may have been attached before.
 func (o objects) model(t *testing.T, node string, attached ...control.Attachment) *control.Model {
 	t.Helper()
-	like := &control.Model{Settings: control.Settings{Masquerade: true}, LogsReported: true, Attachments: attached}
+	like := &control.Model{Settings: control.Settings{Masquerade: true, Isolation: o.Antrea.Isolation}, LogsReported: true, Attachments: attached}
 	for _, n := range o.Nodes {
 		for _, a := range n.Status.Addresses {
 			if n.Name == node {
@@ -109,7 +110,7 @@ func (o objects) model(t *testing.T, node string, attached ...control.Attachment
 // problems lists the agent's reports on the objects, a line each.
 func (o objects) problems(t *testing.T) string {
 	t.Helper()
-	_, problems, err := wanted.FromEvents(wanted.Events(o.Objects), node, nil)
+	_, problems, err := wanted.FromEvents(wanted.Events(o.Objects), node, &control.Model{Settings: control.Settings{Isolation: o.Antrea.Isolation}})
 	if err != nil {
 		t.Fatal(err)
 	}

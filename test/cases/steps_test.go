@@ -21,6 +21,7 @@ import (
 	"github.com/felixlike/felixlike/cmd/felixctl/dump/compare"
 	"github.com/felixlike/felixlike/cmd/felixctl/dump/names"
 	"github.com/felixlike/felixlike/cmd/felixctl/dump/wanted"
+	"github.com/felixlike/felixlike/felixlike/antrea"
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/felixlike/policy"
@@ -86,7 +87,7 @@ func walk(t *testing.T, a *txtar.Archive) []txtar.File {
 		if err != nil {
 			t.Fatalf("file %q is of no step", f.Name)
 		}
-		if name == setFile || name == deleteFile || name == restartFile {
+		if name == setFile || name == deleteFile || name == restartFile || name == isolationFile {
 			inputs[n] = append(inputs[n], f)
 		}
 	}
@@ -109,7 +110,10 @@ func walk(t *testing.T, a *txtar.Archive) []txtar.File {
 			case deleteFile:
 				c.delete = w.inventory.delete(t, f.Data)
 			case setFile:
-				c.set = w.inventory.set(t, f.Data)
+				c.set = append(c.set, w.inventory.set(t, f.Data)...)
+			case isolationFile:
+				w.inventory[isolationFile] = objects{control.Objects{Antrea: antrea.Objects{Isolation: true}}}
+				c.set = append(c.set, w.inventory[isolationFile])
 			case restartFile:
 				restarts = true
 			}

@@ -60,7 +60,7 @@ type Seen struct {
 // Open starts a source and collects its batches until the test ends.
 func Open(t testing.TB, config *rest.Config, log *slog.Logger) *View {
 	t.Helper()
-	source, err := kubernetes.New(kubernetes.Options{Config: config, Node: "n1", Log: log})
+	source, err := kubernetes.New(kubernetes.Options{Config: config, Node: "n1", NetNamespaces: true, Log: log})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -38,8 +38,8 @@ func FindAgent() (string, error) {
 
 // agentCommand is the command line of a lab's agents.
 type agentCommand struct {
-	binary, backend, datapath, tunnel, logLevel, existing, offload, traffic, encryption, layout, snat, proxy string
-	manifests                                                                                                manifestsDir
+	binary, backend, datapath, tunnel, logLevel, existing, offload, traffic, encryption, layout, snat, proxy, isolation string
+	manifests                                                                                                           manifestsDir
 	// source are the flags of another datastore than the manifests.
 	source   []string
 	serveCNI bool
@@ -77,6 +77,9 @@ func (c agentCommand) args(n *Node) []string {
 	}
 	if c.proxy != config.ServiceProxyOff {
 		args = append(args, "--service-proxy", c.proxy)
+	}
+	if c.isolation != config.IsolationNone {
+		args = append(args, "--isolation", c.isolation)
 	}
 	return args
 }

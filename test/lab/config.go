@@ -40,6 +40,8 @@ type Config struct {
 	SNAT string
 	// ServiceProxy is the setting of the agents; the default if it is empty.
 	ServiceProxy string
+	// Isolation is the setting of the agents; the default if it is empty.
+	Isolation string
 	// ProbeRate is the number of probes begun per second; probe.DefaultRate if
 	// zero.
 	ProbeRate int
@@ -65,7 +67,7 @@ func (c Config) withDefaults() (Config, error) {
 	for _, field := range []struct {
 		value *string
 		def   string
-	}{{&c.Root, labs.DefaultRoot}, {&c.Backend, "nftables"}, {&c.Datapath, "netdev"}, {&c.Tunnel, "geneve"}, {&c.LogLevel, "info"}, {&c.ExistingConnections, config.Keep}, {&c.Offload, config.Defaults().Offload}, {&c.TrafficMode, config.Encap}, {&c.Encryption, config.NoEncryption}, {&c.NFTablesLayout, config.LayoutRules}, {&c.SNAT, config.HostSNAT}, {&c.ServiceProxy, config.ServiceProxyOff}} {
+	}{{&c.Root, labs.DefaultRoot}, {&c.Backend, "nftables"}, {&c.Datapath, "netdev"}, {&c.Tunnel, "geneve"}, {&c.LogLevel, "info"}, {&c.ExistingConnections, config.Keep}, {&c.Offload, config.Defaults().Offload}, {&c.TrafficMode, config.Encap}, {&c.Encryption, config.NoEncryption}, {&c.NFTablesLayout, config.LayoutRules}, {&c.SNAT, config.HostSNAT}, {&c.ServiceProxy, config.ServiceProxyOff}, {&c.Isolation, config.IsolationNone}} {
 		if *field.value == "" {
 			*field.value = field.def
 		}
@@ -73,7 +75,7 @@ func (c Config) withDefaults() (Config, error) {
 	if c.SyncTimeout <= 0 {
 		c.SyncTimeout = DefaultSyncTimeout
 	}
-	for key, value := range map[string]string{"backend": c.Backend, "datapath": c.Datapath, "tunnel": c.Tunnel, "logLevel": c.LogLevel, "existingConnections": c.ExistingConnections, "offload": c.Offload, "trafficMode": c.TrafficMode, "encryption": c.Encryption, "nftables.layout": c.NFTablesLayout, "snat": c.SNAT, "serviceProxy": c.ServiceProxy} {
+	for key, value := range map[string]string{"backend": c.Backend, "datapath": c.Datapath, "tunnel": c.Tunnel, "logLevel": c.LogLevel, "existingConnections": c.ExistingConnections, "offload": c.Offload, "trafficMode": c.TrafficMode, "encryption": c.Encryption, "nftables.layout": c.NFTablesLayout, "snat": c.SNAT, "serviceProxy": c.ServiceProxy, "isolation": c.Isolation} {
 		if err := config.CheckChoice(key, value); err != nil {
 			return c, fmt.Errorf("lab %s: %w", c.Name, err)
 		}

@@ -228,7 +228,7 @@ func (l *Lab) removeLocked(ctx context.Context, p *plan) error {
 func (l *Lab) addNodesLocked(ctx context.Context, p *plan) error {
 	command := agentCommand{
 		binary: l.config.Agent, backend: l.config.Backend, datapath: l.config.Datapath,
-		tunnel: l.config.Tunnel, logLevel: l.config.LogLevel, existing: l.config.ExistingConnections, offload: l.config.Offload, traffic: l.config.TrafficMode, encryption: l.config.Encryption, layout: l.config.NFTablesLayout, snat: l.config.SNAT, proxy: l.config.ServiceProxy, manifests: manifestsDir(l.Manifests()),
+		tunnel: l.config.Tunnel, logLevel: l.config.LogLevel, existing: l.config.ExistingConnections, offload: l.config.Offload, traffic: l.config.TrafficMode, encryption: l.config.Encryption, layout: l.config.NFTablesLayout, snat: l.config.SNAT, proxy: l.config.ServiceProxy, isolation: l.config.Isolation, manifests: manifestsDir(l.Manifests()),
 		serveCNI: l.config.ServeCNI,
 	}
 	var mu sync.Mutex

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 	"pgregory.net/rapid"
 
 	"github.com/felixlike/felixlike/felixlike/antrea"
@@ -37,7 +38,27 @@ func AntreaCluster(t *rapid.T) *oracle.Cluster {
 	c.Antrea.Policies = times(t, "antrea policies", 0, 2, func(i int) *antrea.NetworkPolicy {
 		return &antrea.NetworkPolicy{ObjectMeta: within(policy(i)), Spec: antreaSpec(t)}
 	})
+	projects(t, c)
 	return c
+}
+
+// projects isolates the namespaces of every other cluster: some have no NetNamespace, some share a number or are global, and
+// some NetNamespaces cannot be understood.
+func projects(t *rapid.T, c *oracle.Cluster) {
+	if c.Antrea.Isolation = oneIn(t, 2, "isolation"); !c.Antrea.Isolation {
+		return
+	}
+	for i := range maxNamespaces {
+		if oneIn(t, 3, "no NetNamespace") {
+			continue
+		}
+		n := &antrea.NetNamespace{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("ns%d", i)}}
+		n.NetName, n.NetID = n.Name, ptr.To(pick[int64](t, "number", 7, 7, 8, 0))
+		if oneIn(t, mistakes, "bad NetNamespace") {
+			n.NetID = pick(t, "number", nil, ptr.To[int64](-1), ptr.To[int64](1<<24))
+		}
+		c.Antrea.NetNamespaces = append(c.Antrea.NetNamespaces, n)
+	}
 }
 
 func groupSpec(t *rapid.T) antrea.GroupSpec {

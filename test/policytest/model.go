@@ -258,6 +258,9 @@ func (m *Model) first(policies []model.PolicyID, d model.Direction, matches func
 	for _, id := range policies {
 		for _, r := range m.Policies[id].Rules(d) {
 			if matches(r) {
+				if r.Action == model.Next {
+					break
+				}
 				return r.Action
 			}
 		}

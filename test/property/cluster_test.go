@@ -65,6 +65,7 @@ func (d *dataplane) become(before, after *oracle.Cluster) {
 	for _, p := range after.ClusterPolicies {
 		d.engine.SetClusterNetworkPolicy(p)
 	}
+	d.engine.SetIsolation(after.Antrea.Isolation)
 	for _, o := range after.Antrea.All() {
 		d.engine.SetAntrea(o)
 	}

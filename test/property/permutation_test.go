@@ -52,6 +52,9 @@ func objects(c *oracle.Cluster, node string) map[string]object {
 			func(d *dataplane) { d.engine.SetClusterNetworkPolicy(p) }, func(d *dataplane) { d.engine.DeleteClusterNetworkPolicy(p.Name) },
 		}
 	}
+	all["isolation"] = object{
+		func(d *dataplane) { d.engine.SetIsolation(c.Antrea.Isolation) }, func(d *dataplane) { d.engine.SetIsolation(false) },
+	}
 	for _, o := range c.Antrea.All() {
 		all[fmt.Sprint("antrea ", o.ID())] = object{
 			func(d *dataplane) { d.engine.SetAntrea(o) }, func(d *dataplane) { d.engine.DeleteAntrea(o.ID()) },

@@ -85,11 +85,13 @@ func (o *orderer) direction(e *model.Endpoint, d model.Direction) direction {
 			continue // it is changing just now
 		}
 		head := orderedRule{Tier: id.Tier.String(), Policy: strings.TrimPrefix(id.String(), id.Tier.String()+":")}
-		if id.Tier != model.TierNetworkPolicy {
-			head.Priority = &p.Precedence.Priority
-		}
-		if id.API != model.Kubernetes {
+		switch {
+		case id.API == model.Isolation: // it is before all tiers
+		case id.API != model.Kubernetes:
 			head.AntreaTier = antreaTier(p.Precedence.Tier)
+			fallthrough
+		case id.Tier != model.TierNetworkPolicy:
+			head.Priority = &p.Precedence.Priority
 		}
 		for _, r := range p.Rules(d) {
 			one := head

@@ -28,8 +28,8 @@ func previewCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "preview -f FILE... [--delete [NAMESPACE/]NAME...]",
 		Short: "Show the effect of a change of policies before it is made",
-		Long: `Show the effect of a change of NetworkPolicies, ClusterNetworkPolicies and Antrea's
-tiers, groups and policies before it is made. It shows the packets that would get another verdict, by every port and
+		Long: `Show the effect of a change of NetworkPolicies, ClusterNetworkPolicies, Antrea's
+tiers, groups and policies, and NetNamespaces before it is made. It shows the packets that would get another verdict, by every port and
 between all pods, nodes and addresses of the cluster. It shows the established
 connections of this node that the policies would no longer allow to begin, and the
 rules, sets and flows that this node would add and remove. It changes and enforces
@@ -79,7 +79,7 @@ command failed.`,
 	t.flags(c, 2*time.Minute)
 	t.output.Flag(c)
 	c.Flags().StringArrayVarP(&files, "filename", "f", nil, "file or folder with policies; - is standard input")
-	c.Flags().StringArrayVar(&deleted, "delete", nil, "NetworkPolicy (namespace/name), ClusterNetworkPolicy (name), or Antrea's (antrea:namespace/name, antrea-cluster:name) to delete in the preview")
+	c.Flags().StringArrayVar(&deleted, "delete", nil, "NetworkPolicy (namespace/name), ClusterNetworkPolicy (name), Antrea's (antrea:namespace/name, antrea-cluster:name) or NetNamespace (netnamespace:name) to delete in the preview")
 	c.Flags().BoolVar(&explain, "explain", false, "explain the change in sentences")
 	return c
 }
@@ -138,6 +138,9 @@ func antreaPolicy(name string) (antrea.ID, bool) {
 	if cluster, is := strings.CutPrefix(name, "antrea-cluster:"); is {
 		return antrea.ID{Kind: antrea.KindClusterNetworkPolicy, Name: cluster}, cluster != ""
 	}
+	if namespace, is := strings.CutPrefix(name, "netnamespace:"); is {
+		return antrea.ID{Kind: antrea.KindNetNamespace, Name: namespace}, namespace != ""
+	}
 	namespaced, is := strings.CutPrefix(name, "antrea:")
 	id, err := control.ParsePod(namespaced)
 	return antrea.ID{Kind: antrea.KindNetworkPolicy, Namespace: id.Namespace, Name: id.Name}, is && err == nil
@@ -161,7 +164,7 @@ func readChange(files, deleted []string, stdin io.Reader, notes io.Writer) (prev
 		}
 		id, err := control.ParsePod(name)
 		if err != nil {
-			return change, fmt.Errorf("--delete %q: must be namespace/name, the name of a ClusterNetworkPolicy, antrea:namespace/name or antrea-cluster:name", name)
+			return change, fmt.Errorf("--delete %q: must be namespace/name, the name of a ClusterNetworkPolicy, antrea:namespace/name, antrea-cluster:name or netnamespace:name", name)
 		}
 		change.Delete = append(change.Delete, id)
 	}
@@ -172,7 +175,7 @@ func readChange(files, deleted []string, stdin io.Reader, notes io.Writer) (prev
 		}
 		var errs []error
 		for _, p := range problems {
-			if strings.HasSuffix(p.Object.Kind, "NetworkPolicy") || strings.HasSuffix(p.Object.Kind, "."+antrea.GroupName) || p.Object.Kind == "document" || p.Object.Kind == "List" || p.Object.Kind == "file" {
+			if strings.HasSuffix(p.Object.Kind, "NetworkPolicy") || strings.HasSuffix(p.Object.Kind, "."+antrea.GroupName) || strings.HasSuffix(p.Object.Kind, "."+antrea.NetNamespaceGroupName) || p.Object.Kind == "document" || p.Object.Kind == "List" || p.Object.Kind == "file" {
 				errs = append(errs, p)
 			} else {
 				fmt.Fprintln(notes, "note:", p.Error())

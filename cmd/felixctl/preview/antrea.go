@@ -16,7 +16,7 @@ import (
 
 // referenced returns the tiers and groups of the objects, without policies.
 func referenced(o antrea.Objects) *antrea.Objects {
-	o.ClusterPolicies, o.Policies, o.Pools, o.OwnPools, o.Egresses, o.NodeEgresses = nil, nil, nil, nil, nil, nil
+	o.ClusterPolicies, o.Policies, o.Pools, o.OwnPools, o.Egresses, o.NodeEgresses, o.NetNamespaces = nil, nil, nil, nil, nil, nil, nil
 	return &o
 }
 
@@ -24,8 +24,13 @@ func antreaName(id antrea.ID) policyName {
 	return policyName{id.Ref().Kind, model.PodID{Namespace: id.Namespace, Name: id.Name}}
 }
 
-// isAntreaPolicy reports whether an object is a policy, not a tier or a group.
-func isAntreaPolicy(o antrea.Object) bool { return compile.AntreaSpec(o) != nil }
+// isAntreaPolicy reports whether an object is a policy, not a tier or a group. A NetNamespace is one for the pods of its namespace.
+func isAntreaPolicy(o antrea.Object) bool { return compile.AntreaSpec(o) != nil || isNetNamespace(o) }
+
+func isNetNamespace(o antrea.Object) bool {
+	_, is := o.(*antrea.NetNamespace)
+	return is
+}
 
 // antreaPolicies returns the policies among the objects.
 func antreaPolicies(o antrea.Objects) []anyPolicy {
@@ -48,6 +53,8 @@ func antreaContent(o antrea.Object) any {
 		return o.Spec
 	case *antrea.Group:
 		return o.Spec
+	case *antrea.NetNamespace:
+		return []any{o.NetName, o.NetID, o.EgressIPs}
 	}
 	return *compile.AntreaSpec(o)
 }
@@ -65,7 +72,7 @@ func (p anyPolicy) antreaRules() []antrea.Rule {
 
 // antreaAbout reports whether the policy has rules of a direction.
 func (p anyPolicy) antreaAbout(d model.Direction) bool {
-	return len(directed(p.antrea, d)) > 0
+	return len(directed(p.antrea, d)) > 0 || d == model.Ingress && isNetNamespace(p.antrea)
 }
 
 // setAntrea adds the object to an engine, and the tiers and groups that it may refer to.
@@ -91,6 +98,9 @@ func directed(o antrea.Object, d model.Direction) []antrea.Rule {
 func (p anyPolicy) antreaSelects(pod *corev1.Pod, namespaces []*corev1.Namespace) bool {
 	if !isAntreaPolicy(p.antrea) {
 		return false
+	}
+	if isNetNamespace(p.antrea) {
+		return pod.Namespace == p.antrea.GetName()
 	}
 	c := oracle.Cluster{Namespaces: namespaces, Antrea: *p.refersTo}
 	return slices.ContainsFunc(model.Directions(), func(d model.Direction) bool { return c.IsAntreaSubject(p.antrea, d, pod) })

@@ -44,6 +44,7 @@ func (p *Preview) Connections(o control.Objects, c Change, established []control
 
 func clusterOf(o control.Objects, policies []anyPolicy) *oracle.Cluster {
 	c := &oracle.Cluster{Nodes: o.Nodes, Namespaces: o.Namespaces, Pods: o.Pods}
+	c.Antrea.Isolation = o.Antrea.Isolation
 	for _, p := range policies {
 		p.add(c)
 	}

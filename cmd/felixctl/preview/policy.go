@@ -89,7 +89,7 @@ func (p anyPolicy) tier() string {
 	switch {
 	case p.cluster != nil:
 		return string(p.cluster.Spec.Tier)
-	case p.antrea != nil && p.isPolicy():
+	case p.antrea != nil && compile.AntreaSpec(p.antrea) != nil:
 		return cmp.Or(compile.AntreaSpec(p.antrea).Tier, "application")
 	}
 	return ""

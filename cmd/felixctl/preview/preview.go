@@ -77,6 +77,7 @@ func Of(ctx context.Context, o control.Objects, c Change) (*Preview, error) {
 // engineOf returns an engine that knows the objects, with other policies.
 func engineOf(o control.Objects, policies []anyPolicy) *policy.Engine {
 	e := policy.New(o.Node)
+	e.SetIsolation(o.Antrea.Isolation)
 	for _, n := range o.Nodes {
 		e.SetNode(n)
 	}

@@ -34,6 +34,7 @@ func TestRandomTiersArePredicted(t *testing.T) {
 		now, other := draw(t), draw(t)
 		then := *now
 		then.Policies, then.ClusterPolicies, then.Antrea = other.Policies, other.ClusterPolicies, other.Antrea
+		then.Antrea.Isolation = now.Antrea.Isolation // a setting
 		// A preview deletes no tiers and groups.
 		for _, object := range referenced(now.Antrea).All() {
 			if !slices.ContainsFunc(other.Antrea.All(), func(o antrea.Object) bool { return o.ID() == object.ID() }) {
@@ -244,5 +245,63 @@ none that the new policies deny
 	p, err = Of(t.Context(), objects(t, shop), Change{SetAntrea: objects(t, rejectClients).Antrea.All()})
 	if err != nil || len(p.Policies) != 1 || !slices.ContainsFunc(p.Policies[0].Problems, func(text string) bool { return strings.Contains(text, `group "clients"`) }) {
 		t.Errorf("without its group: %+v, %v", p, err)
+	}
+}
+
+// TestNetNamespaces: a join, a number 0 and the end of a NetNamespace show the packets that they let through or deny. Without
+// isolation they change nothing.
+func TestNetNamespaces(t *testing.T) {
+	const projects = shop + `---
+apiVersion: v1
+kind: Namespace
+metadata: {name: ops}
+---
+apiVersion: v1
+kind: Pod
+metadata: {namespace: ops, name: mon}
+spec: {nodeName: n1}
+status: {phase: Running, podIPs: [{ip: 10.0.1.9}]}
+---
+apiVersion: network.openshift.io/v1
+kind: NetNamespace
+metadata: {name: shop}
+netname: shop
+netid: 7
+`
+	netNamespace := func(id int64) antrea.Object {
+		n := &antrea.NetNamespace{NetName: "ops", NetID: &id}
+		n.Name = "ops"
+		return n
+	}
+	o := objects(t, projects)
+	preview := func(c Change) []Difference {
+		t.Helper()
+		p, err := Of(t.Context(), o, c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return p.Verdicts
+	}
+	if all := preview(Change{SetAntrea: []antrea.Object{netNamespace(7)}}); len(all) > 0 {
+		t.Errorf("without isolation: %+v", all)
+	}
+	o.Antrea.Isolation = true
+	for name, id := range map[string]int64{"join": 7, "global": 0} {
+		toOps, fromOps := false, false
+		for _, d := range preview(Change{SetAntrea: []antrea.Object{netNamespace(id)}}) {
+			if d.Becomes != Allowed {
+				t.Errorf("%s: %+v", name, d)
+			}
+			toOps = toOps || slices.Contains(d.To, "ops/mon")
+			fromOps = fromOps || slices.Contains(d.From, "ops/mon")
+		}
+		if !toOps || !fromOps {
+			t.Errorf("%s: to ops %t, from ops %t", name, toOps, fromOps)
+		}
+	}
+	o.Antrea.Put(netNamespace(7))
+	all := preview(Change{DeleteAntrea: []antrea.ID{netNamespace(7).ID()}})
+	if len(all) == 0 || slices.ContainsFunc(all, func(d Difference) bool { return d.Becomes != Denied || !strings.Contains(d.Because, "isolation:") }) {
+		t.Errorf("isolated again: %+v", all)
 	}
 }

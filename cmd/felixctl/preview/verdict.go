@@ -262,6 +262,7 @@ func (e *end) others(node *corev1.Node) []string {
 // cluster returns an oracle cluster with the inputs that affect packets between two pods.
 func (v *verdicts) cluster(a, b *corev1.Pod, policies []anyPolicy) *oracle.Cluster {
 	c := &oracle.Cluster{}
+	c.Antrea.Isolation = v.objects.Antrea.Isolation
 	for _, p := range policies {
 		p.add(c)
 	}

@@ -59,6 +59,7 @@ func siteWith(t testing.TB, c *oracle.Cluster, node string, m *control.Model) *S
 	for _, p := range c.ClusterPolicies {
 		e.SetClusterNetworkPolicy(p)
 	}
+	e.SetIsolation(c.Antrea.Isolation)
 	for _, o := range c.Antrea.All() {
 		e.SetAntrea(o)
 	}

@@ -105,12 +105,14 @@ func antreaText(k antrea.Kind) string {
 		return `spec: {egressIP: 192.0.2.100, appliedTo: {podSelector: {}}}`
 	case antrea.KindNodeEgress:
 		return `spec: {egressIP: 192.0.2.100, node: n1, appliedTo: {podSelector: {}}}`
+	case antrea.KindNetNamespace:
+		return `{netname: p, netid: 7}`
 	}
 	return antreaPolicy
 }
 
 // TestAntreaKindsArrive: a cluster without Antrea's kinds is in sync at once. The agent lists each
-// kind once, then asks with one request for all of a group, and the log has one line for each of both groups. If only
+// kind once, then asks with one request for all of a group, and the log has one line for each group. If only
 // a part of the kinds is there, it is read, and the log names the rest.
 func TestAntreaKindsArrive(t *testing.T) {
 	f := newFixture(t)
@@ -124,7 +126,7 @@ func TestAntreaKindsArrive(t *testing.T) {
 		client.put(t, id, antreaText(id.Kind))
 	}
 	lines := &logLines{}
-	source, err := kubernetes.New(kubernetes.Options{Config: f.Config("agent"), Node: "n1", Log: slog.New(slog.NewTextHandler(lines, nil))})
+	source, err := kubernetes.New(kubernetes.Options{Config: f.Config("agent"), Node: "n1", NetNamespaces: true, Log: slog.New(slog.NewTextHandler(lines, nil))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,7 +142,7 @@ func TestAntreaKindsArrive(t *testing.T) {
 			t.Errorf("%d lists of %s", n, k)
 		}
 	}
-	if text := lines.String(); strings.Count(text, "does not serve") != 2 || strings.Contains(text, "level=WARN") {
+	if text := lines.String(); strings.Count(text, "does not serve") != 3 || strings.Contains(text, "level=WARN") {
 		t.Errorf("log:\n%s", text)
 	}
 
@@ -262,6 +264,7 @@ func antreaFaults(t *testing.T, v *kubernetestest.View, client antreaClient) {
 		{antrea.KindOwnExternalIPPool, `spec: {ipRanges: [], nodeSelector: {}, nodes: []}`, "spec.nodes"},
 		{antrea.KindEgress, `spec: {egressIP: 192.0.2.100, appliedTo: {podSelector: {}}, pool: p}`, "spec.pool"},
 		{antrea.KindNodeEgress, `spec: {egressIP: 192.0.2.100, node: n1, appliedTo: {podSelectors: {}}}`, "spec.appliedTo.podSelectors"},
+		{antrea.KindNetNamespace, `{netname: p, netid: 0, global: true}`, "global"},
 	} {
 		id := antreaIDs()[c.kind-antrea.KindTier]
 		client.put(t, id, c.text)

@@ -167,8 +167,8 @@ func (l *kindList) read() []*kind {
 	return slices.DeleteFunc(slices.Clone(l[:]), func(k *kind) bool { return k == nil })
 }
 
-// kinds returns the kinds that a source reads.
-func (c *clients) kinds(node string, services bool) kindList {
+// kinds returns the kinds that a source of a node reads.
+func (c *clients) kinds(o Options) kindList {
 	all := kindList{
 		kindNode:          newKind(kindNode, resource[*corev1.NodeList](c.core, kindNode), trimmed(trimNode), decodeNode),
 		kindNamespace:     newKind(kindNamespace, resource[*corev1.NamespaceList](c.core, kindNamespace), trimmed(trimNamespace), decodeNamespace),
@@ -180,11 +180,14 @@ func (c *clients) kinds(node string, services bool) kindList {
 	for k := kindAntreaTier; k < kinds; k++ {
 		all[k] = newKind(k, c.dynamic.Resource(k.resource()), trimPolicy, decodeAntrea(k))
 	}
-	if services {
+	if !o.NetNamespaces {
+		all[kindNetNamespace] = nil
+	}
+	if o.Services {
 		all[kindService] = newKind(kindService, resource[*corev1.ServiceList](c.core, kindService), trimmed(trimService), decodeService)
 		all[kindEndpointSlice] = newKind(kindEndpointSlice, resource[*discoveryv1.EndpointSliceList](c.discovery, kindEndpointSlice), trimmed(trimEndpointSlice), decodeEndpointSlice)
 		all[kindEndpointSlice].reported = func(runtime.Object) bool { return false }
 	}
-	all[kindPod].reported = func(o runtime.Object) bool { return o.(*corev1.Pod).Spec.NodeName == node }
+	all[kindPod].reported = func(pod runtime.Object) bool { return pod.(*corev1.Pod).Spec.NodeName == o.Node }
 	return all
 }

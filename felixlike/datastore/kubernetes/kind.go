@@ -38,6 +38,7 @@ const (
 	kindPool
 	kindAntreaEgress
 	kindEgress
+	kindNetNamespace
 	kinds
 )
 

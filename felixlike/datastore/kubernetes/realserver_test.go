@@ -109,7 +109,7 @@ func TestAntreaKindsOnRealAPIServer(t *testing.T) {
 	}
 	client := newAntreaClient(t, admin)
 	crds := client.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"})
-	for _, crd := range slices.Concat(documents(t, "../../../deploy/components/antrea-crds/crds.yaml"), documents(t, "../../../deploy/base/egresses.yaml"), documents(t, "../../../deploy/base/externalippools.yaml")) {
+	for _, crd := range slices.Concat(documents(t, "../../../deploy/components/antrea-crds/crds.yaml"), documents(t, "../../../deploy/base/egresses.yaml"), documents(t, "../../../deploy/base/externalippools.yaml"), documents(t, "../../../deploy/components/netnamespaces-crd/crd.yaml")) {
 		if _, err := crds.Create(t.Context(), crd, metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict}); err != nil {
 			t.Fatal(err)
 		}

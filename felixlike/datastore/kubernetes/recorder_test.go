@@ -200,13 +200,22 @@ func TestRights(t *testing.T) {
 			asked[r.Verb+" "+r.Group+"/"+r.Resource] = true
 		}
 	}
-	granted := rights(kubernetes.Rights())
+	granted := rights(slices.Concat(kubernetes.Rights(), kubernetes.NetNamespaceRights()))
 	if !reflect.DeepEqual(asked, granted) {
 		t.Errorf("asked for %v, granted are %v", asked, granted)
 	}
 	data, err := os.ReadFile("../../../deploy/base/rbac.yaml")
 	if err != nil {
 		t.Fatal(err)
+	}
+	isolation, err := os.ReadFile("../../../deploy/components/isolation/rbac.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	head, _, _ := strings.Cut(string(isolation), "\n---\n")
+	var more rbacv1.ClusterRole
+	if err := yaml.Unmarshal([]byte(head), &more); err != nil || !reflect.DeepEqual(more.Rules, kubernetes.NetNamespaceRights()) {
+		t.Errorf("deployed with isolation are %v, %v", more.Rules, err)
 	}
 	for document := range strings.SplitSeq(string(data), "\n---\n") {
 		var role rbacv1.ClusterRole

@@ -31,3 +31,8 @@ func Rights() []rbacv1.PolicyRule {
 		{APIGroups: []string{eventsv1.GroupName}, Resources: []string{"events"}, Verbs: []string{"create", "patch"}},
 	}
 }
+
+// NetNamespaceRights returns what a Source asks beside Rights where it reads NetNamespaces. Only clusters with isolation grant it.
+func NetNamespaceRights() []rbacv1.PolicyRule {
+	return []rbacv1.PolicyRule{{APIGroups: []string{antrea.NetNamespaceGroupName}, Resources: []string{kindNetNamespace.resource().Resource}, Verbs: []string{"list", "watch"}}}
+}

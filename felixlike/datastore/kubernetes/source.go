@@ -47,7 +47,9 @@ type Options struct {
 	Servers []string
 	// Services has Services and EndpointSlices read.
 	Services bool
-	Log      *slog.Logger
+	// NetNamespaces has NetNamespaces read, where the API server serves them.
+	NetNamespaces bool
+	Log           *slog.Logger
 }
 
 // Source reads the objects of a cluster. It is a datastore.Source.
@@ -73,7 +75,7 @@ func New(o Options) (*Source, error) {
 		return nil, err
 	}
 	s := &Source{
-		node: o.Node, clients: c, kinds: c.kinds(o.Node, o.Services), state: newState(), log: o.Log,
+		node: o.Node, clients: c, kinds: c.kinds(o), state: newState(), log: o.Log,
 		offers: newOffers(o.Log),
 		syncs:  make(chan chan<- uint64), ended: make(chan struct{}),
 	}

@@ -41,7 +41,7 @@ func (k kind) antrea() (antrea.Kind, bool) {
 
 // parseKind returns the kind of that name in an API, or false.
 func parseKind(apiVersion, name string) (kind, bool) {
-	if group, _, _ := strings.Cut(apiVersion, "/"); group == antrea.GroupName || group == antrea.OwnGroupName {
+	if group, _, _ := strings.Cut(apiVersion, "/"); group == antrea.GroupName || group == antrea.OwnGroupName || group == antrea.NetNamespaceGroupName {
 		for _, k := range antrea.Kinds() {
 			if k.String() == name && k.GroupVersion().Group == group {
 				return kindAntrea + kind(k), true

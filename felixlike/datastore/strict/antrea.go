@@ -23,7 +23,7 @@ const (
 // direction then has one rule without action, which denies everything. A group or a tier with a
 // fault has no members or place, so that the rules and policies that name it fail closed. An ExternalIPPool with a
 // fault has no nodes. An Egress with a fault has
-// no address, and one with a fault in its appliedTo has none of that either.
+// no address, and one with a fault in its appliedTo has none of that either. A NetNamespace with a fault has no number.
 func DecodeAntrea(kind antrea.Kind, data []byte) (antrea.Object, []Fault) {
 	object := kind.New()
 	faults := Decode(data, object)
@@ -57,6 +57,8 @@ func CloseAntrea(object antrea.Object) {
 		o.Spec.EgressIP, o.Spec.ExternalIPPool = "", ""
 	case *antrea.NodeEgress:
 		o.Spec.EgressIP, o.Spec.ExternalIPPool = "", ""
+	case *antrea.NetNamespace:
+		o.NetID = nil
 	}
 }
 

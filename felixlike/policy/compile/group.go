@@ -38,6 +38,8 @@ type Group struct {
 	// Port is the port of AddressPorts.
 	Port     PortName
 	networks *networks
+	// Cluster is zero for other groups than those of all nodes (Isolation).
+	Cluster ClusterGroup
 }
 
 // networks is the text of all blocks of a rule, and the members that these make.
@@ -127,6 +129,8 @@ func (g *Group) Members() []model.Member { return g.networks.members }
 func (g *Group) Describe() string {
 	var text string
 	switch {
+	case g.Cluster != 0:
+		text = g.Cluster.String()
 	case g.Nodes != nil && g.Nodes.IsEverything():
 		text = "all nodes"
 	case g.Nodes != nil:
@@ -146,7 +150,7 @@ func (g *Group) Describe() string {
 
 // Same reports whether both definitions define the same group.
 func (g *Group) Same(o *Group) bool {
-	return g.Kind == o.Kind && g.Port == o.Port && g.From.Namespace == o.From.Namespace &&
+	return g.Kind == o.Kind && g.Cluster == o.Cluster && g.Port == o.Port && g.From.Namespace == o.From.Namespace &&
 		sameSelector(g.From.Namespaces, o.From.Namespaces) && sameSelector(g.From.Pods, o.From.Pods) && sameSelector(g.Nodes, o.Nodes) &&
 		(g.networks == o.networks || g.networks != nil && o.networks != nil && g.networks.blocks == o.networks.blocks)
 }

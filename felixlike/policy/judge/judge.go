@@ -120,6 +120,9 @@ func (j *Judge) first(policies []model.PolicyID, d model.Direction, p Packet) De
 		}
 		for _, r := range policy.Rules(d) {
 			if j.matches(r, d, p) {
+				if r.Action == model.Next {
+					break
+				}
 				return Decision{Action: r.Action, Policy: id, Rule: r.Name, Title: r.Title}
 			}
 		}

@@ -52,6 +52,7 @@ func (n *node) become(c, before *oracle.Cluster) {
 	for _, o := range c.ClusterPolicies {
 		n.engine.SetClusterNetworkPolicy(o)
 	}
+	n.engine.SetIsolation(c.Antrea.Isolation)
 	for _, o := range c.Antrea.All() {
 		n.engine.SetAntrea(o)
 	}

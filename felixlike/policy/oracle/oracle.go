@@ -57,6 +57,9 @@ func (c *Cluster) decide(d model.Direction, subject *corev1.Pod, peer netip.Addr
 		return Decision{Allowed: true, Why: NotAPod}
 	}
 	q := question{direction: d, subject: subject, peer: peer, peerPod: peerPod, destination: c.podAt(p.Destination), packet: p}
+	if denied := c.denyIsolated(q); denied != nil {
+		return *denied
+	}
 	var passed []RuleID
 	for _, tier := range []model.Tier{model.TierAdmin, model.TierNetworkPolicy, model.TierBaseline} {
 		if tier == model.TierNetworkPolicy {

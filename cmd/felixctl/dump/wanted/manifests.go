@@ -41,6 +41,7 @@ func FromManifests(ctx context.Context, dir, node string, like *control.Model) (
 func FromEvents(events []datastore.Event, node string, like *control.Model) (*control.Model, []model.Problem, error) {
 	e := policy.New(node)
 	if like != nil {
+		e.SetIsolation(like.Settings.Isolation)
 		e.SetServiceCIDRs(slices.Concat(like.Settings.ServiceCIDRs, like.ServiceCIDRs))
 	}
 	var problems []model.Problem

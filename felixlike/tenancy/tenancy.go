@@ -1,0 +1,132 @@
+// Package tenancy says which namespaces reach each other where namespaces are isolated (setting isolation): it turns
+// NetNamespaces into classes of namespaces.
+//
+// Namespaces with one number are one class. A namespace without a NetNamespace, or with one that is not understood, is a
+// class of its own. Number 0 makes a namespace global, which is a property: it is a class of its own, too. So nothing is
+// allowed because an object is missing, and isolation needs no number.
+//
+// It does no I/O and knows no policy. It is tested by tables, and with felixlike/policy against felixlike/policy/oracle.
+package tenancy
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/felixlike/felixlike/felixlike/antrea"
+	"github.com/felixlike/felixlike/model"
+)
+
+// MaxNumber is the greatest number of a NetNamespace, that of a VXLAN.
+const MaxNumber = 1<<24 - 1
+
+// Class is a class of namespaces. Equal values are one class.
+type Class struct {
+	// Number is the one that its namespaces share, or zero for the class of one namespace.
+	Number int64
+	// Namespace is the name of the only namespace of a class without number.
+	Namespace string
+	// Global is set if all namespaces reach the class, and it reaches all.
+	Global bool
+}
+
+// Classes are the classes of all namespaces.
+type Classes struct {
+	objects map[string]*antrea.NetNamespace
+	// numbered are the names of the namespaces with each number.
+	numbered map[int64]map[string]struct{}
+}
+
+// New returns the classes of namespaces without NetNamespaces.
+func New() *Classes {
+	return &Classes{objects: map[string]*antrea.NetNamespace{}, numbered: map[int64]map[string]struct{}{}}
+}
+
+// Set creates or replaces the NetNamespace of that name, or removes it if it is nil.
+func (c *Classes) Set(name string, object *antrea.NetNamespace) {
+	if old := c.Of(name); old.Number != 0 {
+		delete(c.numbered[old.Number], name)
+		if len(c.numbered[old.Number]) == 0 {
+			delete(c.numbered, old.Number)
+		}
+	}
+	if object == nil {
+		delete(c.objects, name)
+		return
+	}
+	c.objects[name] = object
+	if now := c.Of(name); now.Number != 0 {
+		if c.numbered[now.Number] == nil {
+			c.numbered[now.Number] = map[string]struct{}{}
+		}
+		c.numbered[now.Number][name] = struct{}{}
+	}
+}
+
+// Names returns the names of the NetNamespaces, sorted.
+func (c *Classes) Names() []string { return slices.Sorted(maps.Keys(c.objects)) }
+
+// Of returns the class of a namespace.
+func (c *Classes) Of(namespace string) Class {
+	alone := Class{Namespace: namespace}
+	object := c.objects[namespace]
+	if object == nil || fault(object) != "" {
+		return alone
+	}
+	if *object.NetID == 0 {
+		alone.Global = true
+		return alone
+	}
+	return Class{Number: *object.NetID}
+}
+
+// fault returns why a NetNamespace is not understood, or "".
+func fault(o *antrea.NetNamespace) string {
+	switch {
+	case o.NetName != o.Name:
+		return fmt.Sprintf("netname: %q is not the name of the object", o.NetName)
+	case o.NetID == nil:
+		return "netid: there is no number"
+	case *o.NetID < 0 || *o.NetID > MaxNumber:
+		return fmt.Sprintf("netid: %d is not between 0 and %d", *o.NetID, MaxNumber)
+	}
+	return ""
+}
+
+// Problems returns the NetNamespaces that are not understood, parts that are not in force, and the numbers that several
+// namespaces have, in order. OpenShift SDN joins namespaces by equal numbers, so nothing tells whether somebody wanted it.
+func (c *Classes) Problems() []model.Problem {
+	var all []model.Problem
+	for _, name := range c.Names() {
+		o := c.objects[name]
+		add := func(field, format string, args ...any) {
+			all = append(all, model.Problem{Object: o.ID().Ref(), Field: field, Reason: fmt.Sprintf(format, args...)})
+		}
+		if o.NetName == "" && o.NetID == nil {
+			continue // it could not be decoded, and the datastore has said why
+		}
+		if text := fault(o); text != "" {
+			field, reason, _ := strings.Cut(text, ": ")
+			add(field, "%s; the namespace is isolated from all others", reason)
+			continue
+		}
+		if len(o.EgressIPs) > 0 {
+			add("egressIPs", "not supported: packets to the outside keep the address that they have without it")
+		}
+		if joined := slices.Sorted(maps.Keys(c.numbered[*o.NetID])); len(joined) > 1 && joined[0] == name {
+			add("netid", "%d is also the number of %s: these namespaces are joined", *o.NetID, listed(joined[1:]))
+		}
+	}
+	return all
+}
+
+// maxListed bounds the names in a problem.
+const maxListed = 10
+
+func listed(names []string) string {
+	if more := len(names) - maxListed; more > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:maxListed], ", "), more)
+	}
+	return strings.Join(names, ", ")
+}
