@@ -7,6 +7,9 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -391,6 +394,14 @@ func withoutMasquerade(t *testing.T, l *lab.Lab, silent *oneWay) {
 	}
 	signal(syscall.SIGSTOP)
 	defer signal(syscall.SIGCONT)
+	// Each thread stops when it leaves the kernel, and would repair the tables until then.
+	eventually.True(t, "the agent has stopped", func() bool {
+		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", n.AgentPID()))
+		return err == nil && len(threads) > 0 && !slices.ContainsFunc(threads, func(path string) bool {
+			stat, err := os.ReadFile(path)
+			return err == nil && !bytes.Contains(stat, []byte(") T "))
+		})
+	})
 	shell(t, n, "nft flush ruleset")
 	for _, sink := range silent.sink {
 		shell(t, n, "conntrack -D -d "+sink.String())
