@@ -148,6 +148,11 @@ const MaxServiceEndpoints = 1<<15 - 1
 // Number identifies the chain in its map.
 func (p ServicePick) Number() uint32 { return uint32(p.Affinity/time.Second)<<15 | p.Count }
 
+// ServicePickCount and ServicePickAffinity return the parts of a Number.
+func ServicePickCount(number uint32) uint32 { return number & MaxServiceEndpoints }
+
+func ServicePickAffinity(number uint32) time.Duration { return time.Duration(number>>15) * time.Second }
+
 // Map returns the name of the map from numbers to chains.
 func (p ServicePick) Map() string {
 	name := "picks-"

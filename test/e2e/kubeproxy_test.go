@@ -26,6 +26,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/felixlike/felixlike/cmd/felixctl/trace"
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/internal/namespace"
 	"github.com/felixlike/felixlike/internal/sysctl"
@@ -784,11 +785,11 @@ func TestServicesLikeKubeProxy(t *testing.T) {
 	ours.served(t)
 	// An answer may be late on a busy machine, and an endpoint may not be drawn: what differs is tried again, with patience.
 	const silence = 1500 * time.Millisecond
-	var a, b map[situation]string
+	a, b := map[situation]string{}, map[situation]string{}
 	both := func(all []situation, tries int, timeout time.Duration) {
 		var running sync.WaitGroup
-		running.Go(func() { a = theirs.judgeAll(all, tries, timeout) })
-		running.Go(func() { b = ours.judgeAll(all, tries, timeout) })
+		running.Go(func() { maps.Copy(a, theirs.judgeAll(all, tries, timeout)) })
+		running.Go(func() { maps.Copy(b, ours.judgeAll(all, tries, timeout)) })
 		running.Wait()
 	}
 	start := time.Now()
@@ -830,6 +831,95 @@ func TestServicesLikeKubeProxy(t *testing.T) {
 	}
 	running.Wait()
 	t.Logf("%d silent in %s", len(silent), time.Since(start))
+	start = time.Now()
+	t.Logf("%d traced in %s", ours.trace(t, all, b), time.Since(start))
+}
+
+// trace compares what felixctl trace says with what the probes have found, and returns the number of comparisons: for the first clients of
+// each Service and target, one family each.
+func (c *serviceLab) trace(t *testing.T, all []situation, found map[situation]string) (count int) {
+	seen := map[string]bool{}
+	places := make(chan bool, 4)
+	var running sync.WaitGroup
+	for _, s := range all {
+		name, fromOutside := s.service+s.to, strings.Contains(s.from, ".")
+		if fromOutside {
+			name += outside
+		}
+		switch {
+		case s.protocol != model.TCP || (len(seen)%2 == 0) != (s.family == model.IPv4) || seen[name]:
+			continue
+		case slices.Contains([]string{"balancer", "loopback", "wrong", "gateway1"}, s.to), fromOutside && strings.HasSuffix(s.to, "3"):
+			continue // no address of the Service, or it is not known which node the packet comes to
+		case s.service != "plain" && s.to != "cluster" && s.to != "node1" && s.to != "balancer1":
+			continue
+		}
+		seen[name] = true
+		places <- true
+		running.Go(func() {
+			defer func() { <-places }()
+			c.traceOne(t, s, parseOutcome(found[s]))
+		})
+	}
+	running.Wait()
+	return len(seen)
+}
+
+func (c *serviceLab) traceOne(t *testing.T, s situation, found outcome) {
+	at := c.target(s)
+	to, port := at.Addr().String(), fmt.Sprint(at.Port())
+	if s.to == "cluster" && s.family == model.IPv6 {
+		to, port = "service:x/"+s.service, fmt.Sprint(servicePort)
+	}
+	from := strings.TrimPrefix(endOf(s.from), "ip:")
+	if strings.Contains(s.from, ".") {
+		from = ofFamily(s.family, netip.MustParseAddr(s.from)).String()
+	}
+	// The node that translates the packet is asked.
+	node := map[string]string{"a": "node1", "b": "node1", "c": "node2", "d": "node3", "node1": "node1", "node2": "node2", "node3": "node3"}[s.from]
+	if c.Node(s.to) != nil {
+		node = s.to
+	}
+	out, errs, code := felixctl(t, "trace", "--lab", c.Name(), "--node", cmp.Or(node, "node1"), "--from", from, "--to", to, "--port", port+"/tcp", "--family", s.family.String(), "-o", "json")
+	var answers []struct {
+		traceAnswer
+		Packet  trace.Packet `json:"packet"`
+		Service string       `json:"service"`
+		Why     string       `json:"why"`
+	}
+	if err := json.Unmarshal([]byte(out), &answers); err != nil || code > 1 {
+		t.Errorf("%s: trace: exit code %d: %s%s", s, code, out, errs)
+		return
+	}
+	got := outcome{seen: map[string]string{}}
+	for _, a := range answers {
+		endpoint := c.names[a.Packet.Destination] + ":" + fmt.Sprint(a.Packet.Port)
+		switch {
+		case a.Service != "x/"+s.service || a.Disagreement != "":
+			t.Errorf("%s: trace: %+v", s, a)
+		case a.Verdict == "allowed":
+			got.seen[endpoint] = c.names[a.Packet.Source]
+			if strings.HasPrefix(s.from, "node") || strings.HasPrefix(endpoint, s.from+":") || s.from == "b" && s.service == "abroad" {
+				got.seen[endpoint] = found.seen[endpoint] // the address is chosen after policy
+			}
+		case strings.Contains(a.Why, "refuses it"):
+			got.refused = true
+		case strings.Contains(a.Why, "drops it"):
+			got.silent = true
+		}
+	}
+	if s.one {
+		if len(got.seen) != 2 || !strings.Contains(out, "which the client keeps for 1h") {
+			t.Errorf("%s: trace: %s", s, out)
+		}
+		return
+	}
+	if found.other != "" { // a drop on the client's node
+		found.other, found.silent = "", true
+	}
+	if !maps.Equal(got.seen, found.seen) || got.refused != found.refused || got.silent != found.silent {
+		t.Errorf("%s: trace: %+v, but probes: %+v", s, got, found)
+	}
 }
 
 // nothingArrives tries situations without an answer, and checks that no pod gets a packet of theirs.

@@ -1,6 +1,10 @@
 package cli
 
 import (
+	"encoding/json"
+	"errors"
+	"net"
+	"net/http"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -13,8 +17,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/felixlike/felixlike/cmd/felixctl/trace"
+	"github.com/felixlike/felixlike/cmd/felixctl/trace/cluster"
 	"github.com/felixlike/felixlike/cmd/felixctl/trace/live"
 	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/internal/socketapi"
 	"github.com/felixlike/felixlike/model"
 )
 
@@ -166,6 +172,38 @@ func deniedResult() *result {
 			},
 		},
 		Programmed: []programmed{{Backend: "nftables", Path: path}},
+	}
+}
+
+// TestAgentBeforeServices: an agent that has no call for Services serves none.
+func TestAgentBeforeServices(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "s")
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(http.StatusNotFound)
+		_ = json.NewEncoder(w).Encode(socketapi.ErrorBody{Error: "unknown path " + r.URL.Path, Code: socketapi.UnknownPath})
+	})}
+	go func() { _ = server.Serve(l) }()
+	defer server.Close()
+	if all, err := servicesOf(t.Context(), &cluster.Node{Agent: control.NewClient(socket)}); err != nil || all.Proxy {
+		t.Errorf("%+v, %v", all, err)
+	}
+}
+
+// TestTextWithoutEndpoint: the text for a packet to a Service that leads it nowhere.
+func TestTextWithoutEndpoint(t *testing.T) {
+	p := trace.Packet{Source: netip.MustParseAddr("10.0.0.4"), Destination: netip.MustParseAddr("10.96.0.7"), Protocol: model.TCP, Port: 80, Conn: trace.New}
+	r := &result{From: "shop/web", To: "10.96.0.7", Packet: p, Service: "shop/db", Verdict: denied, Why: "the table of Services on n1 refuses it: clusterIP 10.96.0.7:80/tcp has no endpoint"}
+	const want = "shop/web -> 10.96.0.7   tcp 10.0.0.4 -> 10.96.0.7:80, new connection\nDENIED  the table of Services on n1 refuses it: clusterIP 10.96.0.7:80/tcp has no endpoint\n"
+	var b strings.Builder
+	if err := printResults(&b, []*result{r}, false); err != nil || b.String() != want {
+		t.Errorf("%v\n%s", err, b.String())
+	}
+	if err := outcome([]*result{r}); !errors.Is(err, ErrDenied) {
+		t.Errorf("outcome %v", err)
 	}
 }
 

@@ -46,8 +46,9 @@ bug, or another program has changed the rules.
                        ofproto/trace follows it to the destination's interface
 
 FROM and TO are namespace/pod, node:NAME or an address; TO may also be
-service:namespace/name, or the address of a Service, if --services has it: then
-every endpoint is traced. A name for a port is the pod's.
+service:namespace/name, or the address of a Service: then every endpoint is traced to
+which this node may lead the packet. Without serviceProxy full, --services has to have
+the Service. A name for a port is the pod's, or the Service's.
 
 It asks the agent of this node. The node of the source judges egress, the node of the
 destination judges ingress: if they differ, trace on both. In a lab (--lab NAME) it asks

@@ -48,6 +48,9 @@ func (w *world) answer(ctx context.Context, q *query) ([]*result, error) {
 	if from.service != nil {
 		return nil, fmt.Errorf("--from: %s is a Service: nothing is sent from its address", from.text)
 	}
+	if results, err := w.answerProxied(ctx, q, from); err != nil || results != nil {
+		return results, err
+	}
 	to, err := findEnd(w.options.to, w.Objects, q.services)
 	if err != nil {
 		return nil, fmt.Errorf("--to: %w", err)

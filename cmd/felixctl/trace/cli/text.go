@@ -33,7 +33,7 @@ func printResults(w io.Writer, results []*result, all bool) error {
 
 func (t *text) result(r *result) {
 	fmt.Fprintf(t, "%s -> %s   %s, %s\n", t.style.Bold(r.From), t.style.Bold(r.To), r.Packet, connText(r.Packet.Conn))
-	if r.Service != "" {
+	if r.Service != "" && r.Policies != nil {
 		fmt.Fprintf(t, "to the Service %s: this is the packet once its destination has been translated to this endpoint\n", r.Service)
 	}
 	verdict := t.style.Good("ALLOWED")
@@ -44,7 +44,9 @@ func (t *text) result(r *result) {
 	for _, n := range r.Notes {
 		fmt.Fprintf(t, "note: %s\n", n)
 	}
-	t.policies(r.Policies)
+	if r.Policies != nil { // else no endpoint gets it
+		t.policies(r.Policies)
+	}
 	for _, p := range r.Programmed {
 		t.path(p)
 	}
@@ -215,6 +217,7 @@ func (t *text) agreement(r *result) {
 		ways = "policies, programmed state, and the packet"
 	}
 	switch {
+	case r.Disagreement == "" && r.Policies == nil:
 	case r.Disagreement == "":
 		fmt.Fprintf(t, "\n%s: %s.\n", t.style.Good("Agreed"), ways)
 	case r.Because != "":
