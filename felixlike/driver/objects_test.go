@@ -147,3 +147,14 @@ func TestPodsShareWhatTheyHaveInCommon(t *testing.T) {
 		t.Errorf("%d templates and %d pods are left", len(o.templates), len(o.pods))
 	}
 }
+
+// TestServedObjectsSayThatNamespacesAreIsolated: tools that judge packets need the setting beside the objects, and the engine has it.
+func TestServedObjectsSayThatNamespacesAreIsolated(t *testing.T) {
+	for _, on := range []bool{false, true} {
+		c := newCluster("node1")
+		c.setIsolation(on)
+		if got := c.served().Antrea.Isolation; got != on || c.engine.AwaitsNamespace("x") != on {
+			t.Errorf("isolation %t: served %t, engine waits %t", on, got, c.engine.AwaitsNamespace("x"))
+		}
+	}
+}

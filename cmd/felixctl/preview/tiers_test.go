@@ -285,7 +285,16 @@ netid: 7
 	if all := preview(Change{SetAntrea: []antrea.Object{netNamespace(7)}}); len(all) > 0 {
 		t.Errorf("without isolation: %+v", all)
 	}
+	reach := func(want bool) {
+		t.Helper()
+		r, err := ReachOf(t.Context(), o, Question{From: "ops/mon", To: "shop/db"})
+		if err != nil || r.Passes() != want || !want && !strings.Contains(r.Ways[0].Because, "isolation:shop") {
+			t.Errorf("reach: %+v, %v; want %t", r, err, want)
+		}
+	}
+	reach(true)
 	o.Antrea.Isolation = true
+	reach(false)
 	for name, id := range map[string]int64{"join": 7, "global": 0} {
 		toOps, fromOps := false, false
 		for _, d := range preview(Change{SetAntrea: []antrea.Object{netNamespace(id)}}) {
@@ -300,6 +309,7 @@ netid: 7
 		}
 	}
 	o.Antrea.Put(netNamespace(7))
+	reach(true)
 	all := preview(Change{DeleteAntrea: []antrea.ID{netNamespace(7).ID()}})
 	if len(all) == 0 || slices.ContainsFunc(all, func(d Difference) bool { return d.Becomes != Denied || !strings.Contains(d.Because, "isolation:") }) {
 		t.Errorf("isolated again: %+v", all)

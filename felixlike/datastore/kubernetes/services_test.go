@@ -108,7 +108,7 @@ func TestServices(t *testing.T) {
 // openServices is open with Services and EndpointSlices.
 func (f *fixture) openServices(t *testing.T) *kubernetestest.View {
 	t.Helper()
-	source, err := kubernetes.New(kubernetes.Options{Config: f.Config("agent"), Node: "n1", Services: true, Log: slog.New(slog.DiscardHandler)})
+	source, err := kubernetes.New(kubernetes.Options{Config: f.Config("agent"), Node: "n1", Services: true, NetNamespaces: true, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
