@@ -168,11 +168,12 @@ func antreaCRDs(t *testing.T) map[string]object {
 	return read(t, "components/antrea-crds/crds.yaml")
 }
 
-// TestAntreaCRDs: the definitions are those of the kinds that the agent reads. Those of Antrea's API are not among
-// the objects that are installed by default: a cluster may have Antrea's own.
+// TestAntreaCRDs: the definitions are those of the kinds that the agent reads. Those of Antrea's API and of OpenShift's are not among
+// the objects that are installed by default: a cluster may have its own.
 func TestAntreaCRDs(t *testing.T) {
 	crds := antreaCRDs(t)
 	const ownKinds = 2
+	maps.Copy(crds, read(t, "components/netnamespaces-crd/crd.yaml"))
 	if len(crds) != len(antrea.Kinds())-ownKinds {
 		t.Errorf("%d definitions, want %d", len(crds), len(antrea.Kinds())-ownKinds)
 	}
