@@ -152,7 +152,7 @@ func (c *cluster) unseen(want *model.Attachment, uid string, waiting model.Objec
 		!slices.Equal(have.Addresses, want.Addresses):
 		return "the records of attached pods do not have interface " + want.Interface + " yet"
 	case c.engine.AwaitsNamespace(want.Pod.Namespace):
-		return "the datastore has not reported namespace " + want.Pod.Namespace + ", which ClusterNetworkPolicies or Egresses may select"
+		return "the datastore has not reported namespace " + want.Pod.Namespace + ", which ClusterNetworkPolicies or Egresses may select, or which is isolated"
 	case large:
 		return waiting.String() + " is large and waits for its turn, and may select the pod"
 	case !c.uids.are(want.Pod, uid):

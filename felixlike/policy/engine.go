@@ -53,7 +53,7 @@ func New(nodeName string) *Engine {
 		index: x, members: members, dirty: dirty,
 	}
 	groups := &groupStore{byID: map[model.GroupID]*group{}, index: x, nodes: peers, members: members, dirty: dirty}
-	cluster := &nodeGroups{members: members, all: map[*group]struct{}{}}
+	cluster := &nodeGroups{members: members, local: nodeName, counted: map[string]*model.Node{}, all: map[*group]struct{}{}}
 	groups.cluster = cluster
 	policies := &policyStore{
 		byID: map[model.PolicyID]*policy{}, collisions: map[model.PolicyID]compile.Collision{},
@@ -67,7 +67,7 @@ func New(nodeName string) *Engine {
 		endpoints: &endpointStore{work: work, dirty: dirty, pods: pods, emitted: map[model.PodID]*applied{}, unapplied: &applied{}},
 	}
 	e.isolation = newIsolationStore(compile.GroupIDHash, x, policies)
-	cluster.nodes, e.nodes.changed = &e.nodes, cluster.change
+	e.nodes.changed = cluster.change
 	e.egresses = &egressStore{byID: map[antrea.ID]*egress{}, pools: map[antrea.ID]*pool{}, index: x, nodes: &e.nodes, peers: peers, dirty: dirty, nodesChanged: 1}
 	return e
 }

@@ -115,22 +115,34 @@ func (x *isolationStore) problems() []model.Problem {
 // nodeGroups fills the groups of all nodes with what nodes own.
 type nodeGroups struct {
 	members *membership
-	nodes   *nodeStore
+	// local is this node: its last known object stays in force while it is missing.
+	local string
+	// counted are the nodes that the groups have.
+	counted map[string]*model.Node
 	all     map[*group]struct{}
 }
 
 // fill fills a new group.
 func (x *nodeGroups) fill(g *group) {
 	x.all[g] = struct{}{}
-	for _, n := range x.nodes.emitted {
+	for _, n := range x.counted {
 		x.count(g, n, 1)
 	}
 }
 
 func (x *nodeGroups) drop(g *group) { delete(x.all, g) }
 
-// change notes that a node has changed, or has come or gone where before or now is nil.
-func (x *nodeGroups) change(before, now *model.Node) {
+// change notes that a node has come or changed, or has gone if it is nil.
+func (x *nodeGroups) change(name string, now *model.Node) {
+	before := x.counted[name]
+	switch {
+	case now != nil:
+		x.counted[name] = now
+	case name == x.local:
+		return
+	default:
+		delete(x.counted, name)
+	}
 	for g := range x.all {
 		// New members first, so that a member of both is no change.
 		x.count(g, now, 1)

@@ -75,3 +75,25 @@ func TestClosedWithoutNamespace(t *testing.T) {
 	s.SetNamespace(newNamespace("milk isolation.felixlike.io/global=true isolation.felixlike.io/number=8"))
 	equal(t, "its Namespace", s.flush(), `group "all pods in namespaces isolation.felixlike.io/number=7" +[10.0.0.3] -[]`)
 }
+
+// TestMissingNodeKeepsIsolation: while the Node of this node is missing, its pods are still no strangers to the deny, and a namespace that
+// gets its first pod then is as closed.
+func TestMissingNodeKeepsIsolation(t *testing.T) {
+	s := newState(t)
+	s.SetIsolation(true)
+	s.SetNode(newNode("here", "192.0.2.1", "10.0.0.0/24"))
+	s.SetNamespace(newNamespace("tea"))
+	s.SetPod(newPod("tea/a", "10.0.0.2"))
+	s.flush()
+	s.DeleteNode("here")
+	if got := s.flush(); strings.Contains(got, "prefixes") || strings.Contains(got, "gateways") {
+		t.Errorf("without the node: %s", got)
+	}
+	s.SetNamespace(newNamespace("milk"))
+	s.SetPod(newPod("milk/a", "10.0.0.3"))
+	s.flush()
+	s.SetNode(newNode("here", "192.0.2.1", "10.0.0.0/24"))
+	if got := s.flush(); strings.Contains(got, "prefixes") || strings.Contains(got, "gateways") {
+		t.Errorf("with the node again: %s", got)
+	}
+}

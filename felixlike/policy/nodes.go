@@ -35,8 +35,8 @@ type nodeStore struct {
 	owns    *ownership
 	dirty   smallmap.Set[string]
 	emitted map[string]*model.Node
-	// changed is called for each node that flush returns, as it was and as it is.
-	changed func(before, now *model.Node)
+	// changed is called for each node that flush returns, with nil for one that is gone.
+	changed func(name string, now *model.Node)
 }
 
 func newNodeStore(local string) nodeStore {
@@ -182,7 +182,7 @@ func (n *nodeStore) flush() (updates, removals []model.Update) {
 		o, ok := n.byName[name]
 		if !ok {
 			if before != nil {
-				n.changed(before, nil)
+				n.changed(name, nil)
 				delete(n.emitted, name)
 				removals = append(removals, model.NodeRemove{Name: name})
 			}
@@ -190,7 +190,7 @@ func (n *nodeStore) flush() (updates, removals []model.Update) {
 		}
 		now := &model.Node{Name: name, Addresses: o.own, PodCIDRs: o.held, PublicKey: o.key}
 		if before == nil || !reflect.DeepEqual(before, now) {
-			n.changed(before, now)
+			n.changed(name, now)
 			n.emitted[name] = now
 			updates = append(updates, model.NodeUpdate{Node: now})
 		}

@@ -46,8 +46,8 @@ func (c *Carrier) EndTranslations(ctx context.Context, t Translations, inSwitch 
 	return ended, nil
 }
 
-// endInKernel deletes entries of the kernel. It reads them twice: a connection of TCP that got its answer between the two would be
-// reset by the source port of a new entry.
+// endInKernel deletes entries of the kernel. It reads them twice, because a connection may have got its answer meanwhile. Without its entry,
+// the next packet of a connection of TCP would leave from another port, and the server would reset it.
 func endInKernel(kernel *conntrack.Kernel, s *sight, t Translations, inSwitch bool, latest func() Translations) (int, error) {
 	host := func(a netip.Addr) bool { return s.host[a] }
 	wrong := func() (all []conntrack.Connection, err error) {
@@ -80,17 +80,30 @@ func (z *userspaceZone) endTranslations(ctx context.Context, t Translations, lat
 	for zone, isWrong := range map[uint16]func(Translations, *conntrack.Connection) bool{
 		pipeline.Zone: Translations.WrongInSwitch, pipeline.SNATZone: Translations.WrongAddress,
 	} {
+		before := map[conntrack.Tuple]bool{}
 		all, unread := z.client.DumpConntrack(ctx, zone)
 		if knowsNothing(unread) {
 			return 0, err
+		}
+		for i := range all {
+			if isWrong(t, &all[i]) {
+				before[all[i].Original] = true
+			}
+		}
+		if len(before) == 0 {
+			err = errors.Join(err, unread)
+			continue
 		}
 		later := latest()
 		if later == nil {
 			return ended, err
 		}
+		if all, unread = z.client.DumpConntrack(ctx, zone); knowsNothing(unread) {
+			return ended, err
+		}
 		var wrong []conntrack.Tuple
 		for i := range all {
-			if isWrong(t, &all[i]) && isWrong(later, &all[i]) {
+			if before[all[i].Original] && isWrong(later, &all[i]) {
 				wrong = append(wrong, all[i].Original)
 			}
 		}

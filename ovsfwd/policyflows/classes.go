@@ -44,7 +44,7 @@ func protocolClass(p model.Protocol) int {
 }
 
 // leastOf is the least priority for each action; math.MaxUint16 stands for no rule.
-type leastOf [model.Reject + 1]uint16
+type leastOf [model.Next + 1]uint16
 
 func noLeast() leastOf {
 	var l leastOf

@@ -27,14 +27,9 @@ func testServicesWithoutProxy(t *testing.T, s *site) {
 		s.kubectl(t, "-n", system, "patch", "configmap", "felixlike-config", "--type=merge", "--patch", "data:\n  agent.yaml: |\n"+text.String())
 		s.roll(t)
 	}
-	for _, node := range s.Nodes() {
-		s.exec(t, node, `pid=$(pgrep -x kube-proxy) && tr '\0' ' ' </proc/$pid/cmdline >/run/kube-proxy.command && kill $pid
-while kill -0 $pid 2>/dev/null; do sleep 0.1; done
-$(cut -d ' ' -f 1 /run/kube-proxy.command) --cleanup`)
-	}
 	defer func() {
 		for _, node := range s.Nodes() {
-			s.exec(t, node, `setsid $(cat /run/kube-proxy.command) >/run/kube-proxy.log 2>&1 </dev/null &`)
+			s.exec(t, node, `pgrep -x kube-proxy >/dev/null || setsid $(cat /run/kube-proxy.command) >/run/kube-proxy.log 2>&1 </dev/null &`)
 		}
 		configure("")
 		for _, node := range s.Nodes() {
@@ -43,6 +38,11 @@ $(cut -d ' ' -f 1 /run/kube-proxy.command) --cleanup`)
 			}
 		}
 	}()
+	for _, node := range s.Nodes() {
+		s.exec(t, node, `pid=$(pgrep -x kube-proxy) && tr '\0' ' ' </proc/$pid/cmdline >/run/kube-proxy.command && kill $pid
+while kill -0 $pid 2>/dev/null; do sleep 0.1; done
+$(cut -d ' ' -f 1 /run/kube-proxy.command) --cleanup`)
+	}
 	configure(fmt.Sprintf("serviceProxy: full\napiServer: [%s]\n", outside()[model.IPv4]))
 	t.Run("ways", func(t *testing.T) { testServices(t, s) })
 }

@@ -200,6 +200,8 @@ func (w *world) proxiedAddress(ctx context.Context, q *query, from, to end) (*pr
 					return &proxied{n, s, at, f}, nil
 				case err == nil && p.Port == at.Port && p.Protocol == at.Protocol: // by the name of the port
 					return &proxied{n, s, at, f}, nil
+				case local, strings.HasPrefix(to.text, "node:"):
+					// An external IP that is a node's address: its other ports are the node's.
 				default:
 					other = err
 				}
