@@ -58,14 +58,21 @@ type Seen struct {
 }
 
 // Open starts a source and collects its batches until the test ends.
-func Open(t testing.TB, config *rest.Config, log *slog.Logger) *View {
+func Open(t testing.TB, config *rest.Config, log *slog.Logger, more ...func(*kubernetes.Options)) *View {
 	t.Helper()
-	source, err := kubernetes.New(kubernetes.Options{Config: config, Node: "n1", NetNamespaces: true, Log: log})
+	o := kubernetes.Options{Config: config, Node: "n1", Log: log}
+	for _, set := range more {
+		set(&o)
+	}
+	source, err := kubernetes.New(o)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return Follow(t, source)
 }
+
+// NetNamespaces has a source read NetNamespaces, to which the role of the agents gives no right.
+func NetNamespaces(o *kubernetes.Options) { o.NetNamespaces = true }
 
 // Follow runs a source and collects its batches until the test ends.
 func Follow(t testing.TB, source *kubernetes.Source) *View {

@@ -166,7 +166,7 @@ func TestForbiddenAntreaKinds(t *testing.T) {
 	keys := antreaKeys()
 	f.Refuse(http.StatusForbidden, keys...)
 	lines := &logLines{}
-	v := kubernetestest.Open(t, f.Config("agent"), slog.New(slog.NewTextHandler(lines, nil)))
+	v := kubernetestest.Open(t, f.Config("agent"), slog.New(slog.NewTextHandler(lines, nil)), kubernetestest.NetNamespaces)
 	v.Until(t, "the refusals are named", func(s kubernetestest.Seen) bool {
 		named := 0
 		for _, p := range s.Last.Problems {

@@ -23,7 +23,7 @@ import (
 
 func (f *fixture) open(t *testing.T) *kubernetestest.View {
 	t.Helper()
-	return kubernetestest.Open(t, f.Config("agent"), slog.New(slog.DiscardHandler))
+	return kubernetestest.Open(t, f.Config("agent"), slog.New(slog.DiscardHandler), kubernetestest.NetNamespaces)
 }
 
 func (f *fixture) pods(t *testing.T, names ...string) {

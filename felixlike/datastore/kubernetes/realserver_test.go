@@ -103,7 +103,7 @@ func TestAntreaKindsOnRealAPIServer(t *testing.T) {
 	if _, err := clients.CoreV1().Namespaces().Create(t.Context(), space, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	v := kubernetestest.Open(t, admin, slog.New(slog.DiscardHandler))
+	v := kubernetestest.Open(t, admin, slog.New(slog.DiscardHandler), kubernetestest.NetNamespaces)
 	if seen := v.Until(t, "in sync", func(s kubernetestest.Seen) bool { return s.Last.InSync }); len(seen.Last.Problems) > 0 {
 		t.Errorf("problems: %v", seen.Last.Problems)
 	}
