@@ -168,8 +168,8 @@ func antreaCRDs(t *testing.T) map[string]object {
 	return read(t, "components/antrea-crds/crds.yaml")
 }
 
-// TestAntreaCRDs: the definitions are those of the kinds that the agent reads. Those of Antrea's API and of OpenShift's are not among
-// the objects that are installed by default: a cluster may have its own.
+// TestAntreaCRDs: there is a definition for each kind that the agent reads. Those of Antrea's and OpenShift's kinds are not installed
+// by default, because a cluster may have its own.
 func TestAntreaCRDs(t *testing.T) {
 	crds := antreaCRDs(t)
 	const ownKinds = 2

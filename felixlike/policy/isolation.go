@@ -20,7 +20,7 @@ type isolationStore struct {
 	classes  *tenancy.Classes
 	index    *selectionIndex
 	policies *policyStore
-	// labels are those of the Namespace objects, without classes.
+	// labels has the labels of each Namespace object, without those of its class.
 	labels map[string]map[string]string
 	// dirty are the namespaces whose policy may have changed.
 	dirty map[string]struct{}

@@ -16,8 +16,8 @@ func netNamespace(name string, id *int64) *antrea.NetNamespace {
 	return o
 }
 
-// TestClasses: equal numbers are one class, number 0 is a property of a class of its own, and what is missing or not understood
-// joins nobody.
+// TestClasses: namespaces with equal numbers are one class, a namespace with number 0 is global, and an object that is missing or not
+// understood joins nobody.
 func TestClasses(t *testing.T) {
 	c := tenancy.New()
 	objects := map[string]*antrea.NetNamespace{

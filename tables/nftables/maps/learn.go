@@ -63,7 +63,7 @@ type pending struct {
 	keys         map[string]map[string]bool
 }
 
-// notePending adds what is pending before a full read, which forgets it.
+// notePending remembers the changes that are not written yet. A full read forgets them.
 func (t *Table) notePending() {
 	p := &t.pending
 	if p.chains == nil {
