@@ -70,12 +70,10 @@ func Watch(in *namespace.Namespace, name string, senders ...netip.Addr) (*Arriva
 		if a.fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0); err != nil {
 			return err
 		}
-		wait := unix.NsecToTimeval(int64(100 * time.Millisecond))
 		return errors.Join(
 			unix.SetsockoptSockFprog(a.fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}),
 			unix.SetsockoptInt(a.fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, arrivalsBuffer),
 			unix.SetsockoptInt(a.fd, unix.SOL_SOCKET, unix.SO_TIMESTAMPNS, 1),
-			unix.SetsockoptTimeval(a.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &wait),
 			unix.Bind(a.fd, &unix.SockaddrLinklayer{Protocol: bigEndian(unix.ETH_P_ALL), Ifindex: link.Index}),
 		)
 	})
@@ -127,14 +125,31 @@ func filterOf(senders []netip.Addr) ([]unix.SockFilter, error) {
 }
 
 func (a *Arrivals) read() {
+	for {
+		ready := []unix.PollFd{{Fd: int32(a.fd), Events: unix.POLLIN}}
+		_, err := unix.Poll(ready, 100) // ms
+		a.mu.Lock()
+		if err != nil && !errors.Is(err, unix.EINTR) {
+			a.fail(err)
+		}
+		a.take()
+		ended := a.fault != nil
+		a.mu.Unlock()
+		if ended {
+			return
+		}
+	}
+}
+
+// take notes all packets that the kernel holds for the socket. It needs the lock.
+func (a *Arrivals) take() {
 	frame, control := make([]byte, 256), make([]byte, 128)
 	for {
-		n, length, _, _, err := unix.Recvmsg(a.fd, frame, control, 0)
+		n, length, _, _, err := unix.Recvmsg(a.fd, frame, control, unix.MSG_DONTWAIT)
 		switch {
-		case errors.Is(err, unix.EAGAIN), errors.Is(err, unix.EINTR):
-			if a.closed() {
-				return
-			}
+		case errors.Is(err, unix.EINTR):
+		case errors.Is(err, unix.EAGAIN):
+			return
 		case err != nil:
 			a.fail(err)
 			return
@@ -146,21 +161,14 @@ func (a *Arrivals) read() {
 
 var errClosed = errors.New("closed")
 
-func (a *Arrivals) closed() bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return errors.Is(a.fault, errClosed)
-}
-
+// fail notes the first fault. It needs the lock.
 func (a *Arrivals) fail(err error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
 	if a.fault == nil {
 		a.fault = err
 	}
 }
 
-// note keeps a frame if one of the senders has sent it.
+// note keeps a frame if one of the senders has sent it. It needs the lock.
 func (a *Arrivals) note(frame, control []byte) {
 	from, to, protocol, payload, ok := addresses(frame)
 	if !ok || !slices.Contains(a.senders, from) || len(payload) < 4 {
@@ -178,8 +186,6 @@ func (a *Arrivals) note(frame, control []byte) {
 	if protocol == unix.IPPROTO_TCP && len(payload) > 13 {
 		arrival.Flags = payload[13]
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
 	a.all = append(a.all, arrival)
 }
 
@@ -219,14 +225,16 @@ func received(control []byte) time.Time {
 	return time.Now()
 }
 
-// Since returns the packets that arrived after a time. It fails if packets may have been missed.
+// Since returns the packets that arrived after a time, up to now: also those that the kernel has received and nobody
+// has read yet. It fails if packets may have been missed.
 func (a *Arrivals) Since(start time.Time) ([]Arrival, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.take()
 	stats, err := unix.GetsockoptTpacketStats(a.fd, unix.SOL_PACKET, unix.PACKET_STATISTICS)
 	if err == nil && stats.Drops > 0 {
 		err = fmt.Errorf("the packet socket lost %d packets", stats.Drops)
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
 	var since []Arrival
 	for _, arrival := range a.all {
 		if arrival.At.After(start) {
@@ -238,7 +246,9 @@ func (a *Arrivals) Since(start time.Time) ([]Arrival, error) {
 
 // Close ends the count.
 func (a *Arrivals) Close() error {
+	a.mu.Lock()
 	a.fail(errClosed)
+	a.mu.Unlock()
 	a.done.Wait()
 	return unix.Close(a.fd)
 }

@@ -3,6 +3,7 @@ package traffic
 import (
 	"errors"
 	"net/netip"
+	"slices"
 	"syscall"
 	"testing"
 	"time"
@@ -193,5 +194,31 @@ func TestForgetfulResetsSilentClients(t *testing.T) {
 	}
 	if _, err := conn.Read(echo[:]); !errors.Is(err, syscall.ECONNRESET) {
 		t.Errorf("a silent client got %v, not a reset", err)
+	}
+}
+
+// TestSinceKnowsWhatWasAnswered asks for the packet of a connection right after its answer, before a reader may have run.
+func TestSinceKnowsWhatWasAnswered(t *testing.T) {
+	ns, _ := local(t)
+	here := netip.MustParseAddr("127.0.0.1")
+	a, err := Watch(ns, "lo", here)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	for port := range 500 {
+		began := time.Now()
+		source := netip.AddrPortFrom(here, uint16(20000+port))
+		if conn, err := ConnectFrom(ns, source, netip.AddrPortFrom(here, 90), knockTime); err == nil {
+			conn.Close()
+			t.Fatal("something serves the port")
+		}
+		found, err := a.Since(began)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.ContainsFunc(found, func(f Arrival) bool { return f.From == source }) {
+			t.Fatalf("connection %d has been refused, and its packet has not arrived", port)
+		}
 	}
 }
