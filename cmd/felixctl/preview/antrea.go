@@ -117,18 +117,57 @@ func (p anyPolicy) antreaPodSelectors() []*metav1.LabelSelector {
 	for _, g := range p.groups() {
 		add(g.PodSelector)
 	}
-	var targets []antrea.AppliedTo
-	if spec := compile.AntreaSpec(p.antrea); spec != nil {
-		targets = spec.AppliedTo
+	for _, peer := range p.antreaPeers() {
+		add(peer.PodSelector)
 	}
-	for _, r := range p.antreaRules() {
-		targets = append(slices.Clip(targets), r.AppliedTo...)
-		for _, peer := range slices.Concat(r.From, r.To) {
-			add(peer.PodSelector)
+	for _, a := range p.appliedTo() {
+		add(a.PodSelector)
+	}
+	return all
+}
+
+// antreaNamespaceSelectors lists the selectors of namespaces of the policy, and of all groups.
+func (p anyPolicy) antreaNamespaceSelectors() []*metav1.LabelSelector {
+	var all []*metav1.LabelSelector
+	for _, g := range p.groups() {
+		all = append(all, g.NamespaceSelector)
+	}
+	for _, peer := range p.antreaPeers() {
+		all = append(all, peer.NamespaceSelector)
+	}
+	for _, a := range p.appliedTo() {
+		all = append(all, a.NamespaceSelector)
+	}
+	return slices.DeleteFunc(all, func(s *metav1.LabelSelector) bool { return s == nil })
+}
+
+// sameLabels lists the labels of namespaces that rules compare.
+func (p anyPolicy) sameLabels() (all []string) {
+	for _, peer := range p.antreaPeers() {
+		if peer.Namespaces != nil {
+			all = append(all, peer.Namespaces.SameLabels...)
 		}
 	}
-	for _, a := range targets {
-		add(a.PodSelector)
+	return all
+}
+
+// antreaPeers are those of the rules of both directions.
+func (p anyPolicy) antreaPeers() (all []antrea.Peer) {
+	for _, r := range p.antreaRules() {
+		all = append(append(all, r.From...), r.To...)
+	}
+	return all
+}
+
+// appliedTo lists the targets of the policy and of its rules.
+func (p anyPolicy) appliedTo() []antrea.AppliedTo {
+	spec := compile.AntreaSpec(p.antrea)
+	if spec == nil {
+		return nil
+	}
+	all := slices.Clone(spec.AppliedTo)
+	for _, r := range p.antreaRules() {
+		all = append(all, r.AppliedTo...)
 	}
 	return all
 }

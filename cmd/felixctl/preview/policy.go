@@ -4,12 +4,14 @@ import (
 	"cmp"
 	"net/netip"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
 
 	"github.com/felixlike/felixlike/felixlike/antrea"
@@ -148,6 +150,46 @@ func (p anyPolicy) about(d model.Direction) bool {
 	return about(p.network, networkingv1.PolicyTypeEgress)
 }
 
+// rules returns the policy as verdicts name it, and the titles of its rules of a direction.
+func (p anyPolicy) rules(d model.Direction) (id model.PolicyID, titles []string) {
+	switch {
+	case p.antrea != nil:
+		id = model.PolicyID{Tier: model.TierAdmin, API: model.Antrea, Namespace: p.antrea.ID().Namespace, Name: p.antrea.ID().Name}
+		if strings.EqualFold(compile.AntreaSpec(p.antrea).Tier, "baseline") {
+			id.Tier = model.TierBaseline
+		}
+		if id.Namespace == "" {
+			id.API = model.AntreaCluster
+		}
+		for _, r := range directed(p.antrea, d) {
+			titles = append(titles, r.Name)
+		}
+	case p.cluster != nil:
+		id = model.PolicyID{Tier: model.TierAdmin, Name: p.cluster.Name}
+		if p.cluster.Spec.Tier == v1alpha2.BaselineTier {
+			id.Tier = model.TierBaseline
+		}
+		for _, r := range p.cluster.Spec.Ingress {
+			if d == model.Ingress {
+				titles = append(titles, r.Name)
+			}
+		}
+		for _, r := range p.cluster.Spec.Egress {
+			if d == model.Egress {
+				titles = append(titles, r.Name)
+			}
+		}
+	default:
+		id = model.PolicyID{Tier: model.TierNetworkPolicy, Namespace: p.network.Namespace, Name: p.network.Name}
+		rules := len(p.network.Spec.Ingress)
+		if d == model.Egress {
+			rules = len(p.network.Spec.Egress)
+		}
+		titles = make([]string, rules)
+	}
+	return id, titles
+}
+
 // selects reports whether a policy may apply to a pod of a namespace, nil if that is not
 // known. A NetworkPolicy that cannot be understood applies to its whole namespace, a
 // ClusterNetworkPolicy to all pods, as the oracle has it.
@@ -203,6 +245,56 @@ func (p anyPolicy) podSelectors() []*metav1.LabelSelector {
 		}
 	}
 	return all
+}
+
+// namespaceSelectors lists the selectors of namespaces by their labels.
+func (p anyPolicy) namespaceSelectors() []*metav1.LabelSelector {
+	var all []*metav1.LabelSelector
+	if p.antrea != nil {
+		return p.antreaNamespaceSelectors()
+	}
+	if p.cluster == nil {
+		for _, peer := range peers(p.network) {
+			if peer.NamespaceSelector != nil {
+				all = append(all, peer.NamespaceSelector)
+			}
+		}
+		return all
+	}
+	add := func(namespaces *metav1.LabelSelector, pods *v1alpha2.NamespacedPod) {
+		if namespaces != nil {
+			all = append(all, namespaces)
+		}
+		if pods != nil {
+			all = append(all, &pods.NamespaceSelector)
+		}
+	}
+	add(p.cluster.Spec.Subject.Namespaces, p.cluster.Spec.Subject.Pods)
+	for _, r := range p.cluster.Spec.Ingress {
+		for _, peer := range r.From {
+			add(peer.Namespaces, peer.Pods)
+		}
+	}
+	for _, r := range p.cluster.Spec.Egress {
+		for _, peer := range r.To {
+			add(peer.Namespaces, peer.Pods)
+		}
+	}
+	return all
+}
+
+// namesPorts reports whether a rule has the name of a port.
+func (p anyPolicy) namesPorts() bool {
+	if p.cluster != nil {
+		return slices.ContainsFunc(protocolsOf(p.cluster), func(one v1alpha2.ClusterNetworkPolicyProtocol) bool { return one.DestinationNamedPort != "" })
+	}
+	ports := p.antreaPorts()
+	if p.network != nil {
+		ports = portsOf(p.network)
+	}
+	return slices.ContainsFunc(ports, func(port networkingv1.NetworkPolicyPort) bool {
+		return port.Port != nil && port.Port.Type == intstr.String
+	})
 }
 
 // prefixes lists the blocks that rules name, exceptions among them.

@@ -19,9 +19,9 @@ const maxPort = 65535
 func protocols() []model.Protocol { return []model.Protocol{model.TCP, model.UDP, model.SCTP} }
 
 // spans divides all traffic to a pod into ranges of ports that the
-// policies cannot distinguish. The last ones are of ICMP, with the messages in the
+// policies and the other ranges cannot distinguish. The last ones are of ICMP, with the messages in the
 // place of ports; they stand for every protocol without ports.
-func spans(policies []anyPolicy, to *corev1.Pod, f model.Family) []model.PortRange {
+func spans(policies []anyPolicy, to *corev1.Pod, f model.Family, others ...model.PortRange) []model.PortRange {
 	starts := map[model.Protocol][]uint16{}
 	cut := func(p model.Protocol, first, last int32) {
 		if first >= int32(firstPort(p)) && last >= first && last <= maxPort {
@@ -33,6 +33,9 @@ func spans(policies []anyPolicy, to *corev1.Pod, f model.Family) []model.PortRan
 	}
 	for _, policy := range policies {
 		policy.cutPorts(to, cut)
+	}
+	for _, r := range others {
+		cut(r.Protocol, int32(r.First), int32(r.Last))
 	}
 	icmp, _ := model.EchoRequest(f)
 	var all []model.PortRange

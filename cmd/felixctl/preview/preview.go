@@ -4,7 +4,6 @@ import (
 	"context"
 	"slices"
 
-	"github.com/felixlike/felixlike/cmd/felixctl/dump/compare"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/felixlike/policy"
 )
@@ -26,8 +25,8 @@ type Preview struct {
 	// of the Backend.
 	Backend string `json:"backend,omitempty"`
 	// Warnings say which pods of the node the Backend would close though others serve them.
-	Warnings   []string         `json:"warnings,omitempty"`
-	Programmed []compare.Object `json:"programmed,omitempty"`
+	Warnings   []string    `json:"warnings,omitempty"`
+	Programmed nodeObjects `json:"programmed,omitempty"`
 }
 
 // Changes reports whether a packet would get another verdict.

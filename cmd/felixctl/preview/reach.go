@@ -12,7 +12,6 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/felixlike/policy/oracle"
@@ -63,91 +62,32 @@ type Way struct {
 	Because  string   `json:"because"`
 }
 
-// Ends says how people name the ends of a Question.
-const Ends = `NAMESPACE/POD, namespace:NAME, namespaces:LABEL=VALUE, pods:LABEL=VALUE,
-node:NAME, nodes, outside, or nothing for all of these`
-
-// ends are the sources or destinations that a text names.
-type ends struct {
-	pod     func(*corev1.Pod) bool
-	node    func(*corev1.Node) bool
-	outside bool
-}
-
-// parseEnds understands what Ends says.
-func parseEnds(text string, namespaces map[string]*corev1.Namespace) (ends, error) {
-	nobody := ends{pod: func(*corev1.Pod) bool { return false }, node: func(*corev1.Node) bool { return false }}
-	pods := func(is func(*corev1.Pod) bool) (ends, error) {
-		e := nobody
-		e.pod = is
-		return e, nil
-	}
-	kind, value, _ := strings.Cut(text, ":")
-	switch kind {
-	case "":
-		return ends{pod: func(*corev1.Pod) bool { return true }, node: func(*corev1.Node) bool { return true }, outside: true}, nil
-	case "outside":
-		e := nobody
-		e.outside = true
-		return e, nil
-	case "nodes", "node":
-		e := nobody
-		e.node = func(n *corev1.Node) bool { return kind == "nodes" || n.Name == value }
-		return e, nil
-	case "namespace":
-		return pods(func(p *corev1.Pod) bool { return p.Namespace == value })
-	case "namespaces", "pods":
-		s, err := labels.Parse(value)
-		if err == nil && value == "" {
-			err = errors.New("it is empty")
-		}
-		if err != nil {
-			return nobody, fmt.Errorf("%q: not a selector of labels: %w", text, err)
-		}
-		if kind == "pods" {
-			return pods(func(p *corev1.Pod) bool { return s.Matches(labels.Set(p.Labels)) })
-		}
-		return pods(func(p *corev1.Pod) bool {
-			n := namespaces[p.Namespace]
-			return n != nil && s.Matches(labels.Merge(labels.Set{corev1.LabelMetadataName: n.Name}, n.Labels))
-		})
-	}
-	id, err := control.ParsePod(text)
-	if err != nil {
-		return nobody, fmt.Errorf("%q: must be %s", text, Ends)
-	}
-	return pods(func(p *corev1.Pod) bool { return p.Namespace == id.Namespace && p.Name == id.Name })
-}
-
 // of returns the ends among the objects, and the pods without an address. A pod in its host's network is its node. An end that names pods or nodes and
 // finds none is an error: "nothing passes" would be true, and mislead.
 func (v *verdicts) of(text string, policies []anyPolicy) (all []*end, without []string, err error) {
-	want, err := parseEnds(text, v.namespaces)
+	want, err := v.set(text)
 	if err != nil {
 		return nil, nil, err
 	}
 	var pods []*corev1.Pod
-	hosts := map[string]bool{}
 	for _, p := range v.objects.Pods {
 		switch {
-		case !want.pod(p):
+		case !want.has(&end{pods: []*corev1.Pod{p}}):
 		case selectable(p):
 			pods = append(pods, p)
-		case p.Spec.HostNetwork:
-			hosts[p.Spec.NodeName] = true
+		case p.Spec.HostNetwork: // as its node
 		case p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed:
 			without = append(without, podName(p))
 		}
 	}
 	all = classes(pods, v.namespaces, policies, nil, blocks(policies, v.objects.Nodes))
-	for _, n := range nodes(v.objects.Nodes) {
-		if want.node(n.node) || hosts[n.node.Name] {
-			all = append(all, n)
-		}
+	others := nodes(v.objects.Nodes)
+	for _, f := range v.families {
+		others = append(others, outside(f, append(blocks(policies, v.objects.Nodes), want.prefixes...), v.taken())...)
 	}
-	if want.outside {
-		for _, f := range v.families {
-			all = append(all, outside(f, blocks(policies, v.objects.Nodes), v.taken())...)
+	for _, e := range others {
+		if want.has(e) {
+			all = append(all, e)
 		}
 	}
 	if len(all) == 0 {
@@ -236,30 +176,12 @@ func (e *end) byNode(node *corev1.Node) (parts []*end) {
 
 // passes returns the verdicts of the packets of one family.
 func (v *verdicts) passes(from, to *end, f model.Family, only model.PortRange) []Difference {
-	source, a := from.representative(f, func(*corev1.Pod) bool { return true })
-	destination, b := to.representative(f, func(p *corev1.Pod) bool { return p != a })
-	if !source.IsValid() || !destination.IsValid() || source == destination {
-		return nil
-	}
-	policies := slices.Concat(from.policies[0], to.policies[0])
-	slices.SortFunc(policies, comparePolicies)
-	policies = slices.Compact(policies)
-	cluster := v.cluster(a, b, policies)
-	if only.Protocol.IsICMP() {
-		only.Protocol, only.First = model.EchoRequest(f)
-		only.Last = only.First
-	}
 	var all verdictRanges
-	for _, r := range spans(policies, b, f) {
-		if only.Protocol != model.AnyProtocol {
-			if r.Protocol != only.Protocol || only.First < r.First || r.Last < only.First {
-				continue
-			}
-			r = only
-		}
-		now := cluster.Evaluate(oracle.Packet{Source: source, Destination: destination, Protocol: r.Protocol, Port: r.First})
-		all.add(from, to, f, now, r)
+	var ports []model.PortRange
+	if only.Protocol != model.AnyProtocol {
+		ports = append(ports, only)
 	}
+	v.evaluate(from, to, f, ports, nil, func(r model.PortRange, now oracle.Verdict) { all.add(from, to, f, now, r) })
 	for i := range all {
 		all[i].From, all[i].To = from.names(), to.names()
 	}

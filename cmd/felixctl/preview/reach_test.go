@@ -115,6 +115,8 @@ func TestReachAnswers(t *testing.T) {
 		{"namespaces:tenant=blue", "namespaces:tenant=red", model.PortRange{}, true, "no policy isolates"},
 		{"outside", "namespace:blue", model.PortRange{Protocol: model.ICMP}, false, "isolated by blue/own"},
 		{"red/agent", "blue/db", model.PortRange{}, true, "no policy denies traffic between a pod and its own node"},
+		{"203.0.113.0/24", "blue/db", model.PortRange{}, false, "203.0.113.0/24"},
+		{"198.51.100.7", "red/web", model.PortRange{}, true, "198.51.100.7/32"},
 		{"outside", "nodes", model.PortRange{}, true, "no policy isolates"},
 		{"outside", "red/web", model.PortRange{Protocol: model.TCP, First: 80, Last: 80}, true, "no policy isolates"},
 	} {

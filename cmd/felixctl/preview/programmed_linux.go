@@ -10,6 +10,9 @@ import (
 	"github.com/felixlike/felixlike/felixlike/control"
 )
 
+// nodeObjects are of the node's state.
+type nodeObjects = []compare.Object
+
 // Program adds the additions and removals of the model's node.
 func (p *Preview) Program(o control.Objects, c Change, m control.Model) error {
 	after, _, err := c.apply(o)

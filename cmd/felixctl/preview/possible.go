@@ -1,0 +1,263 @@
+package preview
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"github.com/felixlike/felixlike/model"
+)
+
+// Possible returns pods that could exist and be in a set: one of each kind that the policies between such a pod
+// and the other ends distinguish. It has every set of labels, in each namespace and in each kind of namespace
+// that could exist, and pod addresses in and out of each ipBlock. Without other ends, all policies count.
+func (w *World) Possible(s *Set, others []*End, destination bool) (all []*End, err error) {
+	namespaces, err := w.possibleNamespaces(s)
+	if err != nil {
+		return nil, err
+	}
+	for _, n := range namespaces {
+		w.namespaces[n.Name] = n
+		policies := w.about(n.Name, others)
+		if destination && slices.ContainsFunc(policies, anyPolicy.namesPorts) {
+			return nil, errors.New("a policy names a port, and pods that could exist could give the name to any port: only pods that exist can be the destination")
+		}
+		var selectors []*metav1.LabelSelector
+		for _, p := range policies {
+			selectors = append(selectors, p.podSelectors()...)
+		}
+		sets, err := labelSets(slices.Concat(parsed(selectors), s.selectors), "", nil)
+		if err != nil {
+			return nil, err
+		}
+		for _, addresses := range w.possibleAddresses(policies, destination) {
+			for _, set := range sets {
+				pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: n.Name, Name: "*", Labels: set}, Status: corev1.PodStatus{PodIPs: addresses}}
+				e := &end{text: w.possibleText(n, set), pods: []*corev1.Pod{pod}}
+				if !s.has(e) {
+					continue
+				}
+				for _, p := range w.policies {
+					if p.selects(pod, n) {
+						e.policies[0] = append(e.policies[0], p)
+					}
+				}
+				if all = append(all, e); len(all) > maxKinds {
+					return nil, errTooMany
+				}
+			}
+		}
+	}
+	return all, nil
+}
+
+// maxKinds bounds the kinds of pods, so that a test ends.
+const maxKinds = 1 << 14
+
+var errTooMany = fmt.Errorf("the policies distinguish more than %d kinds of pods that could exist: ask about fewer", maxKinds)
+
+// possibleText names a pod that could exist.
+func (w *World) possibleText(n *corev1.Namespace, set labels.Set) string {
+	labelled := func(what string, set labels.Set) string {
+		if len(set) == 0 {
+			return what
+		}
+		return what + " labelled " + set.String()
+	}
+	if slices.Contains(w.objects.Namespaces, n) {
+		return labelled("a pod of "+n.Name, set)
+	}
+	return labelled("a pod", set) + labelled(" of a namespace", n.Labels)
+}
+
+// about returns the policies that may judge packets between pods of a namespace and the others.
+func (w *World) about(namespace string, others []*end) (all []anyPolicy) {
+	for _, p := range w.policies {
+		if p.network == nil || p.network.Namespace == namespace || others == nil ||
+			slices.ContainsFunc(others, func(e *end) bool { return slices.Contains(e.policies[0], p) }) {
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+// possibleNamespaces returns the namespaces, and one of each other kind that the policies and the set distinguish.
+func (w *World) possibleNamespaces(s *Set) ([]*corev1.Namespace, error) {
+	var named []*metav1.LabelSelector
+	for _, p := range w.policies {
+		named = append(named, p.namespaceSelectors()...)
+		for _, key := range p.sameLabels() {
+			for _, n := range w.objects.Namespaces {
+				if value, has := n.Labels[key]; has {
+					named = append(named, &metav1.LabelSelector{MatchLabels: map[string]string{key: value}})
+				}
+			}
+		}
+	}
+	all := slices.Clone(w.objects.Namespaces)
+	var exist []string
+	for _, n := range all {
+		exist = append(exist, n.Name)
+	}
+	sets, err := labelSets(slices.Concat(parsed(named), s.ofNamespaces), corev1.LabelMetadataName, exist)
+	for i, set := range sets {
+		// Several may have the same name in that label: at most one of them can exist.
+		n := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("*%d", i), Labels: set}}
+		all = append(all, n)
+	}
+	return all, err
+}
+
+// parsed returns the selectors that can be understood. The others select the same whatever the labels.
+func parsed(all []*metav1.LabelSelector) []labels.Selector {
+	seen := map[string]bool{}
+	var out []labels.Selector
+	for _, s := range all {
+		if selector, err := metav1.LabelSelectorAsSelector(s); err == nil && !seen[selector.String()] {
+			seen[selector.String()] = true
+			out = append(out, selector)
+		}
+	}
+	return out
+}
+
+// labelSets returns sets of labels such that each possible set is selected by the same selectors as one of them. A
+// label that is always there has none of the values that are taken.
+func labelSets(selectors []labels.Selector, always string, taken []string) ([]labels.Set, error) {
+	keys := map[string][]string{}
+	if always != "" {
+		keys[always] = nil
+	}
+	required := make([]labels.Requirements, len(selectors))
+	for i, s := range selectors {
+		required[i], _ = s.Requirements()
+		for _, r := range required[i] {
+			keys[r.Key()] = append(keys[r.Key()], r.ValuesUnsorted()...)
+		}
+	}
+	// A kind is a set of the keys so far, by the selectors that it does not exclude.
+	type kind struct {
+		set  labels.Set
+		open string
+	}
+	kinds := []kind{{labels.Set{}, strings.Repeat("1", len(selectors))}}
+	for _, key := range slices.Sorted(maps.Keys(keys)) {
+		var values []string
+		for _, v := range append([]string{otherThan(append(keys[key], taken...))}, keys[key]...) {
+			if key != always || !slices.Contains(taken, v) {
+				values = append(values, v)
+			}
+		}
+		seen := map[string]bool{}
+		var next []kind
+		add := func(k kind, set labels.Set) {
+			open := []byte(k.open)
+			for i, all := range required {
+				for _, r := range all {
+					if r.Key() == key && !r.Matches(set) {
+						open[i] = '0'
+					}
+				}
+			}
+			if !seen[string(open)] {
+				seen[string(open)] = true
+				next = append(next, kind{set, string(open)})
+			}
+		}
+		for _, k := range kinds {
+			if key != always {
+				add(k, k.set)
+			}
+			for _, v := range values {
+				add(k, labels.Merge(k.set, labels.Set{key: v}))
+			}
+			if len(next) > maxKinds {
+				return nil, errTooMany
+			}
+		}
+		kinds = next
+	}
+	var sets []labels.Set
+	for _, k := range kinds {
+		sets = append(sets, k.set)
+	}
+	return sets, nil
+}
+
+// otherThan returns a value that is none of these.
+func otherThan(values []string) string {
+	other := "other"
+	for slices.Contains(values, other) {
+		other += "-other"
+	}
+	return other
+}
+
+// possibleAddresses returns addresses that pods could get: one of each family in each part of the pod prefixes that
+// the blocks of the policies distinguish. Those of sources and of destinations differ if the part has two.
+func (w *World) possibleAddresses(policies []anyPolicy, destination bool) (all [][]corev1.PodIP) {
+	own := map[netip.Addr]bool{}
+	for _, p := range w.objects.Pods {
+		for _, f := range model.Families() {
+			own[addressOf(p, f)] = true
+		}
+	}
+	for _, f := range w.families {
+		var addresses []string
+		for _, root := range w.podPrefixes {
+			if model.FamilyOf(root.Addr()) != f {
+				continue
+			}
+			parts := []netip.Prefix{root}
+			for _, b := range blocks(policies, w.objects.Nodes) {
+				if b.Bits() > root.Bits() && root.Contains(b.Addr()) {
+					parts = append(parts, b)
+				}
+			}
+			for _, part := range parts {
+				if a := free(part, children(part, parts), own, destination); a.IsValid() {
+					addresses = append(addresses, a.String())
+				}
+			}
+		}
+		for i := range max(len(all), len(addresses)) {
+			if i == len(all) {
+				all = append(all, slices.Clone(all[:min(i, 1)])...)
+				if i == 0 {
+					all = append(all, nil)
+				}
+			}
+			if len(addresses) > 0 {
+				all[i] = append(slices.Clip(all[i]), corev1.PodIP{IP: addresses[i%len(addresses)]})
+			}
+		}
+	}
+	return all
+}
+
+// free returns the first, or the last, address of a prefix that is not inside of it and nobody's.
+func free(p netip.Prefix, inside []netip.Prefix, own map[netip.Addr]bool, backwards bool) netip.Addr {
+	a, next := p.Addr(), func(_ netip.Addr, last netip.Addr) netip.Addr { return last.Next() }
+	if backwards {
+		a, next = last(p), func(first, _ netip.Addr) netip.Addr { return first.Prev() }
+	}
+	for a.IsValid() && p.Contains(a) {
+		at := slices.IndexFunc(inside, func(c netip.Prefix) bool { return c.Contains(a) })
+		switch {
+		case at >= 0:
+			a = next(inside[at].Addr(), last(inside[at]))
+		case own[a]:
+			a = next(a, a)
+		default:
+			return a
+		}
+	}
+	return netip.Addr{}
+}
