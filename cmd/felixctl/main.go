@@ -14,6 +14,7 @@ import (
 
 	"github.com/felixlike/felixlike/cmd/felixctl/cluster"
 	"github.com/felixlike/felixlike/cmd/felixctl/migrate"
+	"github.com/felixlike/felixlike/cmd/felixctl/policytest"
 	"github.com/felixlike/felixlike/cmd/felixctl/trafficprobe"
 	"github.com/felixlike/felixlike/felixlike/report"
 	"github.com/felixlike/felixlike/felixlike/version"
@@ -83,6 +84,6 @@ and the programmed state disagree.`,
 	}
 	root.SetFlagErrorFunc(nearest.FlagError)
 	root.AddCommand(nodeCommands()...)
-	root.AddCommand(migrate.Command(), trafficprobe.Command(), manpages.Command())
+	root.AddCommand(migrate.Command(), policytest.Command(), trafficprobe.Command(), manpages.Command())
 	return root
 }

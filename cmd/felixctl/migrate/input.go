@@ -8,8 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
@@ -18,9 +16,6 @@ import (
 
 	"github.com/felixlike/felixlike/internal/files"
 )
-
-// maxInput bounds each file.
-const maxInput = 64 << 20
 
 // document is an object of the input.
 type document struct {
@@ -38,12 +33,12 @@ type document struct {
 func read(names []string, stdin io.Reader) ([]document, error) {
 	var all []document
 	for _, name := range names {
-		paths, err := manifestsOf(name)
+		paths, err := files.Manifests(name)
 		if err != nil {
 			return nil, err
 		}
 		for _, path := range paths {
-			data, err := content(path, stdin)
+			data, err := files.ReadManifest(path, stdin)
 			if err != nil {
 				return nil, err
 			}
@@ -55,43 +50,6 @@ func read(names []string, stdin io.Reader) ([]document, error) {
 		}
 	}
 	return all, nil
-}
-
-// manifestsOf returns a file, or the manifests of a folder, sorted.
-func manifestsOf(name string) ([]string, error) {
-	if name == "-" {
-		return []string{name}, nil
-	}
-	info, err := os.Stat(name)
-	if err != nil || !info.IsDir() {
-		return []string{name}, err
-	}
-	entries, err := os.ReadDir(name)
-	if err != nil {
-		return nil, err
-	}
-	var paths []string
-	for _, e := range entries {
-		if !e.IsDir() && slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(e.Name())) {
-			paths = append(paths, filepath.Join(name, e.Name()))
-		}
-	}
-	if len(paths) == 0 {
-		return nil, fmt.Errorf("%s: the folder has no .yaml, .yml or .json file", name)
-	}
-	return paths, nil
-}
-
-func content(path string, stdin io.Reader) ([]byte, error) {
-	if path == "-" {
-		return io.ReadAll(files.Bounded(stdin, maxInput))
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	return io.ReadAll(files.Bounded(f, maxInput))
 }
 
 // parse returns the objects of YAML documents, which JSON is too. Lists of any kind are taken apart.

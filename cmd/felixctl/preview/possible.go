@@ -23,39 +23,49 @@ func (w *World) Possible(s *Set, others []*End, destination bool) (all []*End, e
 	if err != nil {
 		return nil, err
 	}
+	own := w.own()
 	for _, n := range namespaces {
 		w.namespaces[n.Name] = n
 		policies := w.about(n.Name, others)
 		if destination && slices.ContainsFunc(policies, anyPolicy.namesPorts) {
 			return nil, errors.New("a policy names a port, and pods that could exist could give the name to any port: only pods that exist can be the destination")
 		}
-		var selectors []*metav1.LabelSelector
+		selectors := slices.Clone(s.selectors)
 		for _, p := range policies {
-			selectors = append(selectors, p.podSelectors()...)
+			selectors = append(selectors, w.decisions.traits[p].pods...)
 		}
-		sets, err := labelSets(slices.Concat(parsed(selectors), s.selectors), "", nil)
+		sets, err := labelSets(selectors, "", nil)
 		if err != nil {
 			return nil, err
 		}
-		for _, addresses := range w.possibleAddresses(policies, destination) {
+		for _, addresses := range w.possibleAddresses(policies, own, destination) {
 			for _, set := range sets {
-				pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: n.Name, Name: "*", Labels: set}, Status: corev1.PodStatus{PodIPs: addresses}}
-				e := &end{text: w.possibleText(n, set), pods: []*corev1.Pod{pod}}
-				if !s.has(e) {
-					continue
+				if e := w.possiblePod(n, set, addresses, policies); s.has(e) {
+					all = append(all, e)
 				}
-				for _, p := range w.policies {
-					if p.selects(pod, n) {
-						e.policies[0] = append(e.policies[0], p)
-					}
-				}
-				if all = append(all, e); len(all) > maxKinds {
+				if len(all) > maxKinds {
 					return nil, errTooMany
 				}
 			}
 		}
 	}
 	return all, nil
+}
+
+// possiblePod returns such a pod. It is always the same one, so that what policies decide about it stays known.
+func (w *World) possiblePod(n *corev1.Namespace, set labels.Set, addresses []corev1.PodIP, policies []anyPolicy) *end {
+	key := fmt.Sprint(n.Name, "\n", set, addresses)
+	if w.possible[key] == nil {
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: n.Name, Name: "*", Labels: set}, Status: corev1.PodStatus{PodIPs: addresses}}
+		e := &end{text: w.possibleText(n, set), pods: []*corev1.Pod{pod}}
+		for _, p := range policies {
+			if p.selects(pod, n) {
+				e.policies[0] = append(e.policies[0], p)
+			}
+		}
+		w.possible[key] = e
+	}
+	return w.possible[key]
 }
 
 // maxKinds bounds the kinds of pods, so that a test ends.
@@ -91,8 +101,9 @@ func (w *World) about(namespace string, others []*end) (all []anyPolicy) {
 // possibleNamespaces returns the namespaces, and one of each other kind that the policies and the set distinguish.
 func (w *World) possibleNamespaces(s *Set) ([]*corev1.Namespace, error) {
 	var named []*metav1.LabelSelector
+	selectors := slices.Clone(s.ofNamespaces)
 	for _, p := range w.policies {
-		named = append(named, p.namespaceSelectors()...)
+		selectors = append(selectors, w.decisions.traits[p].namespaces...)
 		for _, key := range p.sameLabels() {
 			for _, n := range w.objects.Namespaces {
 				if value, has := n.Labels[key]; has {
@@ -106,10 +117,10 @@ func (w *World) possibleNamespaces(s *Set) ([]*corev1.Namespace, error) {
 	for _, n := range all {
 		exist = append(exist, n.Name)
 	}
-	sets, err := labelSets(slices.Concat(parsed(named), s.ofNamespaces), corev1.LabelMetadataName, exist)
-	for i, set := range sets {
+	sets, err := labelSets(append(selectors, parsed(named)...), corev1.LabelMetadataName, exist)
+	for _, set := range sets {
 		// Several may have the same name in that label: at most one of them can exist.
-		n := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("*%d", i), Labels: set}}
+		n := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "*" + set.String(), Labels: set}}
 		all = append(all, n)
 	}
 	return all, err
@@ -149,34 +160,36 @@ func labelSets(selectors []labels.Selector, always string, taken []string) ([]la
 	}
 	kinds := []kind{{labels.Set{}, strings.Repeat("1", len(selectors))}}
 	for _, key := range slices.Sorted(maps.Keys(keys)) {
+		slices.Sort(keys[key])
+		named := slices.Compact(keys[key])
 		var values []string
-		for _, v := range append([]string{otherThan(append(keys[key], taken...))}, keys[key]...) {
+		for _, v := range append([]string{otherThan(slices.Concat(named, taken))}, named...) {
 			if key != always || !slices.Contains(taken, v) {
 				values = append(values, v)
 			}
 		}
 		seen := map[string]bool{}
 		var next []kind
-		add := func(k kind, set labels.Set) {
+		add := func(k kind, more labels.Set) {
 			open := []byte(k.open)
 			for i, all := range required {
 				for _, r := range all {
-					if r.Key() == key && !r.Matches(set) {
+					if open[i] == '1' && r.Key() == key && !r.Matches(more) {
 						open[i] = '0'
 					}
 				}
 			}
 			if !seen[string(open)] {
 				seen[string(open)] = true
-				next = append(next, kind{set, string(open)})
+				next = append(next, kind{labels.Merge(k.set, more), string(open)})
 			}
 		}
 		for _, k := range kinds {
 			if key != always {
-				add(k, k.set)
+				add(k, nil)
 			}
 			for _, v := range values {
-				add(k, labels.Merge(k.set, labels.Set{key: v}))
+				add(k, labels.Set{key: v})
 			}
 			if len(next) > maxKinds {
 				return nil, errTooMany
@@ -202,13 +215,7 @@ func otherThan(values []string) string {
 
 // possibleAddresses returns addresses that pods could get: one of each family in each part of the pod prefixes that
 // the blocks of the policies distinguish. Those of sources and of destinations differ if the part has two.
-func (w *World) possibleAddresses(policies []anyPolicy, destination bool) (all [][]corev1.PodIP) {
-	own := map[netip.Addr]bool{}
-	for _, p := range w.objects.Pods {
-		for _, f := range model.Families() {
-			own[addressOf(p, f)] = true
-		}
-	}
+func (w *World) possibleAddresses(policies []anyPolicy, own map[netip.Addr]bool, destination bool) (all [][]corev1.PodIP) {
 	for _, f := range w.families {
 		var addresses []string
 		for _, root := range w.podPrefixes {
@@ -240,6 +247,27 @@ func (w *World) possibleAddresses(policies []anyPolicy, destination bool) (all [
 		}
 	}
 	return all
+}
+
+// own are the addresses of the pods, of the nodes and of the nodes' gateways.
+func (w *World) own() map[netip.Addr]bool {
+	own := map[netip.Addr]bool{}
+	for _, p := range w.objects.Pods {
+		for _, f := range model.Families() {
+			own[addressOf(p, f)] = true
+		}
+	}
+	for _, n := range w.objects.Nodes {
+		for _, text := range nodeAddresses([]*corev1.Node{n}) {
+			own[netip.MustParsePrefix(text).Addr()] = true
+		}
+		for _, text := range append(slices.Clone(n.Spec.PodCIDRs), n.Spec.PodCIDR) {
+			if p, err := netip.ParsePrefix(text); err == nil {
+				own[p.Masked().Addr().Next()] = true // the gateway
+			}
+		}
+	}
+	return own
 }
 
 // free returns the first, or the last, address of a prefix that is not inside of it and nobody's.

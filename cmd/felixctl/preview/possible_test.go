@@ -2,12 +2,105 @@ package preview
 
 import (
 	"math/rand/v2"
+	"net/netip"
 	"slices"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"pgregory.net/rapid"
+
+	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/felixlike/policy/oracle"
+	"github.com/felixlike/felixlike/internal/seeded"
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/test/policytest"
 )
+
+// TestPossiblePodsAreAll makes pods with any labels and addresses, in namespaces of a random cluster and in others. Each packet
+// between such a pod and one of the cluster has a verdict that a possible pod has, too.
+func TestPossiblePodsAreAll(t *testing.T) {
+	allowed, denied := 0, 0
+	seeded.Check(t, func(t *rapid.T) {
+		draw := policytest.TieredCluster
+		if rapid.Bool().Draw(t, "Antrea's kinds") {
+			draw = policytest.AntreaCluster
+		}
+		c := draw(t)
+		var prefixes []netip.Prefix
+		for _, n := range c.Nodes {
+			for _, text := range n.Spec.PodCIDRs {
+				prefixes = append(prefixes, netip.MustParsePrefix(text))
+			}
+		}
+		w := NewWorld(control.Objects{Nodes: c.Nodes, Namespaces: c.Namespaces, Pods: c.Pods, Policies: c.Policies, ClusterPolicies: c.ClusterPolicies, Antrea: c.Antrea}, prefixes)
+		w.Divide(nil)
+		pods := w.Ends(w.Pods())
+		if len(pods) == 0 || len(prefixes) == 0 {
+			return
+		}
+		target := rapid.SampledFrom(pods).Draw(t, "target")
+		possible, err := w.Possible(w.Pods(), []*End{target}, false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(possible) > 200 {
+			return // it would take minutes
+		}
+		port := uint16(rapid.SampledFrom([]int{1, 80, 81, 443, 8080, 65535}).Draw(t, "port"))
+		var judged []Packets
+		for _, p := range possible {
+			w.Judge(p, target, []model.PortRange{{Protocol: model.TCP, First: port, Last: port}}, nil, func(p Packets) { judged = append(judged, p) })
+		}
+		set := func(what string) map[string]string {
+			all := map[string]string{}
+			for _, key := range []string{"app", "tier"} {
+				if v := rapid.SampledFrom([]string{"", "a", "b", "c", "unnamed"}).Draw(t, what+" "+key); v != "" {
+					all[key] = v
+				}
+			}
+			return all
+		}
+		for range 10 {
+			with := *c
+			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "another", Name: "another", Labels: set("pod")}}
+			if rapid.Bool().Draw(t, "existing namespace") {
+				pod.Namespace = rapid.SampledFrom(c.Namespaces).Draw(t, "namespace").Name
+			} else {
+				with.Namespaces = append(slices.Clip(c.Namespaces), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "another", Labels: set("namespace")}})
+			}
+			prefix := rapid.SampledFrom(prefixes).Draw(t, "prefix")
+			address := prefix.Addr().Next()
+			for range rapid.IntRange(1, 200).Draw(t, "address") {
+				address = address.Next()
+			}
+			f := model.FamilyOf(address)
+			to := addressOf(target.pods[0], f)
+			if !prefix.Contains(address) || !to.IsValid() || slices.ContainsFunc(c.Pods, func(p *corev1.Pod) bool { return addressOf(p, f) == address }) {
+				continue
+			}
+			pod.Status.PodIPs = []corev1.PodIP{{IP: address.String()}}
+			with.Pods = append(slices.Clip(c.Pods), pod)
+			packet := oracle.Packet{Source: address, Destination: to, Protocol: model.TCP, Port: port}
+			v := with.Evaluate(packet)
+			if !slices.ContainsFunc(judged, func(p Packets) bool {
+				return p.Allowed == v.Allowed && p.Because() == because(v)
+			}) {
+				t.Fatalf("no possible pod has what %v of %s at %s has: %v %s", pod.Labels, pod.Namespace, packet, v.Allowed, because(v))
+			}
+			if v.Allowed {
+				allowed++
+			} else {
+				denied++
+			}
+		}
+	})
+	t.Logf("%d allowed, %d denied", allowed, denied)
+	if allowed == 0 || denied == 0 {
+		t.Error("the clusters show nothing")
+	}
+}
 
 // TestLabelSetsAreAll: whatever labels a pod has, one of the sets is selected by the same selectors.
 func TestLabelSetsAreAll(t *testing.T) {

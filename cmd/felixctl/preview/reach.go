@@ -178,7 +178,11 @@ func (e *end) byNode(node *corev1.Node) (parts []*end) {
 func (v *verdicts) passes(from, to *end, f model.Family, only model.PortRange) []Difference {
 	var all verdictRanges
 	var ports []model.PortRange
-	if only.Protocol != model.AnyProtocol {
+	switch {
+	case only.Protocol.IsICMP():
+		protocol, echo := model.EchoRequest(f)
+		ports = append(ports, model.PortRange{Protocol: protocol, First: echo, Last: echo})
+	case only.Protocol != model.AnyProtocol:
 		ports = append(ports, only)
 	}
 	v.evaluate(from, to, f, ports, nil, func(r model.PortRange, now oracle.Verdict) { all.add(from, to, f, now, r) })

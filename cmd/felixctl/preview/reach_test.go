@@ -143,6 +143,7 @@ func TestReachOfNobody(t *testing.T) {
 		"pods:":                   "not a selector",
 		"pods:a=b=c":              "not a selector",
 		"web":                     "must be NAMESPACE/POD",
+		"::/0":                    "there is no such pod", // of a cluster without IPv6
 	} {
 		if r, err := ReachOf(t.Context(), tenants(), Question{From: from, To: map[bool]string{true: "outside"}[from == "outside"]}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("--from %s: %+v, %v, want %q", from, r, err, want)

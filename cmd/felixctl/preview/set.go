@@ -27,9 +27,17 @@ type Set struct {
 	namespaces              []string
 }
 
+// Has reports whether an end is in the set.
+func (s *Set) Has(e *End) bool { return s.has(e) }
+
 // Or returns the ends of either set.
 func (s *Set) Or(o *Set) *Set {
 	return s.with(o, func(e *end) bool { return s.has(e) || o.has(e) })
+}
+
+// And returns the ends that are in both sets.
+func (s *Set) And(o *Set) *Set {
+	return s.with(o, func(e *end) bool { return s.has(e) && o.has(e) })
 }
 
 // Except returns the ends of s that are not in the other set.
@@ -46,6 +54,9 @@ func (s *Set) with(o *Set, has func(*end) bool) *Set {
 
 // set understands what Ends says. A pod in its host's network is its node.
 func (v *verdicts) set(text string) (*Set, error) {
+	if prefix, err := parsePrefix(text); err == nil {
+		return &Set{has: func(e *end) bool { return e.addr.IsValid() && prefix.Contains(e.addr) }, prefixes: []netip.Prefix{prefix}}, nil
+	}
 	kind, value, _ := strings.Cut(text, ":")
 	switch kind {
 	case "":
@@ -78,12 +89,9 @@ func (v *verdicts) set(text string) (*Set, error) {
 		s.ofNamespaces = []labels.Selector{selector}
 		return s, nil
 	}
-	if prefix, err := parsePrefix(text); err == nil {
-		return &Set{has: func(e *end) bool { return e.addr.IsValid() && prefix.Contains(e.addr) }, prefixes: []netip.Prefix{prefix}}, nil
-	}
 	id, err := control.ParsePod(text)
 	if err != nil {
-		return nil, fmt.Errorf("%q: must be %s", text, Ends)
+		return nil, fmt.Errorf("%q: must be %s", text, strings.ReplaceAll(Ends, "\n", " "))
 	}
 	return v.pods(func(p *corev1.Pod) bool { return p.Namespace == id.Namespace && p.Name == id.Name }), nil
 }

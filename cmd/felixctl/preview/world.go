@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -19,6 +20,9 @@ type World struct {
 	// podPrefixes have the addresses that pods can get.
 	podPrefixes []netip.Prefix
 	ends        []*end
+	decisions   *decisions
+	// possible has the pods of Possible.
+	possible map[string]*end
 }
 
 // End is pods that neither policies nor the sets of the questions distinguish, a node, or a
@@ -27,8 +31,9 @@ type End = end
 
 // NewWorld returns the cluster of the objects.
 func NewWorld(o control.Objects, podPrefixes []netip.Prefix) *World {
-	w := &World{verdicts: newVerdicts(o), policies: policiesOf(o), podPrefixes: podPrefixes}
+	w := &World{verdicts: newVerdicts(o), policies: policiesOf(o), podPrefixes: podPrefixes, possible: map[string]*end{}}
 	slices.SortFunc(w.policies, comparePolicies)
+	w.decisions = newDecisions(w.policies)
 	return w
 }
 
@@ -43,6 +48,7 @@ func (w *World) Divide(sets []*Set) {
 		all = append(all, s.prefixes...)
 	}
 	slices.SortFunc(all, netip.Prefix.Compare)
+	all = slices.Compact(all)
 	w.ends = nil
 	for _, class := range classes(w.objects.Pods, w.namespaces, w.policies, nil, of) {
 		w.ends = append(w.ends, class.divided(sets)...)
@@ -50,7 +56,7 @@ func (w *World) Divide(sets []*Set) {
 	w.ends = append(w.ends, nodes(w.objects.Nodes)...)
 	taken := w.taken()
 	for _, f := range w.families {
-		w.ends = append(w.ends, outside(f, slices.Compact(all), func(a netip.Addr) bool {
+		w.ends = append(w.ends, outside(f, all, func(a netip.Addr) bool {
 			return taken(a) || slices.ContainsFunc(w.podPrefixes, func(p netip.Prefix) bool { return p.Contains(a) })
 		})...)
 	}
@@ -85,6 +91,24 @@ func (w *World) Ends(s *Set) []*End {
 // String names the end in few words.
 func (e *end) String() string { return e.text }
 
+// Pods returns the pods of the end.
+func (e *end) Pods() []*corev1.Pod { return e.pods }
+
+// Words names the end as questions do: ends with "or" between them, and "except" before those that are left out.
+func (e *end) Words() string {
+	switch {
+	case len(e.pods) > 0:
+		return strings.Join(e.names(), " or ")
+	case e.node != nil:
+		return "node:" + e.node.Name
+	}
+	text := e.region.String()
+	for i, p := range e.inside {
+		text += []string{" except ", " or "}[min(i, 1)] + p.String()
+	}
+	return text
+}
+
 // Packets are packets with one verdict and reason.
 type Packets struct {
 	From, To *End
@@ -100,14 +124,18 @@ func (p *Packets) Because() string { return because(p.Verdict) }
 func (w *World) Judge(from, to *End, ports, others []model.PortRange, visit func(Packets)) {
 	for _, pair := range apart(from, to) {
 		for _, f := range w.families {
-			w.evaluate(pair[0], pair[1], f, ports, others, func(r model.PortRange, v oracle.Verdict) {
+			judge := w.both
+			if from.node != nil || to.node != nil {
+				judge = w.evaluate
+			}
+			judge(pair[0], pair[1], f, ports, others, func(r model.PortRange, v oracle.Verdict) {
 				visit(Packets{pair[0], pair[1], r, v})
 			})
 		}
 	}
 }
 
-// evaluate visits the packets of one family. An ICMP protocol stands for echo requests.
+// evaluate visits the packets of one family. ICMP stands for that of the family.
 func (v *verdicts) evaluate(from, to *end, f model.Family, ports, others []model.PortRange, visit func(model.PortRange, oracle.Verdict)) {
 	source, a := from.representative(f, func(*corev1.Pod) bool { return true })
 	destination, b := to.representative(f, func(p *corev1.Pod) bool { return p != a })
@@ -118,34 +146,50 @@ func (v *verdicts) evaluate(from, to *end, f model.Family, ports, others []model
 	slices.SortFunc(policies, comparePolicies)
 	policies = slices.Compact(policies)
 	cluster := v.cluster(a, b, policies)
-	ports, others = inFamily(ports, f), inFamily(others, f)
-	for _, r := range spans(policies, b, f, slices.Concat(ports, others)...) {
+	for _, r := range spans(policies, b, f, inFamily(f, ports, others)...) {
 		if len(ports) == 0 || slices.ContainsFunc(ports, func(p model.PortRange) bool { return Covers(p, r) }) {
 			visit(r, cluster.Evaluate(oracle.Packet{Source: source, Destination: destination, Protocol: r.Protocol, Port: r.First}))
 		}
 	}
 }
 
-// inFamily returns the ranges with echo requests in place of ICMP.
-func inFamily(ranges []model.PortRange, f model.Family) []model.PortRange {
-	all := slices.Clone(ranges)
-	for i, r := range all {
-		if r.Protocol.IsICMP() {
-			all[i].Protocol, all[i].First = model.EchoRequest(f)
-			all[i].Last = all[i].First
+// inFamily returns all ranges with the ICMP of the family.
+func inFamily(f model.Family, ranges ...[]model.PortRange) []model.PortRange {
+	all := slices.Concat(ranges...)
+	for i := range all {
+		if all[i].Protocol.IsICMP() {
+			all[i].Protocol, _ = model.EchoRequest(f)
 		}
 	}
 	return all
 }
 
-// Covers reports whether a range has all ports of another. An ICMP protocol stands for echo requests.
+// Covers reports whether a range has all ports of another. ICMP stands for that of both families.
 func Covers(r, other model.PortRange) bool {
-	if r.Protocol.IsICMP() && other.Protocol.IsICMP() {
-		_, echo := model.EchoRequest(other.Protocol.ICMPFamily())
-		return other.First == echo && other.Last == echo
-	}
-	return r.Protocol == other.Protocol && r.First <= other.First && other.Last <= r.Last
+	same := r.Protocol == other.Protocol || r.Protocol.IsICMP() && other.Protocol.IsICMP()
+	return same && r.First <= other.First && other.Last <= r.Last
 }
+
+// PortsText names ranges of ports, which are in order, in few words.
+func PortsText(ranges []model.PortRange) []string { return portsText(ranges) }
+
+// Complement returns the ports that are in none of the ranges, which are in order.
+func Complement(ranges []model.PortRange) []model.PortRange { return complement(ranges) }
+
+// Pods returns the set of all pods, without those in their host's network.
+func (w *World) Pods() *Set { return &Set{has: func(e *end) bool { return len(e.pods) > 0 }} }
+
+// All returns the set of everything.
+func (w *World) All() *Set { return &Set{has: func(*end) bool { return true }} }
+
+// LabelNames lists the labels of pods that policies name.
+func (w *World) LabelNames() []string { return labelNames(w.policies) }
+
+// Families are those of the pods.
+func (w *World) Families() []model.Family { return w.families }
+
+// NamesNodes reports whether a policy has nodes as peers.
+func (w *World) NamesNodes() bool { return slices.ContainsFunc(w.policies, anyPolicy.namesNodes) }
 
 // Rules lists the rules of all policies. A NetworkPolicy that isolates pods in a direction and has no rule there is
 // listed with the direction in place of the rule.

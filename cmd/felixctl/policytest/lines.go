@@ -1,0 +1,41 @@
+package policytest
+
+import (
+	"regexp"
+	"strconv"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// lines finds the lines of fields in a document.
+type lines struct{ root *yaml.Node }
+
+// step is one field or index of a path.
+var step = regexp.MustCompile(`([^.\[\]]+)|\[(\d+)\]`)
+
+// of returns the line of a path such as "spec.expect[2]", or of as much of it as there is.
+func (l lines) of(path string) int {
+	at := l.root
+	line := at.Line
+	for _, m := range step.FindAllStringSubmatch(path, -1) {
+		var next *yaml.Node
+		switch {
+		case m[2] != "" && at.Kind == yaml.SequenceNode:
+			if i, err := strconv.Atoi(m[2]); err == nil && i < len(at.Content) {
+				next = at.Content[i]
+				line = next.Line
+			}
+		case at.Kind == yaml.MappingNode:
+			for i := 0; i+1 < len(at.Content); i += 2 {
+				if at.Content[i].Value == m[1] {
+					next, line = at.Content[i+1], at.Content[i].Line
+				}
+			}
+		}
+		if next == nil {
+			return line
+		}
+		at = next
+	}
+	return line
+}

@@ -1,0 +1,122 @@
+package policytest
+
+import (
+	"context"
+	"errors"
+
+	"github.com/felixlike/felixlike/cmd/felixctl/preview"
+	"github.com/felixlike/felixlike/felixlike/policy/oracle"
+	"github.com/felixlike/felixlike/model"
+)
+
+// Result is what became of all tests.
+type Result struct {
+	Tests []TestResult `json:"tests"`
+	// Policies is the number of policies.
+	Policies int      `json:"policies"`
+	Coverage Coverage `json:"coverage"`
+	Notes    []string `json:"notes,omitempty"`
+}
+
+// TestResult is what became of one test.
+type TestResult struct {
+	Name         string        `json:"name"`
+	File         string        `json:"file"`
+	Expectations []Expectation `json:"expectations"`
+}
+
+// Expectation is what became of one expectation.
+type Expectation struct {
+	Text  string `json:"text"`
+	Line  int    `json:"line"`
+	Holds bool   `json:"holds"`
+	// Against are the packets with the other verdict.
+	Against []Against `json:"against,omitempty"`
+	// Fault says why it could not be decided.
+	Fault string `json:"fault,omitempty"`
+}
+
+// Against are packets with another verdict than the expected one.
+type Against struct {
+	From  string   `json:"from"`
+	To    string   `json:"to"`
+	Ports []string `json:"ports"`
+	// Verdict is allowed or denied.
+	Verdict string `json:"verdict"`
+	Because string `json:"because"`
+
+	ranges []model.PortRange
+}
+
+// Coverage says which rules decide in a test.
+type Coverage struct {
+	Rules   int `json:"rules"`
+	Decided int `json:"decided"`
+	// Undecided name the others, as in "rule egress[1] of shop/dns".
+	Undecided []string `json:"undecided,omitempty"`
+}
+
+// Run runs all tests. An expectation that cannot be understood is an error.
+func Run(ctx context.Context, in *Input) (*Result, error) {
+	if len(in.Tests) == 0 {
+		return nil, errors.New("the files have no " + Kind)
+	}
+	r := &Result{Tests: []TestResult{}, Notes: in.Notes}
+	decided := map[oracle.RuleID]bool{}
+	var rules []oracle.RuleID
+	var errs []error
+	for i := range in.Tests {
+		t := &in.Tests[i]
+		w, faults := t.world(in.Objects)
+		if len(faults) > 0 {
+			errs = append(errs, faults...)
+			continue
+		}
+		if r.Policies, rules = w.Policies(), w.Rules(); r.Policies == 0 {
+			return nil, errors.New("the files have no policy")
+		}
+		one, err := t.run(ctx, w, decided)
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		if errs = append(errs, err); err == nil {
+			r.Tests = append(r.Tests, *one)
+		}
+	}
+	r.Coverage = coverage(rules, decided)
+	return r, errors.Join(errs...)
+}
+
+// run runs one test, and notes the rules that decide.
+func (t *Test) run(ctx context.Context, w *preview.World, decided map[oracle.RuleID]bool) (*TestResult, error) {
+	all, err := t.statements(w)
+	if err != nil {
+		return nil, err
+	}
+	var sets []*preview.Set
+	for _, s := range all {
+		sets = append(sets, s.from.set, s.to.set)
+		for _, side := range []side{s.from, s.to} {
+			for _, set := range side.named {
+				sets = append(sets, set)
+			}
+		}
+	}
+	w.Divide(sets)
+	r := &TestResult{Name: t.Metadata.Name, File: t.file}
+	known := &claims{decided: decided}
+	var errs []error
+	for _, s := range all {
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		if err := s.check(w); err != nil {
+			errs = append(errs, t.fault(s.field, "%q: %v", s.text, err))
+			continue
+		}
+		e := known.judge(w, s)
+		e.Line = t.lines.of(s.field)
+		r.Expectations = append(r.Expectations, e)
+	}
+	return r, errors.Join(errs...)
+}
