@@ -175,7 +175,7 @@ func readChange(files, deleted []string, stdin io.Reader, notes io.Writer) (prev
 		}
 		var errs []error
 		for _, p := range problems {
-			if strings.HasSuffix(p.Object.Kind, "NetworkPolicy") || strings.HasSuffix(p.Object.Kind, "."+antrea.GroupName) || strings.HasSuffix(p.Object.Kind, "."+antrea.NetNamespaceGroupName) || p.Object.Kind == "document" || p.Object.Kind == "List" || p.Object.Kind == "file" {
+			if preview.IsPolicyKind(p.Object.Kind) {
 				errs = append(errs, p)
 			} else {
 				fmt.Fprintln(notes, "note:", p.Error())

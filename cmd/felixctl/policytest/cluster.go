@@ -47,6 +47,7 @@ func (b *builder) build() {
 	b.objects.Nodes, b.objects.Pods = deepCopies(b.objects.Nodes), deepCopies(b.objects.Pods)
 	b.objects.Namespaces = slices.Clone(b.objects.Namespaces)
 	b.networks()
+	b.objects.Antrea.NetNamespaces = nil // they mean nothing without isolation
 	for i, n := range b.t.Spec.Cluster.Nodes {
 		b.node(fmt.Sprintf("spec.cluster.nodes[%d]", i), n)
 	}
@@ -88,6 +89,10 @@ func (b *builder) networks() {
 		b.families = []model.Family{model.IPv4}
 	}
 	given := map[model.Family]bool{}
+	for _, p := range preview.PodPrefixes(b.objects.Nodes) {
+		given[model.FamilyOf(p.Addr())] = true
+		b.prefixes = append(b.prefixes, p)
+	}
 	for i, text := range b.t.Spec.Cluster.PodCIDRs {
 		p, err := netip.ParsePrefix(text)
 		if err != nil {
@@ -185,9 +190,10 @@ func (b *builder) addresses() {
 	}
 	for _, p := range b.objects.Pods {
 		for _, a := range p.Status.PodIPs {
-			if !p.Spec.HostNetwork {
-				use(a.IP, "pod "+p.Namespace+"/"+p.Name)
+			if p.Spec.HostNetwork {
+				continue
 			}
+			use(a.IP, "pod "+p.Namespace+"/"+p.Name)
 		}
 	}
 	for _, n := range b.objects.Nodes {

@@ -1,6 +1,7 @@
 package policytest
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -28,37 +29,41 @@ func (s *statement) check(w *preview.World) error {
 	return nil
 }
 
-// judge judges the packets of a statement.
-func (c *claims) judge(w *preview.World, s statement) Expectation {
+// judge judges the packets of a statement. If ctx ends before, it returns its error.
+func (c *claims) judge(ctx context.Context, w *preview.World, s statement) (Expectation, error) {
 	e := Expectation{Text: s.text}
 	from, to := w.Ends(s.from.set), w.Ends(s.to.set)
 	var err error
 	if s.from.possible {
-		from, err = withPossible(w, s.from.set, from, to, s.to.possible, false)
+		from, err = withPossible(ctx, w, s.from.set, from, to, s.to.possible, false)
 	}
 	if s.to.possible && err == nil {
-		to, err = withPossible(w, s.to.set, to, from, s.from.possible, true)
+		to, err = withPossible(ctx, w, s.to.set, to, from, s.from.possible, true)
 	}
 	if err != nil {
 		e.Fault = err.Error()
-		return e
+		return e, ctx.Err()
 	}
 	rest, implicit := s.from.rest || s.to.rest, s.from.all || s.to.all || s.from.possible || s.to.possible
-	packets := 0
+	seen, packets := false, 0 // before and after the filters
 	for _, b := range to {
 		about := slices.DeleteFunc(slices.Clone(c.all), func(o statement) bool { return !o.to.set.Has(b) })
 		for _, a := range from {
+			if ctx.Err() != nil {
+				return e, ctx.Err()
+			}
 			var before []model.PortRange
+			var whole bool
 			if rest {
-				var whole bool
-				if before, whole = portsFrom(a, about); whole {
+				if before, whole = portsFrom(a, about); whole && seen {
 					continue
 				}
 			}
 			w.Judge(a, b, s.ports, before, func(p preview.Packets) {
+				seen = true
 				// No policy can deny what a node sends to its pods: a test about everything does not expect that.
 				ownNode := p.Ingress.Why == oracle.OwnNode && p.Egress.Why == oracle.OwnNode
-				if implicit && ownNode || slices.ContainsFunc(before, func(r model.PortRange) bool { return preview.Covers(r, p.Ports) }) {
+				if whole || implicit && ownNode || slices.ContainsFunc(before, func(r model.PortRange) bool { return preview.Covers(r, p.Ports) }) {
 					return
 				}
 				packets++
@@ -69,7 +74,7 @@ func (c *claims) judge(w *preview.World, s statement) Expectation {
 			})
 		}
 	}
-	if packets == 0 && !rest {
+	if !seen || packets == 0 && !rest {
 		e.Fault = "it is about no packet: policies judge packets from and to pods, other than those of a pod to itself"
 	}
 	c.all = append(c.all, s)
@@ -77,15 +82,15 @@ func (c *claims) judge(w *preview.World, s statement) Expectation {
 		e.Against[i].Ports = preview.PortsText(e.Against[i].ranges)
 	}
 	e.Holds = e.Fault == "" && len(e.Against) == 0
-	return e
+	return e, nil
 }
 
 // withPossible adds the pods that could exist. If these could be on both sides, each policy may apply.
-func withPossible(w *preview.World, s *preview.Set, ends, others []*preview.End, both, destination bool) ([]*preview.End, error) {
+func withPossible(ctx context.Context, w *preview.World, s *preview.Set, ends, others []*preview.End, both, destination bool) ([]*preview.End, error) {
 	if both {
 		others = nil
 	}
-	more, err := w.Possible(s, others, destination)
+	more, err := w.Possible(ctx, s, others, destination)
 	return slices.Concat(ends, more), err
 }
 

@@ -25,11 +25,9 @@ func (l lines) of(path string) int {
 				next = at.Content[i]
 				line = next.Line
 			}
-		case at.Kind == yaml.MappingNode:
-			for i := 0; i+1 < len(at.Content); i += 2 {
-				if at.Content[i].Value == m[1] {
-					next, line = at.Content[i+1], at.Content[i].Line
-				}
+		default:
+			if key, value := member(at, m[1]); key != nil {
+				next, line = value, key.Line
 			}
 		}
 		if next == nil {
@@ -38,4 +36,14 @@ func (l lines) of(path string) int {
 		at = next
 	}
 	return line
+}
+
+// member returns the name and the value of a field, nil if there is none.
+func member(of *yaml.Node, name string) (key, value *yaml.Node) {
+	for i := 0; of.Kind == yaml.MappingNode && i+1 < len(of.Content); i += 2 {
+		if of.Content[i].Value == name {
+			return of.Content[i], of.Content[i+1]
+		}
+	}
+	return nil, nil
 }

@@ -11,6 +11,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/felixlike/felixlike/cmd/felixctl/preview"
 	"github.com/felixlike/felixlike/felixlike/antrea"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/felixlike/datastore"
@@ -52,35 +53,38 @@ func Read(names []string, stdin io.Reader) (*Input, error) {
 			if path == "-" {
 				path = "standard input"
 			}
-			errs = append(errs, in.tests(path, data), in.manifests(path, data))
+			found, err := in.tests(path, data)
+			errs = append(errs, err, in.manifests(path, data, found))
 		}
 	}
 	return in, errors.Join(errs...)
 }
 
-// tests reads the tests of a file.
-func (in *Input) tests(path string, data []byte) error {
+// tests reads the tests of a file, also those in Lists, and returns their number. Other documents are for the reader of manifests.
+func (in *Input) tests(path string, data []byte) (found int, err error) {
 	var errs []error
 	for decoder := yaml.NewDecoder(bytes.NewReader(data)); ; {
 		var document yaml.Node
 		if err := decoder.Decode(&document); errors.Is(err, io.EOF) {
-			return errors.Join(errs...)
+			return found, errors.Join(errs...)
 		} else if err != nil {
-			return errors.Join(append(errs, located(path, err))...)
+			return found, errors.Join(append(errs, located(path, err))...)
 		}
-		var head struct {
-			APIVersion string `yaml:"apiVersion"`
-			Kind       string `yaml:"kind"`
+		roots := document.Content
+		if _, items := member(roots[0], "items"); items != nil && items.Kind == yaml.SequenceNode {
+			roots = items.Content
 		}
-		// Other documents are for the reader of manifests.
-		if err := document.Decode(&head); err != nil || head.Kind != Kind {
-			continue
-		}
-		t, err := decode(path, document.Content[0])
-		errs = append(errs, err)
-		if t != nil {
-			errs = append(errs, in.once(Kind+" "+t.Metadata.Name, path))
-			in.Tests = append(in.Tests, *t)
+		for _, root := range roots {
+			if _, kind := member(root, "kind"); kind == nil || kind.Value != Kind {
+				continue
+			}
+			found++
+			t, err := decode(path, root)
+			errs = append(errs, err)
+			if t != nil {
+				errs = append(errs, in.once(Kind+" "+t.Metadata.Name, path))
+				in.Tests = append(in.Tests, *t)
+			}
 		}
 	}
 }
@@ -134,15 +138,17 @@ func (in *Input) once(object, path string) error {
 	return nil
 }
 
-// manifests reads the objects of Kubernetes in a file.
-func (in *Input) manifests(path string, data []byte) error {
+// manifests reads the objects of Kubernetes in a file, in which that many tests were found.
+func (in *Input) manifests(path string, data []byte, tests int) error {
 	events, problems := manifests.Parse(path, data)
 	var errs []error
 	for _, p := range problems {
 		switch kind := p.Object.Kind; {
 		case kind == Kind:
-		case strings.HasSuffix(kind, "NetworkPolicy") || strings.HasSuffix(kind, "."+antrea.GroupName) ||
-			slices.Contains([]string{"document", "List", "file", "Pod", "Namespace", "Node"}, kind):
+			if tests--; tests < 0 {
+				errs = append(errs, fmt.Errorf("%s: %s: not found where YAML has it: write it as a document of its own, without aliases", path, p.Object))
+			}
+		case p.Field == "kind" || preview.IsPolicyKind(kind) || slices.Contains([]string{"Pod", "Namespace", "Node"}, kind):
 			errs = append(errs, p)
 		default:
 			in.Notes = append(in.Notes, p.Error())

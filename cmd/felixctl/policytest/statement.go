@@ -194,6 +194,9 @@ func parseSide(w *preview.World, text string) (side, error) {
 		}
 		s.set = s.set.Except(set)
 	}
+	if s.possible {
+		s.set = w.WithHosts(s.set)
+	}
 	return s, nil
 }
 

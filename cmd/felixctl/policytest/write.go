@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/netip"
 	"slices"
 	"strings"
 
@@ -70,10 +69,8 @@ func (t *Test) describe(w *preview.World, o control.Objects) error {
 	}
 	var prefixes netipx.IPSetBuilder
 	for _, n := range o.Nodes {
-		for _, text := range n.Spec.PodCIDRs {
-			if p, err := netip.ParsePrefix(text); err == nil {
-				prefixes.AddPrefix(p)
-			}
+		for _, p := range preview.PodPrefixes([]*corev1.Node{n}) {
+			prefixes.AddPrefix(p)
 		}
 		if w.NamesNodes() {
 			node := Node{Name: n.Name, Labels: n.Labels}

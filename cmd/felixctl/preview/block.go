@@ -40,7 +40,7 @@ func blocks(policies []anyPolicy, nodes []*corev1.Node) []netip.Prefix {
 // outside returns the regions of addresses that no block divides any further, for a
 // family, each with an address outside the cluster. It leaves out regions that are
 // entirely the cluster's.
-func outside(f model.Family, blocks []netip.Prefix, taken func(netip.Addr) bool) []*end {
+func outside(f model.Family, blocks []netip.Prefix, taken space) []*end {
 	root := netip.PrefixFrom(netip.IPv4Unspecified(), 0)
 	if f == model.IPv6 {
 		root = netip.PrefixFrom(netip.IPv6Unspecified(), 0)
@@ -54,11 +54,8 @@ func outside(f model.Family, blocks []netip.Prefix, taken func(netip.Addr) bool)
 	var regions []*end
 	for _, p := range all {
 		inner := children(p, all)
-		free := func(a netip.Addr) bool {
-			return a.IsValid() && p.Contains(a) && !taken(a) && !slices.ContainsFunc(inner, func(c netip.Prefix) bool { return c.Contains(a) })
-		}
-		if at := slices.IndexFunc(candidates(p, inner), free); at >= 0 {
-			regions = append(regions, &end{text: regionText(p, root, inner), addr: candidates(p, inner)[at], region: p, inside: inner})
+		if a := taken.free(p, inner); a.IsValid() {
+			regions = append(regions, &end{text: regionText(p, root, inner), addr: a, region: p, inside: inner})
 		}
 	}
 	return regions
@@ -76,20 +73,46 @@ func children(p netip.Prefix, all []netip.Prefix) []netip.Prefix {
 	return inner
 }
 
-// candidates are addresses of which one is in the prefix and not inside of it, if
-// there is any: those at its ends, and beside the inner prefixes. In the whole of
-// an address family, addresses kept for documentation come first: no cluster has
-// them.
-func candidates(p netip.Prefix, inner []netip.Prefix) []netip.Addr {
-	var all []netip.Addr
+// space is the addresses of the cluster.
+type space struct {
+	prefixes []netip.Prefix
+	own      map[netip.Addr]bool
+}
+
+// free returns an address that is in the prefix, and neither in the inner ones nor the cluster's, if there is any. In the
+// whole of an address family, addresses kept for documentation come first: no cluster has them.
+func (s space) free(p netip.Prefix, inner []netip.Prefix) netip.Addr {
+	inner = slices.DeleteFunc(slices.Concat(inner, s.prefixes), func(c netip.Prefix) bool { return !c.Overlaps(p) })
 	if p.Bits() == 0 {
-		all = append(all, netip.MustParseAddr("203.0.113.77"), netip.MustParseAddr("2001:db8:7777::77"))
+		a := netip.MustParseAddr("203.0.113.77")
+		if p.Addr().Is6() {
+			a = netip.MustParseAddr("2001:db8:7777::77")
+		}
+		if !s.own[a] && !slices.ContainsFunc(inner, func(c netip.Prefix) bool { return c.Contains(a) }) {
+			return a
+		}
 	}
-	for _, c := range append([]netip.Prefix{p}, inner...) {
-		first, last := c.Addr(), last(c)
-		all = append(all, first.Prev(), first, first.Next(), last.Prev(), last, last.Next())
+	return free(p, inner, s.own, false)
+}
+
+// free returns the first, or the last, address of a prefix that is not inside of it and nobody's.
+func free(p netip.Prefix, inside []netip.Prefix, own map[netip.Addr]bool, backwards bool) netip.Addr {
+	a, next := p.Addr(), func(_ netip.Addr, last netip.Addr) netip.Addr { return last.Next() }
+	if backwards {
+		a, next = last(p), func(first, _ netip.Addr) netip.Addr { return first.Prev() }
 	}
-	return all
+	for a.IsValid() && p.Contains(a) {
+		at := slices.IndexFunc(inside, func(c netip.Prefix) bool { return c.Contains(a) })
+		switch {
+		case at >= 0:
+			a = next(inside[at].Addr(), last(inside[at]))
+		case own[a]:
+			a = next(a, a)
+		default:
+			return a
+		}
+	}
+	return netip.Addr{}
 }
 
 func last(p netip.Prefix) netip.Addr {

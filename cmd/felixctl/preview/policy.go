@@ -71,6 +71,12 @@ func policiesOf(o control.Objects) []anyPolicy {
 	return append(all, antreaPolicies(o.Antrea)...)
 }
 
+// IsPolicyKind reports whether problems of manifests with an object of that kind may be about policies: it is one, or may have been one.
+func IsPolicyKind(kind string) bool {
+	return slices.ContainsFunc([]string{"NetworkPolicy", "." + antrea.GroupName, "." + antrea.NetNamespaceGroupName, "List"},
+		func(end string) bool { return strings.HasSuffix(kind, end) }) || kind == "document" || kind == "file"
+}
+
 func (p anyPolicy) none() bool { return p == anyPolicy{} }
 
 func (p anyPolicy) name() policyName {
@@ -153,6 +159,7 @@ func (p anyPolicy) about(d model.Direction) bool {
 // rules returns the policy as verdicts name it, and the titles of its rules of a direction.
 func (p anyPolicy) rules(d model.Direction) (id model.PolicyID, titles []string) {
 	switch {
+	case isNetNamespace(p.antrea): // isolation is no rule that somebody wrote
 	case p.antrea != nil:
 		id = model.PolicyID{Tier: model.TierAdmin, API: model.Antrea, Namespace: p.antrea.ID().Namespace, Name: p.antrea.ID().Name}
 		if strings.EqualFold(compile.AntreaSpec(p.antrea).Tier, "baseline") {

@@ -218,7 +218,7 @@ func complement(ranges []model.PortRange) []model.PortRange {
 				if int(r.First) > next {
 					out = append(out, model.PortRange{Protocol: p, First: uint16(next), Last: r.First - 1})
 				}
-				next = int(r.Last) + 1
+				next = max(next, int(r.Last)+1)
 			}
 		}
 		if next <= maxPort {

@@ -1,29 +1,33 @@
 package preview
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
 
 	"github.com/felixlike/felixlike/model"
 )
 
 // Possible returns pods that could exist and be in a set: one of each kind that the policies between such a pod
 // and the other ends distinguish. It has every set of labels, in each namespace and in each kind of namespace
-// that could exist, and pod addresses in and out of each ipBlock. Without other ends, all policies count.
-func (w *World) Possible(s *Set, others []*End, destination bool) (all []*End, err error) {
-	namespaces, err := w.possibleNamespaces(s)
+// that could exist, and pod addresses in and out of each ipBlock. No other ends means that these are pods that could exist, too: then
+// all policies count. If ctx ends before, Possible returns its error.
+func (w *World) Possible(ctx context.Context, s *Set, others []*End, destination bool) (all []*End, err error) {
+	namespaces, err := w.possibleNamespaces(s, destination && others == nil)
 	if err != nil {
 		return nil, err
 	}
-	own := w.own()
+	made, own := 0, w.own()
 	for _, n := range namespaces {
 		w.namespaces[n.Name] = n
 		policies := w.about(n.Name, others)
@@ -40,11 +44,14 @@ func (w *World) Possible(s *Set, others []*End, destination bool) (all []*End, e
 		}
 		for _, addresses := range w.possibleAddresses(policies, own, destination) {
 			for _, set := range sets {
+				if made++; made > maxKinds {
+					return nil, errTooMany
+				}
+				if ctx.Err() != nil {
+					return nil, context.Cause(ctx)
+				}
 				if e := w.possiblePod(n, set, addresses, policies); s.has(e) {
 					all = append(all, e)
-				}
-				if len(all) > maxKinds {
-					return nil, errTooMany
 				}
 			}
 		}
@@ -98,30 +105,55 @@ func (w *World) about(namespace string, others []*end) (all []anyPolicy) {
 	return all
 }
 
-// possibleNamespaces returns the namespaces, and one of each other kind that the policies and the set distinguish.
-func (w *World) possibleNamespaces(s *Set) ([]*corev1.Namespace, error) {
+// possibleNamespaces returns the namespaces, and one of each other kind that the policies and the set distinguish. With second, there is
+// another one of each kind, whose labels that nobody names have the same values or others.
+func (w *World) possibleNamespaces(s *Set, second bool) ([]*corev1.Namespace, error) {
 	var named []*metav1.LabelSelector
+	var compared []string
 	selectors := slices.Clone(s.ofNamespaces)
 	for _, p := range w.policies {
 		selectors = append(selectors, w.decisions.traits[p].namespaces...)
-		for _, key := range p.sameLabels() {
-			for _, n := range w.objects.Namespaces {
-				if value, has := n.Labels[key]; has {
-					named = append(named, &metav1.LabelSelector{MatchLabels: map[string]string{key: value}})
-				}
+		compared = append(compared, p.sameLabels()...)
+	}
+	slices.Sort(compared)
+	compared = slices.Compact(compared)
+	for _, key := range compared {
+		named = append(named, &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: key, Operator: metav1.LabelSelectorOpExists}}})
+		for _, n := range w.objects.Namespaces {
+			if value, has := n.Labels[key]; has {
+				named = append(named, &metav1.LabelSelector{MatchLabels: map[string]string{key: value}})
 			}
 		}
 	}
+	selectors = append(selectors, parsed(named)...)
 	all := slices.Clone(w.objects.Namespaces)
 	var exist []string
 	for _, n := range all {
 		exist = append(exist, n.Name)
 	}
-	sets, err := labelSets(append(selectors, parsed(named)...), corev1.LabelMetadataName, exist)
+	add := func(name string, set labels.Set) {
+		all = append(all, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name + set.String(), Labels: set}})
+	}
+	sets, err := labelSets(selectors, corev1.LabelMetadataName, exist)
+	values := namedValues(selectors)
 	for _, set := range sets {
 		// Several may have the same name in that label: at most one of them can exist.
-		n := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "*" + set.String(), Labels: set}}
-		all = append(all, n)
+		add("*", set)
+		name := set[corev1.LabelMetadataName]
+		if !second || slices.Contains(values[corev1.LabelMetadataName], name) {
+			continue
+		}
+		like := []labels.Set{labels.Merge(set, labels.Set{corev1.LabelMetadataName: otherThan(slices.Concat(values[corev1.LabelMetadataName], exist, []string{name}))})}
+		for _, key := range compared {
+			if value, has := set[key]; has && key != corev1.LabelMetadataName && !slices.Contains(values[key], value) {
+				for _, o := range like {
+					like = append(like, labels.Merge(o, labels.Set{key: otherThan(append(values[key], value))}))
+				}
+			}
+		}
+		for _, o := range like {
+			add("**", o)
+		}
 	}
 	return all, err
 }
@@ -142,16 +174,13 @@ func parsed(all []*metav1.LabelSelector) []labels.Selector {
 // labelSets returns sets of labels such that each possible set is selected by the same selectors as one of them. A
 // label that is always there has none of the values that are taken.
 func labelSets(selectors []labels.Selector, always string, taken []string) ([]labels.Set, error) {
-	keys := map[string][]string{}
-	if always != "" {
+	keys := namedValues(selectors)
+	if always != "" && keys[always] == nil {
 		keys[always] = nil
 	}
 	required := make([]labels.Requirements, len(selectors))
 	for i, s := range selectors {
 		required[i], _ = s.Requirements()
-		for _, r := range required[i] {
-			keys[r.Key()] = append(keys[r.Key()], r.ValuesUnsorted()...)
-		}
 	}
 	// A kind is a set of the keys so far, by the selectors that it does not exclude.
 	type kind struct {
@@ -160,8 +189,7 @@ func labelSets(selectors []labels.Selector, always string, taken []string) ([]la
 	}
 	kinds := []kind{{labels.Set{}, strings.Repeat("1", len(selectors))}}
 	for _, key := range slices.Sorted(maps.Keys(keys)) {
-		slices.Sort(keys[key])
-		named := slices.Compact(keys[key])
+		named := keys[key]
 		var values []string
 		for _, v := range append([]string{otherThan(slices.Concat(named, taken))}, named...) {
 			if key != always || !slices.Contains(taken, v) {
@@ -204,6 +232,38 @@ func labelSets(selectors []labels.Selector, always string, taken []string) ([]la
 	return sets, nil
 }
 
+// namedValues returns the values that selectors name, by key. Those of > and < are integers: beside such a bound, there is
+// a value that is equal to it, one that is less and one that is greater, of which no selector names the text.
+func namedValues(selectors []labels.Selector) map[string][]string {
+	keys, bounds := map[string][]string{}, map[string][]int64{}
+	for _, s := range selectors {
+		required, _ := s.Requirements()
+		for _, r := range required {
+			keys[r.Key()] = append(keys[r.Key()], r.ValuesUnsorted()...)
+			if o := r.Operator(); o == selection.GreaterThan || o == selection.LessThan {
+				n, _ := strconv.ParseInt(r.ValuesUnsorted()[0], 10, 64) // the selector would not be one
+				bounds[r.Key()] = append(bounds[r.Key()], n-1, n, n+1)
+			}
+		}
+	}
+	for key, all := range bounds {
+		for _, n := range all {
+			text := strconv.FormatInt(n, 10)
+			for slices.Contains(keys[key], text) {
+				text = "0" + text
+			}
+			if n >= 0 { // a label has no sign
+				keys[key] = append(keys[key], text)
+			}
+		}
+	}
+	for key, all := range keys {
+		slices.Sort(all)
+		keys[key] = slices.Compact(all)
+	}
+	return keys
+}
+
 // otherThan returns a value that is none of these.
 func otherThan(values []string) string {
 	other := "other"
@@ -216,6 +276,8 @@ func otherThan(values []string) string {
 // possibleAddresses returns addresses that pods could get: one of each family in each part of the pod prefixes that
 // the blocks of the policies distinguish. Those of sources and of destinations differ if the part has two.
 func (w *World) possibleAddresses(policies []anyPolicy, own map[netip.Addr]bool, destination bool) (all [][]corev1.PodIP) {
+	var byFamily [][]string
+	rows := 0
 	for _, f := range w.families {
 		var addresses []string
 		for _, root := range w.podPrefixes {
@@ -234,15 +296,14 @@ func (w *World) possibleAddresses(policies []anyPolicy, own map[netip.Addr]bool,
 				}
 			}
 		}
-		for i := range max(len(all), len(addresses)) {
-			if i == len(all) {
-				all = append(all, slices.Clone(all[:min(i, 1)])...)
-				if i == 0 {
-					all = append(all, nil)
-				}
-			}
+		byFamily, rows = append(byFamily, addresses), max(rows, len(addresses))
+	}
+	// Policies judge each family by itself: each address has to occur, not each pair.
+	all = make([][]corev1.PodIP, rows)
+	for i := range rows {
+		for _, addresses := range byFamily {
 			if len(addresses) > 0 {
-				all[i] = append(slices.Clip(all[i]), corev1.PodIP{IP: addresses[i%len(addresses)]})
+				all[i] = append(all[i], corev1.PodIP{IP: addresses[i%len(addresses)]})
 			}
 		}
 	}
@@ -251,41 +312,12 @@ func (w *World) possibleAddresses(policies []anyPolicy, own map[netip.Addr]bool,
 
 // own are the addresses of the pods, of the nodes and of the nodes' gateways.
 func (w *World) own() map[netip.Addr]bool {
-	own := map[netip.Addr]bool{}
-	for _, p := range w.objects.Pods {
-		for _, f := range model.Families() {
-			own[addressOf(p, f)] = true
-		}
+	own := w.taken().own
+	for _, text := range nodeAddresses(w.objects.Nodes) {
+		own[netip.MustParsePrefix(text).Addr()] = true
 	}
-	for _, n := range w.objects.Nodes {
-		for _, text := range nodeAddresses([]*corev1.Node{n}) {
-			own[netip.MustParsePrefix(text).Addr()] = true
-		}
-		for _, text := range append(slices.Clone(n.Spec.PodCIDRs), n.Spec.PodCIDR) {
-			if p, err := netip.ParsePrefix(text); err == nil {
-				own[p.Masked().Addr().Next()] = true // the gateway
-			}
-		}
+	for _, p := range PodPrefixes(w.objects.Nodes) {
+		own[p.Addr().Next()] = true // the gateway
 	}
 	return own
-}
-
-// free returns the first, or the last, address of a prefix that is not inside of it and nobody's.
-func free(p netip.Prefix, inside []netip.Prefix, own map[netip.Addr]bool, backwards bool) netip.Addr {
-	a, next := p.Addr(), func(_ netip.Addr, last netip.Addr) netip.Addr { return last.Next() }
-	if backwards {
-		a, next = last(p), func(first, _ netip.Addr) netip.Addr { return first.Prev() }
-	}
-	for a.IsValid() && p.Contains(a) {
-		at := slices.IndexFunc(inside, func(c netip.Prefix) bool { return c.Contains(a) })
-		switch {
-		case at >= 0:
-			a = next(inside[at].Addr(), last(inside[at]))
-		case own[a]:
-			a = next(a, a)
-		default:
-			return a
-		}
-	}
-	return netip.Addr{}
 }

@@ -236,13 +236,13 @@ func PrintReach(w io.Writer, r *Reach, denied bool) error {
 		fmt.Fprintf(w, "No packet passes from %s to %s, on any port asked about.\n", named(r.From), named(r.To))
 	}
 	if n := len(r.NoAddress); n > 0 {
-		fmt.Fprintf(w, "Not among these: %s without an address (%s).\n", count(n, "pod"), list(r.NoAddress))
+		fmt.Fprintf(w, "Not among these: %s without an address (%s).\n", Count(n, "pod"), list(r.NoAddress))
 	}
 	if hidden > 0 {
-		fmt.Fprintf(w, "Denied: %s (--denied shows the reasons).\n", count(hidden, "way"))
+		fmt.Fprintf(w, "Denied: %s (--denied shows the reasons).\n", Count(hidden, "way"))
 	}
 	_, err := fmt.Fprintf(w, "%s\n", style.Faint(fmt.Sprintf("By %s, for %s and %s, as the agent of %s has them\n(sha256 %s). A pod always reaches itself.",
-		countPolicies(r.Objects.Policies), count(r.Objects.Pods, "pod"), count(r.Objects.Nodes, "node"), r.Node, r.Objects.SHA256[:16])))
+		countPolicies(r.Objects.Policies), Count(r.Objects.Pods, "pod"), Count(r.Objects.Nodes, "node"), r.Node, r.Objects.SHA256[:16])))
 	return errors.Join(append(errs, err)...)
 }
 

@@ -151,6 +151,19 @@ func TestReachOfNobody(t *testing.T) {
 	}
 }
 
+// TestReachOfAddressesBetweenPods: addresses outside between the pods' are there, also if both ends of the prefix are pods'.
+func TestReachOfAddressesBetweenPods(t *testing.T) {
+	o := tenants()
+	o.Nodes[0].Spec.PodCIDRs = []string{"10.0.0.0/24", "10.0.1.0/24", "10.128.0.0/9", "fd00::/16"}
+	o.Nodes[0].Status.Addresses = append(o.Nodes[0].Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: "10.0.2.0"})
+	for from, text := range map[string]string{"10.0.0.0/8": "10.0.0.0/8", "10.0.0.0/24": ""} {
+		r, err := ReachOf(t.Context(), o, Question{From: from, To: "red/web"})
+		if text == "" && err == nil || text != "" && (err != nil || len(r.Ways) != 1 || r.Ways[0].From[0] != text || r.Ways[0].Verdict != Allowed) {
+			t.Errorf("%s: %+v, %v", from, r, err)
+		}
+	}
+}
+
 // TestReachWithoutAddress: a pod of the question without an address is named.
 func TestReachWithoutAddress(t *testing.T) {
 	o := tenants()

@@ -14,17 +14,19 @@ import (
 	"github.com/felixlike/felixlike/felixlike/policy/compile"
 )
 
-// Ends says how people name the ends of a Question.
-const Ends = `NAMESPACE/POD, namespace:NAME, namespaces:LABEL=VALUE, pods:LABEL=VALUE,
-node:NAME, nodes, outside, an address or prefix outside, or nothing for all of these`
+// Named says how people name an end, and Ends those of a Question.
+const (
+	Named = `NAMESPACE/POD, namespace:NAME, namespaces:LABEL=VALUE, pods:LABEL=VALUE,
+node:NAME, nodes, outside, an address or prefix outside`
+	Ends = Named + ", or nothing for all of these"
+)
 
 // Set is the sources or destinations that a text names.
 type Set struct {
 	has func(*end) bool
-	// prefixes, selectors and namespaces are those that it names.
+	// These are those that it names.
 	prefixes                []netip.Prefix
 	selectors, ofNamespaces []labels.Selector
-	namespaces              []string
 }
 
 // Has reports whether an end is in the set.
@@ -48,7 +50,7 @@ func (s *Set) Except(o *Set) *Set {
 func (s *Set) with(o *Set, has func(*end) bool) *Set {
 	return &Set{
 		has, slices.Concat(s.prefixes, o.prefixes), slices.Concat(s.selectors, o.selectors),
-		slices.Concat(s.ofNamespaces, o.ofNamespaces), slices.Concat(s.namespaces, o.namespaces),
+		slices.Concat(s.ofNamespaces, o.ofNamespaces),
 	}
 }
 
@@ -64,11 +66,14 @@ func (v *verdicts) set(text string) (*Set, error) {
 	case "outside":
 		return &Set{has: func(e *end) bool { return e.addr.IsValid() }}, nil
 	case "nodes", "node":
-		return &Set{has: func(e *end) bool { return e.node != nil && (kind == "nodes" || e.node.Name == value) }}, nil
+		return &Set{has: func(e *end) bool {
+			if len(e.pods) > 0 {
+				return e.pods[0].Spec.HostNetwork && (kind == "nodes" || e.pods[0].Spec.NodeName == value)
+			}
+			return e.node != nil && (kind == "nodes" || e.node.Name == value)
+		}}, nil
 	case "namespace":
-		s := v.pods(func(p *corev1.Pod) bool { return p.Namespace == value })
-		s.namespaces = []string{value}
-		return s, nil
+		return v.pods(func(p *corev1.Pod) bool { return p.Namespace == value }), nil
 	case "namespaces", "pods":
 		selector, err := labels.Parse(value)
 		if err == nil && value == "" {

@@ -63,10 +63,11 @@ func (c *PolicyChange) scope() string {
 		}
 		return "it isolates nothing"
 	}
-	return fmt.Sprintf("%s of %s", strings.Join(directions, " and "), count(len(c.Pods), "pod"))
+	return fmt.Sprintf("%s of %s", strings.Join(directions, " and "), Count(len(c.Pods), "pod"))
 }
 
-func count(n int, what string) string {
+// Count names a number of things.
+func Count(n int, what string) string {
 	if n != 1 {
 		what += "s"
 	}
@@ -178,7 +179,7 @@ func (t *text) outlived(p *Preview) {
 		t.WriteString("none that the new policies deny\n")
 		return
 	}
-	fmt.Fprintf(t, "the new policies deny %s; an established connection continues until it ends:\n", count(len(p.Outlived), "connection"))
+	fmt.Fprintf(t, "the new policies deny %s; an established connection continues until it ends:\n", Count(len(p.Outlived), "connection"))
 	table := terminal.NewTable(t.style, "FROM", "TO", "CONNECTION", "BECAUSE")
 	for i, k := range p.Outlived {
 		if i == 10*shown {

@@ -49,6 +49,8 @@ type verdicts struct {
 	namespaces map[string]*corev1.Namespace
 	ends       []*end
 	families   []model.Family
+	// podPrefixes have the addresses that pods can get, beside those of nodes.
+	podPrefixes []netip.Prefix
 }
 
 func newVerdicts(o control.Objects) *verdicts {
@@ -110,28 +112,34 @@ func concerning(before, after, changed []anyPolicy) []anyPolicy {
 	return all
 }
 
-// taken reports whether an address is one of the cluster's.
-func (v *verdicts) taken() func(netip.Addr) bool {
-	var prefixes []netip.Prefix
-	own := map[netip.Addr]bool{}
+// taken returns the cluster's addresses.
+func (v *verdicts) taken() space {
+	s := space{PodPrefixes(v.objects.Nodes), map[netip.Addr]bool{}}
 	for _, n := range v.objects.Nodes {
-		for _, c := range append(slices.Clone(n.Spec.PodCIDRs), n.Spec.PodCIDR) {
-			if p, err := netip.ParsePrefix(c); err == nil {
-				prefixes = append(prefixes, p)
-			}
-		}
 		for _, f := range model.Families() {
-			own[nodeAddress(n, f)] = true
+			s.own[nodeAddress(n, f)] = true
 		}
 	}
 	for _, p := range v.objects.Pods {
 		for _, f := range model.Families() {
-			own[addressOf(p, f)] = true
+			s.own[addressOf(p, f)] = true
 		}
 	}
-	return func(a netip.Addr) bool {
-		return own[a] || slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return p.Contains(a) })
+	s.prefixes = append(s.prefixes, v.podPrefixes...)
+	return s
+}
+
+// PodPrefixes lists the pod prefixes of nodes, without duplicates.
+func PodPrefixes(nodes []*corev1.Node) (all []netip.Prefix) {
+	for _, n := range nodes {
+		for _, c := range append(slices.Clone(n.Spec.PodCIDRs), n.Spec.PodCIDR) {
+			if p, err := netip.ParsePrefix(c); err == nil {
+				all = append(all, p.Masked())
+			}
+		}
 	}
+	slices.SortFunc(all, netip.Prefix.Compare)
+	return slices.Compact(all)
 }
 
 // pair compares the packets from one end to another.

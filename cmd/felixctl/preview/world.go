@@ -16,11 +16,9 @@ import (
 // World answers many questions about one cluster.
 type World struct {
 	*verdicts
-	policies []anyPolicy
-	// podPrefixes have the addresses that pods can get.
-	podPrefixes []netip.Prefix
-	ends        []*end
-	decisions   *decisions
+	policies  []anyPolicy
+	ends      []*end
+	decisions *decisions
 	// possible has the pods of Possible.
 	possible map[string]*end
 }
@@ -29,9 +27,15 @@ type World struct {
 // region of addresses outside.
 type End = end
 
-// NewWorld returns the cluster of the objects.
+// NewWorld returns the cluster of the objects. The prefixes have the addresses that pods can get, beside those of nodes.
 func NewWorld(o control.Objects, podPrefixes []netip.Prefix) *World {
-	w := &World{verdicts: newVerdicts(o), policies: policiesOf(o), podPrefixes: podPrefixes, possible: map[string]*end{}}
+	w := &World{verdicts: newVerdicts(o), policies: policiesOf(o), possible: map[string]*end{}}
+	w.podPrefixes = podPrefixes
+	for _, f := range model.Families() {
+		if !slices.Contains(w.families, f) && slices.ContainsFunc(podPrefixes, func(p netip.Prefix) bool { return model.FamilyOf(p.Addr()) == f }) {
+			w.families = append(w.families, f)
+		}
+	}
 	slices.SortFunc(w.policies, comparePolicies)
 	w.decisions = newDecisions(w.policies)
 	return w
@@ -56,9 +60,7 @@ func (w *World) Divide(sets []*Set) {
 	w.ends = append(w.ends, nodes(w.objects.Nodes)...)
 	taken := w.taken()
 	for _, f := range w.families {
-		w.ends = append(w.ends, outside(f, all, func(a netip.Addr) bool {
-			return taken(a) || slices.ContainsFunc(w.podPrefixes, func(p netip.Prefix) bool { return p.Contains(a) })
-		})...)
+		w.ends = append(w.ends, outside(f, all, taken)...)
 	}
 }
 
@@ -176,8 +178,13 @@ func PortsText(ranges []model.PortRange) []string { return portsText(ranges) }
 // Complement returns the ports that are in none of the ranges, which are in order.
 func Complement(ranges []model.PortRange) []model.PortRange { return complement(ranges) }
 
-// Pods returns the set of all pods, without those in their host's network.
+// Pods returns the set of all pods.
 func (w *World) Pods() *Set { return &Set{has: func(e *end) bool { return len(e.pods) > 0 }} }
+
+// WithHosts returns the set with the nodes that have one of its pods in their network.
+func (w *World) WithHosts(s *Set) *Set {
+	return s.Or(w.pods(func(p *corev1.Pod) bool { return s.has(&end{pods: []*corev1.Pod{p}}) }))
+}
 
 // All returns the set of everything.
 func (w *World) All() *Set { return &Set{has: func(*end) bool { return true }} }
