@@ -47,7 +47,13 @@ func (b *builder) build() {
 	b.objects.Nodes, b.objects.Pods = deepCopies(b.objects.Nodes), deepCopies(b.objects.Pods)
 	b.objects.Namespaces = slices.Clone(b.objects.Namespaces)
 	b.networks()
-	b.objects.Antrea.NetNamespaces = nil // they mean nothing without isolation
+	switch b.objects.Antrea.Isolation = b.t.isolated(); {
+	case b.t.isolated():
+	case b.t.Spec.Cluster.Isolation != "" && b.t.Spec.Cluster.Isolation != "none":
+		b.fault("spec.cluster.isolation", "%q: must be namespaces or none", b.t.Spec.Cluster.Isolation)
+	default:
+		b.objects.Antrea.NetNamespaces = nil // they mean nothing then
+	}
 	for i, n := range b.t.Spec.Cluster.Nodes {
 		b.node(fmt.Sprintf("spec.cluster.nodes[%d]", i), n)
 	}
@@ -194,6 +200,9 @@ func (b *builder) addresses() {
 				continue
 			}
 			use(a.IP, "pod "+p.Namespace+"/"+p.Name)
+			if addr, err := netip.ParseAddr(a.IP); b.t.isolated() && err == nil && !slices.ContainsFunc(b.prefixes, func(p netip.Prefix) bool { return p.Contains(addr) }) {
+				b.fault("spec.cluster.podCIDRs", "the address %s of pod %s/%s is in none of them", a.IP, p.Namespace, p.Name)
+			}
 		}
 	}
 	for _, n := range b.objects.Nodes {
@@ -246,8 +255,11 @@ func (b *builder) undeclared() {
 		names = append(names, p.Namespace)
 	}
 	for _, o := range b.objects.Antrea.All() {
-		if id := o.ID(); id.Kind == antrea.KindNetworkPolicy || id.Kind == antrea.KindGroup {
+		switch id := o.ID(); id.Kind {
+		case antrea.KindNetworkPolicy, antrea.KindGroup:
 			names = append(names, id.Namespace)
+		case antrea.KindNetNamespace:
+			names = append(names, id.Name)
 		}
 	}
 	slices.Sort(names)

@@ -79,6 +79,44 @@ func TestNoPacketIsLeftOut(t *testing.T) {
 	}
 }
 
+// TestIsolatedNamespaces: namespaces are apart without any policy, but for those of one number and for global ones.
+func TestIsolatedNamespaces(t *testing.T) {
+	numbers := netNamespace("tea", "7") + netNamespace("milk", "7") + netNamespace("other", "8") + netNamespace("common", "0") + netNamespace("later", "7")
+	cluster := "{families: [IPv4, IPv6], isolation: namespaces, pods: [{name: tea/a}, {name: milk/a}, {name: other/a}, {name: common/a}, {name: alone/a}, {name: alone/b}]}"
+	for _, c := range []struct{ expect, says string }{
+		{"tea/a -> milk/a: allow", ""},
+		{"tea/a -> other/a: deny", ""},
+		{"alone/a -> alone/b: allow", ""},
+		{"common/a -> everything: allow", ""},
+		{"everything -> common/a: allow", ""},
+		{"outside -> everything except outside: allow", ""},
+		{"no pod outside namespace:alone or namespace:common reaches alone/a", ""},
+		{"no pod outside namespace:tea or namespace:milk or namespace:common reaches tea/a", "a pod of later -> tea/a on all ports is allowed"},
+		{"any pod in namespaces:new -> any pod in namespaces:new: allow", "ingress[1] (other namespaces) denies it"},
+		{"any pod in namespaces:new -> any pod in namespaces:new: deny", "is allowed"},
+		{"no pod outside namespace:other reaches other/a", "common/a -> other/a on all ports is allowed"},
+		{"tea/a -> other/a: allow", "is denied"},
+	} {
+		out, err := run(t, []string{numbers, in(cluster, c.expect)})
+		if (err == nil) != (c.says == "") || err != nil && !errors.Is(err, report.ErrFaults) || !strings.Contains(unwrapped(out), c.says) {
+			t.Errorf("%s: %v, want %q\n%s", c.expect, err, c.says, out)
+		}
+	}
+	for cluster, says := range map[string]string{
+		"{isolation: pods, pods: [{name: tea/a}]}":                                 `spec.cluster.isolation: "pods": must be namespaces or none`,
+		"{isolation: namespaces, pods: [{name: tea/a, addresses: [192.0.2.1]}]}":   "spec.cluster.podCIDRs: the address 192.0.2.1 of pod tea/a is in none of them",
+		"{isolation: namespaces, podCIDRs: [192.0.2.0/24], pods: [{name: tea/a}]}": "",
+	} {
+		out, err := run(t, []string{numbers, in(cluster, "everything -> tea/a: allow")})
+		if (err == nil) != (says == "") || err != nil && !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: %v, want %q\n%s", cluster, err, says, out)
+		}
+	}
+	if out, err := run(t, []string{numbers + policies, expecting("dev/job -> shop/web: allow")}); err != nil || !strings.Contains(out, "note: NetNamespaces are ignored") {
+		t.Errorf("without isolation: %v\n%s", err, out)
+	}
+}
+
 // TestNoTestIsSkipped: what looks like a test is one, or an error.
 func TestNoTestIsSkipped(t *testing.T) {
 	test := expecting("shop/web -> shop/db 5433/tcp: allow")

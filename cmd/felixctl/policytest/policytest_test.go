@@ -285,9 +285,15 @@ func cpu(t *testing.T) time.Duration {
 // TestFromCluster: a test that is written from a cluster holds there, decides every rule that decides about its pods, and
 // does not hold when a policy is gone.
 func TestFromCluster(t *testing.T) {
-	for _, name := range []string{"shop", "tenants", "quarantine"} {
+	isolated := filepath.Join(t.TempDir(), "isolated.yaml")
+	texts := "apiVersion: v1\nkind: Node\nmetadata: {name: n1}\nspec: {podCIDR: 10.9.0.0/16, podCIDRs: [10.9.0.0/16]}\n---\n" + netNamespace("tea", "7") + netNamespace("milk", "7") +
+		db("{podSelector: {}}") + "---\n" + in("{isolation: namespaces, pods: [{name: tea/a}, {name: milk/a}, {name: alone/a}, {name: shop/db, labels: {app: db}}, {name: shop/web}]}", "everything -> tea/a: deny")
+	if err := os.WriteFile(isolated, []byte(texts), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"shop", "tenants", "quarantine", "isolated"} {
 		in, err := Read(map[string][]string{
-			"shop": {examples + "/cluster.yaml", examples + "/policies"}, "tenants": {examples + "/tests/tenants"}, "quarantine": {examples + "/tests/quarantine"},
+			"shop": {examples + "/cluster.yaml", examples + "/policies"}, "tenants": {examples + "/tests/tenants"}, "quarantine": {examples + "/tests/quarantine"}, "isolated": {isolated},
 		}[name], nil)
 		if err != nil {
 			t.Fatal(err)
@@ -314,6 +320,13 @@ func TestFromCluster(t *testing.T) {
 		r, err := Run(t.Context(), in)
 		if err != nil || !r.Holds() || r.Coverage.Decided != r.Coverage.Rules {
 			t.Errorf("%s: %v, %+v\n%s", name, err, r, text)
+		}
+		if in.Tests[0].isolated() {
+			in.Tests[0].Spec.Cluster.Isolation = ""
+			if r, err := Run(t.Context(), in); err == nil && r.Holds() {
+				t.Errorf("%s holds without isolation\n%s", name, text)
+			}
+			continue
 		}
 		in.Objects.ClusterPolicies, in.Objects.Antrea.ClusterPolicies = nil, nil
 		if len(in.Objects.Policies) > 0 {

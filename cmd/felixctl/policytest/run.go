@@ -65,6 +65,7 @@ func Run(ctx context.Context, in *Input) (*Result, error) {
 	decided := map[oracle.RuleID]bool{}
 	var rules []oracle.RuleID
 	var errs []error
+	isolated := false
 	for i := range in.Tests {
 		t := &in.Tests[i]
 		w, faults := t.world(in.Objects)
@@ -72,7 +73,8 @@ func Run(ctx context.Context, in *Input) (*Result, error) {
 			errs = append(errs, faults...)
 			continue
 		}
-		if r.Policies, rules = w.Policies(), w.Rules(); r.Policies == 0 {
+		isolated = isolated || t.isolated()
+		if r.Policies, rules = w.Policies(), w.Rules(); r.Policies == 0 && !t.isolated() {
 			return nil, errors.New("the files have no policy")
 		}
 		one, err := t.run(ctx, w, decided)
@@ -83,8 +85,8 @@ func Run(ctx context.Context, in *Input) (*Result, error) {
 			r.Tests = append(r.Tests, *one)
 		}
 	}
-	if len(in.Objects.Antrea.NetNamespaces) > 0 {
-		r.Notes = append(r.Notes, "NetNamespaces are ignored: tests know no isolation of namespaces")
+	if len(in.Objects.Antrea.NetNamespaces) > 0 && !isolated {
+		r.Notes = append(r.Notes, "NetNamespaces are ignored: no test has spec.cluster.isolation: namespaces")
 	}
 	r.Coverage = coverage(rules, decided)
 	return r, errors.Join(errs...)

@@ -37,11 +37,15 @@ type Cluster struct {
 	// Families are IPv4, IPv6 or both; IPv4 if none is given.
 	Families []string `json:"families,omitempty"`
 	// PodCIDRs have the addresses that pods can get.
-	PodCIDRs   []string    `json:"podCIDRs,omitempty"`
+	PodCIDRs []string `json:"podCIDRs,omitempty"`
+	// Isolation is the agent's setting of that name: namespaces or none.
+	Isolation  string      `json:"isolation,omitempty"`
 	Nodes      []Node      `json:"nodes,omitempty"`
 	Namespaces []Namespace `json:"namespaces,omitempty"`
 	Pods       []Pod       `json:"pods,omitempty"`
 }
+
+func (t *Test) isolated() bool { return t.Spec.Cluster.Isolation == "namespaces" }
 
 // Node is a node of the cluster.
 type Node struct {

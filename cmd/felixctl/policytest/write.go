@@ -33,7 +33,7 @@ const head = `# Written by felixctl test --from-cluster: one or two pods of each
 func Write(ctx context.Context, o control.Objects) ([]byte, error) {
 	t := &Test{APIVersion: APIVersion, Kind: Kind, Metadata: Metadata{"cluster"}}
 	w := preview.NewWorld(o, nil)
-	if w.Policies() == 0 {
+	if w.Policies() == 0 && !o.Antrea.Isolation {
 		return nil, errors.New("there is no policy to test")
 	}
 	if err := t.describe(w, o); err != nil {
@@ -64,6 +64,9 @@ func Write(ctx context.Context, o control.Objects) ([]byte, error) {
 // describe fills in the cluster.
 func (t *Test) describe(w *preview.World, o control.Objects) error {
 	c := &t.Spec.Cluster
+	if o.Antrea.Isolation {
+		c.Isolation = "namespaces"
+	}
 	for _, f := range w.Families() {
 		c.Families = append(c.Families, "IPv"+f.String())
 	}

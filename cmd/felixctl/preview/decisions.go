@@ -21,6 +21,8 @@ type decisions struct {
 	known    map[string][]decision
 	traits   map[anyPolicy]*traits
 	subjects map[subject]*sight
+	// prefixes are those of pods.
+	prefixes []netip.Prefix
 }
 
 // subject is an end by its addresses of a family, and sight the traits of its policies, and what these see in it.
@@ -117,6 +119,17 @@ func (w *World) decide(d model.Direction, of, peer place, f model.Family) []deci
 	for _, t := range is.by {
 		key = w.see(key, t, peer)
 	}
+	policies := of.policies[0]
+	if w.objects.Antrea.Isolation && of.pod != nil { // it judges by both namespaces, and by pod prefixes
+		key = append(append(key, '\n'), of.pod.Namespace...)
+		if peer.pod != nil {
+			key = append(append(key, ' '), peer.pod.Namespace...)
+		}
+		if slices.ContainsFunc(w.decisions.prefixes, func(p netip.Prefix) bool { return p.Contains(peer.address) }) {
+			key = append(key, " in a pod prefix"...)
+		}
+		policies = slices.Concat(policies, slices.DeleteFunc(slices.Clone(peer.policies[0]), func(p anyPolicy) bool { return !isNetNamespace(p.antrea) }))
+	}
 	if all, known := w.decisions.known[string(key)]; known {
 		return all
 	}
@@ -124,9 +137,9 @@ func (w *World) decide(d model.Direction, of, peer place, f model.Family) []deci
 	if d == model.Ingress {
 		from, to = peer, of
 	}
-	cluster := w.cluster(from.pod, to.pod, of.policies[0])
+	cluster := w.cluster(from.pod, to.pod, policies)
 	var all []decision
-	for _, r := range spans(of.policies[0], to.pod, f) {
+	for _, r := range spans(policies, to.pod, f) {
 		v := cluster.Evaluate(oracle.Packet{Source: from.address, Destination: to.address, Protocol: r.Protocol, Port: r.First})
 		one := decision{r, v.Egress}
 		if d == model.Ingress {

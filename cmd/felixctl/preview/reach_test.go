@@ -164,6 +164,20 @@ func TestReachOfAddressesBetweenPods(t *testing.T) {
 	}
 }
 
+// TestReachOfIsolatedNamespaces: an address is a pod's in whichever node's prefix it is.
+func TestReachOfIsolatedNamespaces(t *testing.T) {
+	o := tenants()
+	other := o.Nodes[0].DeepCopy()
+	other.Name, other.Spec.PodCIDR, other.Status.Addresses = "n2", "10.0.1.0/24", nil
+	o.Nodes, o.Policies, o.Antrea.Isolation = append(o.Nodes, other), nil, true
+	o.Pods[0].Status.PodIPs[0].IP = "10.0.1.2"
+	for from, passes := range map[string]bool{"red/web": false, "blue/web": true, "node:n1": true, "outside": true} {
+		if r, err := ReachOf(t.Context(), o, Question{From: from, To: "blue/db"}); err != nil || r.Passes() != passes {
+			t.Errorf("%s: %+v, %v", from, r, err)
+		}
+	}
+}
+
 // TestReachWithoutAddress: a pod of the question without an address is named.
 func TestReachWithoutAddress(t *testing.T) {
 	o := tenants()

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/felixlike/policy/oracle"
@@ -274,9 +275,17 @@ func (v *verdicts) cluster(a, b *corev1.Pod, policies []anyPolicy) *oracle.Clust
 	for _, p := range policies {
 		p.add(c)
 	}
-	allNodes := slices.ContainsFunc(policies, anyPolicy.namesNodes)
+	// Isolation is about all pod prefixes, also of nodes without these pods, and of none.
+	allNodes := c.Antrea.Isolation || slices.ContainsFunc(policies, anyPolicy.namesNodes)
 	if allNodes {
 		c.Nodes = v.objects.Nodes
+	}
+	if c.Antrea.Isolation && len(v.podPrefixes) > 0 {
+		prefixes := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "*"}}
+		for _, p := range v.podPrefixes {
+			prefixes.Spec.PodCIDRs = append(prefixes.Spec.PodCIDRs, p.String())
+		}
+		c.Nodes = append(slices.Clip(c.Nodes), prefixes)
 	}
 	for _, p := range []*corev1.Pod{a, b} {
 		if p == nil {

@@ -38,6 +38,7 @@ func NewWorld(o control.Objects, podPrefixes []netip.Prefix) *World {
 	}
 	slices.SortFunc(w.policies, comparePolicies)
 	w.decisions = newDecisions(w.policies)
+	w.decisions.prefixes = w.taken().prefixes
 	return w
 }
 
