@@ -38,7 +38,7 @@ An expectation is one of:
   no pod [in ENDS | outside ENDS] reaches TO [PORTS]
 
 FROM and TO are ends, with "or" between them and "except" before ends that are left out:
-` + preview.Ends[:len(preview.Ends)-len(", or nothing for all of these")] + `;
+` + preview.Named + `;
 everything; everything else, which no expectation above it is about; any pod [in ENDS |
 outside ENDS], which is also each pod that could exist, with any labels, in any namespace.
 PORTS are as in 80/tcp,8000-8100/tcp,udp,icmp,8/icmp, or all but these; without, all.
@@ -72,8 +72,14 @@ Exit codes: 0 all expectations hold; 1 one does not; 2 the input cannot be used.
 			if err != nil {
 				return err
 			}
-			if err := writeJUnit(junit, r); err != nil {
-				return err
+			if junit != "" {
+				f, err := os.Create(junit)
+				if err != nil {
+					return err
+				}
+				if err := errors.Join(JUnit(f, r), f.Close()); err != nil {
+					return err
+				}
 			}
 			if err := output.Print(c.OutOrStdout(), r, func() error { return Print(c.OutOrStdout(), r) }); err != nil {
 				return err
@@ -90,17 +96,6 @@ Exit codes: 0 all expectations hold; 1 one does not; 2 the input cannot be used.
 	c.Flags().StringVar(&junit, "junit", "", "also write a report of JUnit to this file")
 	c.Flags().BoolVar(&write, "from-cluster", false, "print a first test of the policies in force, as the agent has them")
 	return c
-}
-
-func writeJUnit(path string, r *Result) error {
-	if path == "" {
-		return nil
-	}
-	f, err := os.Create(path)
-	if err != nil {
-		return err
-	}
-	return errors.Join(JUnit(f, r), f.Close())
 }
 
 // fromCluster prints a first test of the agent's objects.

@@ -1,6 +1,7 @@
 package policytest
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -27,50 +28,64 @@ type builder struct {
 	objects  control.Objects
 	families []model.Family
 	prefixes []netip.Prefix
-	used     map[netip.Addr]string
-	next     map[netip.Prefix]netip.Addr
-	errs     []error
+	// known has the objects, as in "pod shop/web", and used the owners of addresses.
+	known map[string]bool
+	used  map[netip.Addr]string
+	next  map[netip.Prefix]netip.Addr
+	errs  []error
 }
 
 // world returns the cluster of a test, with the policies and the objects of the files.
-func (t *Test) world(shared control.Objects) (*preview.World, []error) {
+func (t *Test) world(shared control.Objects) (*preview.World, error) {
 	b := &builder{t: t, objects: shared}
 	if b.build(); len(b.errs) > 0 {
-		return nil, b.errs
+		return nil, errors.Join(b.errs...)
 	}
 	return preview.NewWorld(b.objects, b.prefixes), nil
 }
 
 // build adds the cluster of the test to the objects.
 func (b *builder) build() {
-	b.used, b.next = map[netip.Addr]string{}, map[netip.Prefix]netip.Addr{}
-	b.objects.Nodes, b.objects.Pods = deepCopies(b.objects.Nodes), deepCopies(b.objects.Pods)
-	b.objects.Namespaces = slices.Clone(b.objects.Namespaces)
-	b.networks()
+	b.known, b.used, b.next = map[string]bool{}, map[netip.Addr]string{}, map[netip.Prefix]netip.Addr{}
+	b.objects.Nodes, b.objects.Pods = deepCopies(b.objects.Nodes, b.known, "node"), deepCopies(b.objects.Pods, b.known, "pod")
+	b.objects.Namespaces = deepCopies(b.objects.Namespaces, b.known, "namespace")
+	c := &b.t.Spec.Cluster
 	switch b.objects.Antrea.Isolation = b.t.isolated(); {
 	case b.t.isolated():
-	case b.t.Spec.Cluster.Isolation != "" && b.t.Spec.Cluster.Isolation != "none":
-		b.fault("spec.cluster.isolation", "%q: must be namespaces or none", b.t.Spec.Cluster.Isolation)
+	case c.Isolation != "" && c.Isolation != "none":
+		b.fault("spec.cluster.isolation", "%q: must be namespaces or none", c.Isolation)
 	default:
 		b.objects.Antrea.NetNamespaces = nil // they mean nothing then
 	}
-	for i, n := range b.t.Spec.Cluster.Nodes {
-		b.node(fmt.Sprintf("spec.cluster.nodes[%d]", i), n)
+	b.networks(c)
+	for i, n := range c.Nodes {
+		field := fmt.Sprintf("spec.cluster.nodes[%d]", i)
+		node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name, Labels: n.Labels}}
+		for _, a := range b.addresses(field, n.Addresses) {
+			node.Status.Addresses = append(node.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: a.String()})
+		}
+		b.name(field, "node", n.Name, "a name")
+		b.objects.Nodes = append(b.objects.Nodes, node)
 	}
-	for i, n := range b.t.Spec.Cluster.Namespaces {
-		b.namespace(fmt.Sprintf("spec.cluster.namespaces[%d]", i), n)
+	for i, n := range c.Namespaces {
+		b.name(fmt.Sprintf("spec.cluster.namespaces[%d]", i), "namespace", n.Name, "a name")
+		b.objects.Namespaces = append(b.objects.Namespaces, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: n.Name, Labels: n.Labels}})
 	}
-	for i, p := range b.t.Spec.Cluster.Pods {
+	for i, p := range c.Pods {
 		b.pod(fmt.Sprintf("spec.cluster.pods[%d]", i), p)
 	}
-	b.addresses()
+	b.allocateAll()
 	b.undeclared()
 }
 
-func deepCopies[T interface{ DeepCopy() T }](all []T) []T {
-	copies := make([]T, len(all))
-	for i, o := range all {
-		copies[i] = o.DeepCopy()
+// deepCopies copies objects, and notes their names.
+func deepCopies[T interface {
+	metav1.Object
+	DeepCopy() T
+}](all []T, known map[string]bool, kind string) (copies []T) {
+	for _, o := range all {
+		copies = append(copies, o.DeepCopy())
+		known[kind+" "+strings.TrimPrefix(o.GetNamespace()+"/"+o.GetName(), "/")] = true
 	}
 	return copies
 }
@@ -79,153 +94,138 @@ func (b *builder) fault(field, format string, args ...any) {
 	b.errs = append(b.errs, b.t.fault(field, format, args...))
 }
 
-// networks reads the families and the prefixes of pods.
-func (b *builder) networks() {
-	for i, name := range b.t.Spec.Cluster.Families {
-		switch name {
-		case "IPv4":
-			b.families = append(b.families, model.IPv4)
-		case "IPv6":
-			b.families = append(b.families, model.IPv6)
-		default:
-			b.fault(fmt.Sprintf("spec.cluster.families[%d]", i), "%q: must be IPv4 or IPv6", name)
-		}
+// name notes the name of an object, which no other has.
+func (b *builder) name(field, kind, name, form string) {
+	if name == "" || b.known[kind+" "+name] {
+		b.fault(field+".name", "%q: must be %s that no other %s has", name, form, kind)
 	}
+	b.known[kind+" "+name] = true
+}
+
+// parsed reads the texts of a field.
+func parsed[T any](b *builder, field string, texts []string, parse func(string) (T, error), fault string) (all []T) {
+	for i, text := range texts {
+		value, err := parse(text)
+		if err != nil {
+			b.fault(fmt.Sprintf("%s[%d]", field, i), "%q: %s", text, fault)
+			continue
+		}
+		all = append(all, value)
+	}
+	return all
+}
+
+func (b *builder) addresses(field string, texts []string) []netip.Addr {
+	return parsed(b, field+".addresses", texts, netip.ParseAddr, "not an address")
+}
+
+// networks reads the families and the prefixes of pods.
+func (b *builder) networks(c *Cluster) {
+	b.families = parsed(b, "spec.cluster.families", c.Families, func(name string) (model.Family, error) {
+		for _, f := range model.Families() {
+			if name == "IPv"+f.String() {
+				return f, nil
+			}
+		}
+		return model.IPv4, errors.New(name)
+	}, "must be IPv4 or IPv6")
 	if len(b.families) == 0 {
 		b.families = []model.Family{model.IPv4}
 	}
-	given := map[model.Family]bool{}
-	for _, p := range preview.PodPrefixes(b.objects.Nodes) {
-		given[model.FamilyOf(p.Addr())] = true
-		b.prefixes = append(b.prefixes, p)
-	}
-	for i, text := range b.t.Spec.Cluster.PodCIDRs {
-		p, err := netip.ParsePrefix(text)
-		if err != nil {
-			b.fault(fmt.Sprintf("spec.cluster.podCIDRs[%d]", i), "%q: not a prefix", text)
-			continue
-		}
-		given[model.FamilyOf(p.Addr())] = true
-		b.prefixes = append(b.prefixes, p.Masked())
+	b.prefixes = append(parsed(b, "spec.cluster.podCIDRs", c.PodCIDRs, netip.ParsePrefix, "not a prefix"), preview.PodPrefixes(b.objects.Nodes)...)
+	for i, p := range b.prefixes {
+		b.prefixes[i] = p.Masked()
 	}
 	for _, f := range b.families {
-		if !given[f] {
+		if b.prefix(f) < 0 {
 			b.prefixes = append(b.prefixes, netip.MustParsePrefix(defaultPods[f]))
 		}
 	}
 }
 
-func (b *builder) node(field string, n Node) {
-	if n.Name == "" || slices.ContainsFunc(b.objects.Nodes, func(o *corev1.Node) bool { return o.Name == n.Name }) {
-		b.fault(field+".name", "%q: must be a name that no other node has", n.Name)
-	}
-	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name, Labels: n.Labels}}
-	for _, a := range b.parse(field+".addresses", n.Addresses) {
-		node.Status.Addresses = append(node.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: a.String()})
-	}
-	b.objects.Nodes = append(b.objects.Nodes, node)
-}
-
-func (b *builder) namespace(field string, n Namespace) {
-	if n.Name == "" || slices.ContainsFunc(b.objects.Namespaces, func(o *corev1.Namespace) bool { return o.Name == n.Name }) {
-		b.fault(field+".name", "%q: must be a name that no other namespace has", n.Name)
-	}
-	b.objects.Namespaces = append(b.objects.Namespaces, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: n.Name, Labels: n.Labels}})
+// prefix returns the first prefix of a family.
+func (b *builder) prefix(f model.Family) int {
+	return slices.IndexFunc(b.prefixes, func(p netip.Prefix) bool { return model.FamilyOf(p.Addr()) == f })
 }
 
 func (b *builder) pod(field string, p Pod) {
 	id, err := control.ParsePod(p.Name)
-	if err != nil || slices.ContainsFunc(b.objects.Pods, func(o *corev1.Pod) bool { return o.Namespace == id.Namespace && o.Name == id.Name }) {
-		b.fault(field+".name", "%q: must be NAMESPACE/NAME that no other pod has", p.Name)
+	if err != nil {
+		p.Name = ""
 	}
-	known := slices.ContainsFunc(b.objects.Nodes, func(n *corev1.Node) bool { return n.Name == p.Node })
-	if !known && (p.Node != "" || p.HostNetwork) {
+	b.name(field, "pod", p.Name, "NAMESPACE/NAME")
+	if !b.known["node "+p.Node] && (p.Node != "" || p.HostNetwork) {
 		b.fault(field+".node", "%q: the cluster has no such node", p.Node)
 	}
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: id.Namespace, Name: id.Name, Labels: p.Labels},
-		Spec:       corev1.PodSpec{NodeName: p.Node, HostNetwork: p.HostNetwork},
+		Spec:       corev1.PodSpec{NodeName: p.Node, HostNetwork: p.HostNetwork, Containers: make([]corev1.Container, 1)},
 	}
-	for _, a := range b.parse(field+".addresses", p.Addresses) {
+	for _, a := range b.addresses(field, p.Addresses) {
 		pod.Status.PodIPs = append(pod.Status.PodIPs, corev1.PodIP{IP: a.String()})
 	}
-	container := corev1.Container{Name: "ports"}
+	ports := &pod.Spec.Containers[0].Ports
 	for i, port := range p.Ports {
-		protocol := corev1.Protocol(strings.ToUpper(port.Protocol))
-		if protocol == "" {
-			protocol = corev1.ProtocolTCP
+		if port.Protocol == "" {
+			port.Protocol = "TCP"
 		}
-		if number, err := model.ParseProtocol(string(protocol)); err != nil || number == model.AnyProtocol || number.IsICMP() || port.Port < 1 || port.Port > 65535 || port.Name == "" {
+		protocol := strings.ToUpper(port.Protocol)
+		if _, err := model.ParseProtocol(protocol); err != nil || port.Port < 1 || port.Port > 65535 || port.Name == "" {
 			b.fault(fmt.Sprintf("%s.ports[%d]", field, i), "needs a name, a port and the protocol TCP, UDP or SCTP")
 		}
-		container.Ports = append(container.Ports, corev1.ContainerPort{Name: port.Name, ContainerPort: port.Port, Protocol: protocol})
+		*ports = append(*ports, corev1.ContainerPort{Name: port.Name, ContainerPort: port.Port, Protocol: corev1.Protocol(protocol)})
 	}
-	pod.Spec.Containers = []corev1.Container{container}
 	b.objects.Pods = append(b.objects.Pods, pod)
 }
 
-// parse reads addresses.
-func (b *builder) parse(field string, texts []string) (all []netip.Addr) {
-	for i, text := range texts {
-		a, err := netip.ParseAddr(text)
-		if err != nil {
-			b.fault(fmt.Sprintf("%s[%d]", field, i), "%q: not an address", text)
-			continue
-		}
-		all = append(all, a.Unmap())
+// use notes the owner of an address, and returns the address. Two owners of one address cannot be told apart.
+func (b *builder) use(text, owner string) netip.Addr {
+	a, err := netip.ParseAddr(text)
+	if err != nil {
+		return netip.Addr{}
 	}
-	return all
+	a = a.Unmap()
+	if other := b.used[a]; other != "" && other != owner {
+		b.errs = append(b.errs, fmt.Errorf("%s: %s and %s have the address %s", b.t.file, other, owner, a))
+	}
+	b.used[a] = owner
+	return a
 }
 
-// addresses gives addresses to pods and nodes that have none. Two pods with one address cannot be told apart.
-func (b *builder) addresses() {
-	use := func(text, owner string) {
-		a, err := netip.ParseAddr(text)
-		if err != nil {
-			return
-		}
-		if other := b.used[a.Unmap()]; other != "" && other != owner {
-			b.errs = append(b.errs, fmt.Errorf("%s: %s and %s have the address %s", b.t.file, other, owner, a))
-		}
-		b.used[a.Unmap()] = owner
-	}
+// allocateAll gives addresses to pods and nodes that have none.
+func (b *builder) allocateAll() {
+	missing := map[*corev1.Node][]model.Family{}
 	for _, n := range b.objects.Nodes {
-		for _, a := range n.Status.Addresses {
-			use(a.Address, "node "+n.Name)
+		missing[n] = slices.Clone(b.families)
+		for _, address := range n.Status.Addresses {
+			if a := b.use(address.Address, "node "+n.Name); a.IsValid() {
+				missing[n] = slices.DeleteFunc(missing[n], func(f model.Family) bool { return f == model.FamilyOf(a) })
+			}
 		}
 	}
-	for _, p := range b.objects.Pods {
-		for _, a := range p.Status.PodIPs {
-			if p.Spec.HostNetwork {
-				continue
-			}
-			use(a.IP, "pod "+p.Namespace+"/"+p.Name)
-			if addr, err := netip.ParseAddr(a.IP); b.t.isolated() && err == nil && !slices.ContainsFunc(b.prefixes, func(p netip.Prefix) bool { return p.Contains(addr) }) {
-				b.fault("spec.cluster.podCIDRs", "the address %s of pod %s/%s is in none of them", a.IP, p.Namespace, p.Name)
+	policed := slices.DeleteFunc(slices.Clone(b.objects.Pods), func(p *corev1.Pod) bool { return p.Spec.HostNetwork })
+	for _, p := range policed {
+		for _, ip := range p.Status.PodIPs {
+			owner := "pod " + p.Namespace + "/" + p.Name
+			if a := b.use(ip.IP, owner); b.t.isolated() && !slices.ContainsFunc(b.prefixes, func(p netip.Prefix) bool { return p.Contains(a) }) {
+				b.fault("spec.cluster.podCIDRs", "the address %s of %s is in none of them", ip.IP, owner)
 			}
 		}
 	}
 	for _, n := range b.objects.Nodes {
-		for _, f := range b.families {
-			if len(n.Status.Addresses) < len(b.families) && !slices.ContainsFunc(n.Status.Addresses, func(a corev1.NodeAddress) bool { return isOf(a.Address, f) }) {
-				n.Status.Addresses = append(n.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: b.allocate(netip.MustParsePrefix(defaultNodes[f]), "node "+n.Name)})
-			}
+		for _, f := range missing[n] {
+			a := b.allocate(netip.MustParsePrefix(defaultNodes[f]), "node "+n.Name)
+			n.Status.Addresses = append(n.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: a})
 		}
 	}
-	for _, p := range b.objects.Pods {
-		if p.Spec.HostNetwork || len(p.Status.PodIPs) > 0 {
+	for _, p := range policed {
+		if len(p.Status.PodIPs) > 0 {
 			continue
 		}
 		for _, f := range b.families {
-			at := slices.IndexFunc(b.prefixes, func(p netip.Prefix) bool { return model.FamilyOf(p.Addr()) == f })
-			p.Status.PodIPs = append(p.Status.PodIPs, corev1.PodIP{IP: b.allocate(b.prefixes[at], "pod "+p.Namespace+"/"+p.Name)})
+			p.Status.PodIPs = append(p.Status.PodIPs, corev1.PodIP{IP: b.allocate(b.prefixes[b.prefix(f)], "pod "+p.Namespace+"/"+p.Name)})
 		}
 	}
-}
-
-func isOf(address string, f model.Family) bool {
-	a, err := netip.ParseAddr(address)
-	return err == nil && model.FamilyOf(a.Unmap()) == f
 }
 
 // allocate returns a free address of a prefix.
@@ -247,25 +247,24 @@ func (b *builder) allocate(p netip.Prefix, owner string) string {
 
 // undeclared adds the namespaces of pods and policies, without labels.
 func (b *builder) undeclared() {
-	var names []string
+	add := func(name string) {
+		if !b.known["namespace "+name] {
+			b.known["namespace "+name] = true
+			b.objects.Namespaces = append(b.objects.Namespaces, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
+		}
+	}
 	for _, p := range b.objects.Pods {
-		names = append(names, p.Namespace)
+		add(p.Namespace)
 	}
 	for _, p := range b.objects.Policies {
-		names = append(names, p.Namespace)
+		add(p.Namespace)
 	}
 	for _, o := range b.objects.Antrea.All() {
 		switch id := o.ID(); id.Kind {
 		case antrea.KindNetworkPolicy, antrea.KindGroup:
-			names = append(names, id.Namespace)
+			add(id.Namespace)
 		case antrea.KindNetNamespace:
-			names = append(names, id.Name)
-		}
-	}
-	slices.Sort(names)
-	for _, name := range slices.Compact(names) {
-		if !slices.ContainsFunc(b.objects.Namespaces, func(n *corev1.Namespace) bool { return n.Name == name }) {
-			b.objects.Namespaces = append(b.objects.Namespaces, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
+			add(id.Name)
 		}
 	}
 }

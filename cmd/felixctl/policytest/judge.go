@@ -17,16 +17,12 @@ type claims struct {
 	decided map[oracle.RuleID]bool
 }
 
-// check fails if a word of the statement names nothing.
-func (s *statement) check(w *preview.World) error {
-	for _, side := range []side{s.from, s.to} {
-		for _, name := range slices.Sorted(maps.Keys(side.named)) {
-			if len(w.Ends(side.named[name])) == 0 {
-				return fmt.Errorf("%q: the cluster has no such pod, node or address outside", name)
-			}
-		}
-	}
-	return nil
+// missing returns what the statement names and the cluster has not.
+func (s *statement) missing(w *preview.World) map[string]*preview.Set {
+	all := maps.Clone(s.from.named)
+	maps.Copy(all, s.to.named)
+	maps.DeleteFunc(all, func(_ string, set *preview.Set) bool { return len(w.Ends(set)) > 0 })
+	return all
 }
 
 // judge judges the packets of a statement. If ctx ends before, it returns its error.

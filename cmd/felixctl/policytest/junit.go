@@ -2,6 +2,7 @@ package policytest
 
 import (
 	"encoding/xml"
+	"fmt"
 	"io"
 
 	"github.com/felixlike/felixlike/internal/printable"
@@ -37,10 +38,11 @@ type (
 
 // JUnit writes a result as a report of JUnit.
 func JUnit(w io.Writer, r *Result) error {
-	all := suites{Tests: r.total(), Failures: r.failed()}
+	var all suites
+	all.Failures, all.Tests = count(r.Tests...)
 	for _, t := range r.Tests {
-		one := Result{Tests: []TestResult{t}}
-		s := suite{Name: t.Name, File: t.File, Tests: one.total(), Failures: one.failed()}
+		s := suite{Name: t.Name, File: t.File}
+		s.Failures, s.Tests = count(t)
 		for _, e := range t.Expectations {
 			c := tcase{Name: printable.String(e.Text), Class: t.Name, File: t.File, Line: e.Line}
 			if !e.Holds {
@@ -53,14 +55,9 @@ func JUnit(w io.Writer, r *Result) error {
 		}
 		all.Suites = append(all.Suites, s)
 	}
-	if _, err := io.WriteString(w, xml.Header); err != nil {
-		return err
+	text, err := xml.MarshalIndent(all, "", "  ")
+	if err == nil {
+		_, err = fmt.Fprintf(w, "%s%s\n", xml.Header, text)
 	}
-	e := xml.NewEncoder(w)
-	e.Indent("", "  ")
-	if err := e.Encode(all); err != nil {
-		return err
-	}
-	_, err := io.WriteString(w, "\n")
 	return err
 }

@@ -129,6 +129,8 @@ func TestNoTestIsSkipped(t *testing.T) {
 		{test + "kind: PolicyTest\n", `2.yaml: line 12: mapping key "kind" already defined at line 2`},
 		{test + "spec: {expect: []}\n", `mapping key "spec" already defined at line 4`},
 		{"a: &kind PolicyTest\n" + strings.Replace(test, "kind: PolicyTest", "kind: *kind", 1), "not found where YAML has it"},
+		{"# nothing\n", ""},
+		{"---\n---\n# nothing\n---\n", ""},
 		{"apiVersion: felixlike.io/v1alpha1\nkind: ExternalIPPool\nmetadata: {name: p}\nspec: {ipRanges: [{cidr: 198.51.100.0/24}]}\n", ""},
 	} {
 		out, err := run(t, []string{policies, holds, c.text})

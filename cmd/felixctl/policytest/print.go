@@ -5,6 +5,7 @@ import (
 	"io"
 	"strings"
 
+	"github.com/felixlike/felixlike/cmd/felixctl/preview"
 	"github.com/felixlike/felixlike/internal/printable"
 	"github.com/felixlike/felixlike/internal/terminal"
 )
@@ -17,24 +18,21 @@ const (
 )
 
 // Holds reports whether all expectations hold.
-func (r *Result) Holds() bool { return r.failed() == 0 }
+func (r *Result) Holds() bool {
+	failed, _ := count(r.Tests...)
+	return failed == 0
+}
 
-func (r *Result) failed() (n int) {
-	for _, t := range r.Tests {
+// count returns the numbers of expectations that do not hold, and of all.
+func count(tests ...TestResult) (failed, all int) {
+	for _, t := range tests {
 		for _, e := range t.Expectations {
-			if !e.Holds {
-				n++
+			if all++; !e.Holds {
+				failed++
 			}
 		}
 	}
-	return n
-}
-
-func (r *Result) total() (n int) {
-	for _, t := range r.Tests {
-		n += len(t.Expectations)
-	}
-	return n
+	return failed, all
 }
 
 // Why says what is instead of what was expected.
@@ -83,37 +81,25 @@ func Print(w io.Writer, r *Result) error {
 		}
 		wrapped(&out, "", rule+verb+" decided by no test")
 	}
-	fmt.Fprintf(&out, "%d of %s hold in %s; %d of %s decide in a test\n", r.total()-r.failed(),
-		count(r.total(), "expectation"), count(len(r.Tests), "test"), r.Coverage.Decided, count(r.Coverage.Rules, "rule"))
+	failed, all := count(r.Tests...)
+	fmt.Fprintf(&out, "%d of %s hold in %s; %d of %s decide in a test\n", all-failed,
+		preview.Count(all, "expectation"), preview.Count(len(r.Tests), "test"), r.Coverage.Decided, preview.Count(r.Coverage.Rules, "rule"))
 	_, err := io.WriteString(w, out.String())
 	return err
-}
-
-func count(n int, what string) string {
-	if n != 1 {
-		what += "s"
-	}
-	return fmt.Sprintf("%d %s", n, what)
 }
 
 // wrapped writes a text in lines, of which all but the first are indented.
 func wrapped(out *strings.Builder, begin, text string) {
 	out.WriteString(begin)
-	column := 0
-	if begin != "" {
-		column = 5
-	}
+	column := 4 // FAIL has colours
 	for i, word := range strings.Fields(printable.String(text)) {
-		switch length := len([]rune(word)); {
-		case i == 0:
-			column += length
-		case column+1+length > width:
-			out.WriteString("\n  ")
-			column = 2 + length
-		default:
-			out.WriteString(" ")
-			column += 1 + length
+		length := 1 + len([]rune(word))
+		if i > 0 && column+length > width {
+			word, column = "\n  "+word, 1
+		} else if i > 0 {
+			word = " " + word
 		}
+		column += length
 		out.WriteString(word)
 	}
 	out.WriteString("\n")

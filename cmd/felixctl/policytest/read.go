@@ -24,7 +24,7 @@ import (
 
 // Input is what the files have.
 type Input struct {
-	Tests []Test
+	Tests []*Test
 	// Objects are the policies, and the parts of a cluster that all tests have.
 	Objects control.Objects
 	// Notes name objects that are not used.
@@ -83,7 +83,7 @@ func (in *Input) tests(path string, data []byte) (found int, err error) {
 			errs = append(errs, err)
 			if t != nil {
 				errs = append(errs, in.once(Kind+" "+t.Metadata.Name, path))
-				in.Tests = append(in.Tests, *t)
+				in.Tests = append(in.Tests, t)
 			}
 		}
 	}
@@ -159,20 +159,15 @@ func (in *Input) manifests(path string, data []byte, tests int) error {
 		var ref model.ObjectRef
 		switch set := e.(type) {
 		case datastore.NodeSet:
-			ref = model.NodeRef(set.Node.Name)
-			o.Nodes = append(o.Nodes, set.Node)
+			o.Nodes, ref = append(o.Nodes, set.Node), model.NodeRef(set.Node.Name)
 		case datastore.NamespaceSet:
-			ref = model.ObjectRef{Kind: "Namespace", Name: set.Namespace.Name}
-			o.Namespaces = append(o.Namespaces, set.Namespace)
+			o.Namespaces, ref = append(o.Namespaces, set.Namespace), model.ObjectRef{Kind: "Namespace", Name: set.Namespace.Name}
 		case datastore.PodSet:
-			ref = model.ObjectRef{Kind: "Pod", Namespace: set.Pod.Namespace, Name: set.Pod.Name}
-			o.Pods = append(o.Pods, set.Pod)
+			o.Pods, ref = append(o.Pods, set.Pod), model.ObjectRef{Kind: "Pod", Namespace: set.Pod.Namespace, Name: set.Pod.Name}
 		case datastore.NetworkPolicySet:
-			ref = model.ObjectRef{Kind: "NetworkPolicy", Namespace: set.Policy.Namespace, Name: set.Policy.Name}
-			o.Policies = append(o.Policies, set.Policy)
+			o.Policies, ref = append(o.Policies, set.Policy), model.ObjectRef{Kind: "NetworkPolicy", Namespace: set.Policy.Namespace, Name: set.Policy.Name}
 		case datastore.ClusterNetworkPolicySet:
-			ref = model.ObjectRef{Kind: "ClusterNetworkPolicy", Name: set.Policy.Name}
-			o.ClusterPolicies = append(o.ClusterPolicies, set.Policy)
+			o.ClusterPolicies, ref = append(o.ClusterPolicies, set.Policy), model.ObjectRef{Kind: "ClusterNetworkPolicy", Name: set.Policy.Name}
 		case datastore.AntreaSet:
 			ref = set.Object.ID().Ref()
 			if antrea.EgressOf(set.Object) != nil {

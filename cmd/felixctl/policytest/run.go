@@ -3,6 +3,8 @@ package policytest
 import (
 	"context"
 	"errors"
+	"maps"
+	"slices"
 
 	"github.com/felixlike/felixlike/cmd/felixctl/preview"
 	"github.com/felixlike/felixlike/felixlike/policy/oracle"
@@ -66,11 +68,10 @@ func Run(ctx context.Context, in *Input) (*Result, error) {
 	var rules []oracle.RuleID
 	var errs []error
 	isolated := false
-	for i := range in.Tests {
-		t := &in.Tests[i]
-		w, faults := t.world(in.Objects)
-		if len(faults) > 0 {
-			errs = append(errs, faults...)
+	for _, t := range in.Tests {
+		w, err := t.world(in.Objects)
+		if err != nil {
+			errs = append(errs, err)
 			continue
 		}
 		isolated = isolated || t.isolated()
@@ -100,11 +101,8 @@ func (t *Test) run(ctx context.Context, w *preview.World, decided map[oracle.Rul
 	}
 	var sets []*preview.Set
 	for _, s := range all {
-		sets = append(sets, s.from.set, s.to.set)
 		for _, side := range []side{s.from, s.to} {
-			for _, set := range side.named {
-				sets = append(sets, set)
-			}
+			sets = slices.AppendSeq(append(sets, side.set), maps.Values(side.named))
 		}
 	}
 	w.Divide(sets)
@@ -112,8 +110,10 @@ func (t *Test) run(ctx context.Context, w *preview.World, decided map[oracle.Rul
 	known := &claims{decided: decided}
 	var errs []error
 	for _, s := range all {
-		if err := s.check(w); err != nil {
-			errs = append(errs, t.fault(s.field, "%q: %v", s.text, err))
+		for _, name := range slices.Sorted(maps.Keys(s.missing(w))) {
+			errs = append(errs, t.fault(s.field, "%q: %q: the cluster has no such pod, node or address outside", s.text, name))
+		}
+		if len(errs) > 0 {
 			continue
 		}
 		e, err := known.judge(ctx, w, s)

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -202,7 +201,7 @@ func parseSide(w *preview.World, text string) (side, error) {
 
 // union reads ends with "or" between them.
 func (s *side) union(w *preview.World, text string) (*preview.Set, error) {
-	var all *preview.Set
+	all := w.None()
 	for _, name := range strings.Split(text, " or ") {
 		name = strings.TrimSpace(name)
 		for _, word := range []string{"ns ", "namespace "} {
@@ -219,21 +218,10 @@ func (s *side) union(w *preview.World, text string) (*preview.Set, error) {
 		}
 		// A prefix that is left out may have no address outside, and no pod may exist yet that labels select.
 		labels := strings.HasPrefix(name, "pods:") || strings.HasPrefix(name, "namespaces:")
-		if (s.set == nil || !isAddress(name)) && (!s.possible || !labels) {
+		if (s.set == nil || !set.OfAddresses()) && (!s.possible || !labels) {
 			s.named[name] = set
 		}
-		if all == nil {
-			all = set
-		} else {
-			all = all.Or(set)
-		}
+		all = all.Or(set)
 	}
 	return all, nil
-}
-
-// isAddress reports whether an end is an address or a prefix.
-func isAddress(name string) bool {
-	_, noAddress := netip.ParseAddr(name)
-	_, noPrefix := netip.ParsePrefix(name)
-	return noAddress == nil || noPrefix == nil
 }

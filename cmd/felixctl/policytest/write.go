@@ -40,9 +40,9 @@ func Write(ctx context.Context, o control.Objects) ([]byte, error) {
 		return nil, err
 	}
 	o.Nodes, o.Namespaces, o.Pods = nil, nil, nil
-	reduced, errs := t.world(o)
-	if len(errs) > 0 {
-		return nil, errors.Join(errs...)
+	reduced, err := t.world(o)
+	if err != nil {
+		return nil, err
 	}
 	reduced.Divide(nil)
 	ends := reduced.Ends(reduced.All())
@@ -71,10 +71,10 @@ func (t *Test) describe(w *preview.World, o control.Objects) error {
 		c.Families = append(c.Families, "IPv"+f.String())
 	}
 	var prefixes netipx.IPSetBuilder
+	for _, p := range preview.PodPrefixes(o.Nodes) {
+		prefixes.AddPrefix(p)
+	}
 	for _, n := range o.Nodes {
-		for _, p := range preview.PodPrefixes([]*corev1.Node{n}) {
-			prefixes.AddPrefix(p)
-		}
 		if w.NamesNodes() {
 			node := Node{Name: n.Name, Labels: n.Labels}
 			for _, a := range n.Status.Addresses {
@@ -220,15 +220,7 @@ func portsForm(allowed, denied []model.PortRange) (string, error) {
 
 // words writes ranges, neighbours as one.
 func words(ranges []model.PortRange) (all []string) {
-	var merged []model.PortRange
-	for _, r := range ranges {
-		if n := len(merged) - 1; n >= 0 && merged[n].Protocol == r.Protocol && int(merged[n].Last)+1 == int(r.First) {
-			merged[n].Last = r.Last
-			continue
-		}
-		merged = append(merged, r)
-	}
-	for _, r := range merged {
+	for _, r := range preview.Merged(ranges) {
 		first, last, lowest := int(r.First), int(r.Last), 1
 		if r.Protocol.IsICMP() {
 			if first%256 != 0 || last%256 != 255 {

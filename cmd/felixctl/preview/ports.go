@@ -152,10 +152,10 @@ func cutPort(port networkingv1.NetworkPolicyPort, to *corev1.Pod, cut cutter) {
 	}
 }
 
-// portsText writes ranges in few words: neighbours as one, a whole protocol by its
+// PortsText writes ranges, which are in order, in few words: neighbours as one, a whole protocol by its
 // name, everything as "all", and nearly everything as "all but".
-func portsText(ranges []model.PortRange) []string {
-	in, out := describe(ranges), describe(complement(ranges))
+func PortsText(ranges []model.PortRange) []string {
+	in, out := describe(ranges), describe(Complement(ranges))
 	switch {
 	case len(out) == 0:
 		return []string{"all"}
@@ -165,18 +165,22 @@ func portsText(ranges []model.PortRange) []string {
 	return in
 }
 
-// describe names merged ranges.
-func describe(ranges []model.PortRange) []string {
-	var merged []model.PortRange
+// Merged returns ranges, which are in order, with neighbours as one.
+func Merged(ranges []model.PortRange) (merged []model.PortRange) {
 	for _, r := range ranges {
-		if n := len(merged) - 1; n >= 0 && r.First > firstPort(r.Protocol) && merged[n].Protocol == r.Protocol && int(merged[n].Last)+1 == int(r.First) {
+		if n := len(merged) - 1; n >= 0 && merged[n].Protocol == r.Protocol && int(merged[n].Last)+1 == int(r.First) {
 			merged[n].Last = r.Last
 			continue
 		}
 		merged = append(merged, r)
 	}
+	return merged
+}
+
+// describe names merged ranges.
+func describe(ranges []model.PortRange) []string {
 	var all []string
-	for _, r := range merged {
+	for _, r := range Merged(ranges) {
 		switch {
 		case r.Protocol.IsICMP() && r.AllPorts():
 			all = append(all, "icmp")
@@ -204,8 +208,8 @@ func messagesText(r model.PortRange) string {
 	return fmt.Sprintf("%s type %d code %d to type %d code %d", r.Protocol, kind, code, lastKind, lastCode)
 }
 
-// complement returns the gaps between the ranges, which are in order.
-func complement(ranges []model.PortRange) []model.PortRange {
+// Complement returns the ports that are in none of the ranges, which are in order.
+func Complement(ranges []model.PortRange) []model.PortRange {
 	var out []model.PortRange
 	icmp := model.ICMP
 	if slices.ContainsFunc(ranges, func(r model.PortRange) bool { return r.Protocol == model.ICMPv6 }) {

@@ -32,6 +32,9 @@ type Set struct {
 // Has reports whether an end is in the set.
 func (s *Set) Has(e *End) bool { return s.has(e) }
 
+// OfAddresses reports whether the set names addresses outside.
+func (s *Set) OfAddresses() bool { return len(s.prefixes) > 0 }
+
 // Or returns the ends of either set.
 func (s *Set) Or(o *Set) *Set {
 	return s.with(o, func(e *end) bool { return s.has(e) || o.has(e) })

@@ -248,7 +248,7 @@ func (all *verdictRanges) add(from, to *end, f model.Family, then oracle.Verdict
 // named names the ranges of ports.
 func (all verdictRanges) named() []Difference {
 	for i := range all {
-		all[i].Ports = portsText(all[i].ranges)
+		all[i].Ports = PortsText(all[i].ranges)
 	}
 	return all
 }

@@ -173,12 +173,6 @@ func Covers(r, other model.PortRange) bool {
 	return same && r.First <= other.First && other.Last <= r.Last
 }
 
-// PortsText names ranges of ports, which are in order, in few words.
-func PortsText(ranges []model.PortRange) []string { return portsText(ranges) }
-
-// Complement returns the ports that are in none of the ranges, which are in order.
-func Complement(ranges []model.PortRange) []model.PortRange { return complement(ranges) }
-
 // Pods returns the set of all pods.
 func (w *World) Pods() *Set { return &Set{has: func(e *end) bool { return len(e.pods) > 0 }} }
 
@@ -186,6 +180,9 @@ func (w *World) Pods() *Set { return &Set{has: func(e *end) bool { return len(e.
 func (w *World) WithHosts(s *Set) *Set {
 	return s.Or(w.pods(func(p *corev1.Pod) bool { return s.has(&end{pods: []*corev1.Pod{p}}) }))
 }
+
+// None returns the set of nothing.
+func (w *World) None() *Set { return &Set{has: func(*end) bool { return false }} }
 
 // All returns the set of everything.
 func (w *World) All() *Set { return &Set{has: func(*end) bool { return true }} }
