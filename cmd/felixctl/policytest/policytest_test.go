@@ -147,6 +147,7 @@ func TestRefusedInput(t *testing.T) {
 		{"->", "to", "must be FROM -> TO [PORTS]: allow|deny"},
 		{"5432/tcp:", "5432/tpc:", "1.yaml:11: spec.expect[0]"},
 		{"5432/tcp:", "5432/TCP:", "1.yaml:11: spec.expect[0]"},
+		{"5432/tcp:", "all but tcp,udp,sctp,icmp:", `"tcp,udp,sctp,icmp": these are all ports`},
 		{"shop/web ->", "shop/wbe ->", `"shop/wbe": the cluster has no such pod, node or address outside`},
 		{"shop/web ->", "everything except shop/wbe ->", `"shop/wbe": the cluster has no such pod, node or address outside`},
 		{"shop/web -> shop/db 5432/tcp: allow", "[shop/web]", "1.yaml:11: spec.expect[0]: must be a text"},

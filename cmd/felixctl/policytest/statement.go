@@ -78,18 +78,17 @@ func (s *statement) parse(w *preview.World) error {
 		scope, target, reaches := strings.Cut(" "+rest, " reaches ")
 		from, to, arrow = "any pod"+scope, target+": deny", reaches
 	}
-	at := strings.LastIndex(to, ": ")
-	if !arrow || at < 0 {
+	to, verdict, cut := cutLast(to, ": ")
+	switch s.allow = verdict == "allow"; {
+	case !arrow || !cut:
 		return errors.New("must be " + Form)
-	}
-	switch verdict := to[at+2:]; verdict {
-	case "allow", "deny":
-		s.allow = verdict == "allow"
-	default:
+	case !s.allow && verdict != "deny":
 		return fmt.Errorf("%q: must be allow or deny", verdict)
 	}
-	to = s.cutPorts(to[:at])
-	var err error
+	to, err := s.cutPorts(to)
+	if err != nil {
+		return err
+	}
 	if s.from, err = parseSide(w, from); err != nil {
 		return err
 	}
@@ -98,21 +97,28 @@ func (s *statement) parse(w *preview.World) error {
 }
 
 // cutPorts reads the ports at the end of a text, and returns the text without them.
-func (s *statement) cutPorts(text string) string {
-	words := strings.Fields(text)
-	last := len(words) - 1
-	if last < 1 {
-		return text
+func (s *statement) cutPorts(text string) (string, error) {
+	ends, last, cut := cutLast(text, " ")
+	ports, err := parsePorts(last)
+	if !cut || err != nil {
+		return text, nil
 	}
-	ports, err := parsePorts(words[last])
-	if err != nil {
-		return text
+	s.ports = ports
+	if others, but := strings.CutSuffix(ends, " all but"); but {
+		if ends, s.ports = others, preview.Complement(ports); len(s.ports) == 0 {
+			return "", fmt.Errorf("%q: these are all ports", last)
+		}
 	}
-	words = words[:last]
-	if s.ports = ports; last > 2 && words[last-2] == "all" && words[last-1] == "but" {
-		words, s.ports = words[:last-2], preview.Complement(ports)
+	return ends, nil
+}
+
+// cutLast cuts a text around the last separator.
+func cutLast(text, separator string) (before, after string, found bool) {
+	at := strings.LastIndex(text, separator)
+	if at < 0 {
+		return text, "", false
 	}
-	return strings.Join(words, " ")
+	return text[:at], text[at+len(separator):], true
 }
 
 // parsePorts reads ports as in "80/tcp,8000-8100/udp,sctp,8/icmp".
