@@ -16,12 +16,15 @@ import (
 func Command() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "migrate",
-		Short: "Convert policies of Calico and Cilium, and check those of Antrea",
-		Long: `Convert policies of Calico and Cilium, and check those of Antrea. It reads files, and changes nothing.
+		Short: "Convert policies of Calico, Cilium and AdminNetworkPolicy, and check those of Antrea",
+		Long: `Convert policies of Calico, Cilium and AdminNetworkPolicy, and check those of Antrea. It reads files,
+and changes nothing.
 
   Calico   NetworkPolicy, GlobalNetworkPolicy, NetworkSet, GlobalNetworkSet (projectcalico.org/v3 and
            crd.projectcalico.org/v1)
   Cilium   CiliumNetworkPolicy, CiliumClusterwideNetworkPolicy (cilium.io/v2), addresses and ports only
+  AdminNetworkPolicy, BaselineAdminNetworkPolicy
+           those of policy.networking.k8s.io/v1alpha1 become ClusterNetworkPolicies of v1alpha2
   Antrea   its kinds of crd.antrea.io/v1beta1 are taken as they are
 
 A rule that allows and has no counterpart is left out. An object with a rule that denies and has no counterpart

@@ -30,6 +30,10 @@ func convert(documents []document, options Options) (*Result, error) {
 		case isCalico(d.ref, "NetworkPolicy", "GlobalNetworkPolicy", "NetworkSet", "GlobalNetworkSet", "Tier"):
 		case isCilium(d.ref):
 			c.cilium(i, d)
+		case isAdminPolicy(d.ref):
+			if err := c.admin(i, d); err != nil {
+				return nil, err
+			}
 		case isTaken(d.ref):
 			if err := c.keep(i, d.raw); err != nil {
 				return nil, err

@@ -43,7 +43,7 @@ func (c *conversion) refused(owners map[Ref]int) error {
 			return p
 		}
 		switch row := c.row(at); {
-		case !slices.Contains(row.Becomes, row.Object):
+		case !slices.Contains(row.Becomes, row.Object) && (!isAdminPolicy(row.Object) || c.denies(row.Becomes[0], "")):
 			row.loosen(p.Field, "felixlike refuses what it converts to: %s. If the API server refuses it too, it denies nothing", p.Reason)
 		case i < undecoded && c.denies(row.Object, ""):
 			row.loosen(p.Field, "felixlike refuses it: %s. If the API server refuses it too, it denies nothing", p.Reason)

@@ -121,6 +121,6 @@ func TestKindsBeforeClusterNetworkPolicy(t *testing.T) {
 		writeFile(t, dir, "a.yaml", "apiVersion: policy.networking.k8s.io/v1alpha1\nkind: "+kind+"\nmetadata: {name: old}\n")
 		h := start(t, dir, time.Hour)
 		h.sync()
-		h.wantProblems("a.yaml: " + kind + " old: kind: " + kind + " is not supported: write a ClusterNetworkPolicy of policy.networking.k8s.io/v1alpha2 with tier: " + tier)
+		h.wantProblems("a.yaml: " + kind + " old: kind: " + kind + " is not supported: write a ClusterNetworkPolicy of policy.networking.k8s.io/v1alpha2 with tier: " + tier + ", as felixctl migrate does")
 	}
 }

@@ -159,9 +159,9 @@ func isIgnoredKind(name string) bool {
 func replacedBy(name string) string {
 	switch name {
 	case "AdminNetworkPolicy":
-		return "write a ClusterNetworkPolicy of " + kindClusterNetworkPolicy.apiVersion() + " with tier: Admin"
+		return "write a ClusterNetworkPolicy of " + kindClusterNetworkPolicy.apiVersion() + " with tier: Admin, as felixctl migrate does"
 	case "BaselineAdminNetworkPolicy":
-		return "write a ClusterNetworkPolicy of " + kindClusterNetworkPolicy.apiVersion() + " with tier: Baseline"
+		return "write a ClusterNetworkPolicy of " + kindClusterNetworkPolicy.apiVersion() + " with tier: Baseline, as felixctl migrate does"
 	}
 	return ""
 }
