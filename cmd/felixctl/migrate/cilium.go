@@ -161,6 +161,9 @@ func (r *ciliumRules) rules(all []json.RawMessage, name string, action antrea.Ac
 		case err == nil:
 			one.action = action
 			out = append(out, one)
+			if one.onlyDNS {
+				r.row.loosen(r.field+"."+field, "rules.dns is left out: Cilium lets only DNS pass to these ports; what it converts to lets everything pass to them")
+			}
 			if deny && name == "ingress" && one.matchesNodes() {
 				r.row.loosen(r.field+"."+field, "packets from a pod's own node to the pod always pass; this rule denies them")
 			}

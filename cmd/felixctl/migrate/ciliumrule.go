@@ -39,6 +39,12 @@ func (r *ciliumRules) rule(raw json.RawMessage, egress, deny bool) (rule, error)
 	if out.ports, err = ciliumPortsOf(in.Ports); err != nil {
 		return rule{}, err
 	}
+	for i, list := range in.Ports {
+		if list.Rules != nil && (deny || !egress || !list.allNames()) {
+			return rule{}, fmt.Errorf("toPorts[%d].rules has no counterpart, except dns with matchPattern \"*\" in egress", i)
+		}
+		out.onlyDNS = out.onlyDNS || list.Rules != nil
+	}
 	if out.icmp, err = ciliumMessages(in.ICMPs, len(in.Ports) > 0); err != nil {
 		return rule{}, err
 	}

@@ -79,6 +79,25 @@ type ciliumPorts struct {
 		EndPort  int32  `json:"endPort,omitempty"`
 		Protocol string `json:"protocol,omitempty"`
 	} `json:"ports,omitempty"`
+	Rules *struct {
+		DNS []struct {
+			MatchName    string `json:"matchName,omitempty"`
+			MatchPattern string `json:"matchPattern,omitempty"`
+		} `json:"dns,omitempty"`
+	} `json:"rules,omitempty"`
+}
+
+// allNames reports whether the rules of DNS, if there are any, let queries of every name pass.
+func (p ciliumPorts) allNames() bool {
+	if p.Rules == nil {
+		return true
+	}
+	for _, d := range p.Rules.DNS {
+		if d.MatchName == "" && d.MatchPattern == "*" {
+			return true
+		}
+	}
+	return false
 }
 
 // ciliumICMP selects messages of ICMP. An empty Family means IPv4.

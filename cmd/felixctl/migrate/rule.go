@@ -54,6 +54,8 @@ type rule struct {
 	ports []networkingv1.NetworkPolicyPort
 	// icmp are the messages of ICMP that the rule is for. A rule has ports, icmp, neither or both.
 	icmp []antrea.ICMP
+	// onlyDNS: the original lets only DNS pass.
+	onlyDNS bool
 }
 
 // peer is one of pods, a block, and all nodes.
