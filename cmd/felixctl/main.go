@@ -84,6 +84,6 @@ and the programmed state disagree.`,
 	}
 	root.SetFlagErrorFunc(nearest.FlagError)
 	root.AddCommand(nodeCommands()...)
-	root.AddCommand(migrate.Command(), policytest.Command(), trafficprobe.Command(), manpages.Command())
+	root.AddCommand(cluster.NetNamespaceCommand(), migrate.Command(), policytest.Command(), trafficprobe.Command(), manpages.Command())
 	return root
 }

@@ -81,6 +81,14 @@ func (c *Classes) Of(namespace string) Class {
 	return Class{Number: *object.NetID}
 }
 
+// NumberOf returns the number of a NetNamespace, or nil if it is not understood.
+func NumberOf(o *antrea.NetNamespace) *int64 {
+	if fault(o) != "" {
+		return nil
+	}
+	return o.NetID
+}
+
 // fault returns why a NetNamespace is not understood, or "".
 func fault(o *antrea.NetNamespace) string {
 	switch {

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/felixlike/felixlike/cmd/felixctl/netnamespace"
 	"github.com/felixlike/felixlike/felixlike/report"
 )
 
@@ -42,6 +43,7 @@ Without --node these commands answer for all Linux nodes, with several --node fo
   backend get  the backend in force on each node
   backend set  one node after the other; it stops at the first one that fails
   diags        one archive with the diagnostics and logs of all nodes
+  netnamespace the numbers of namespaces; join, isolate, global (without --node)
 
 Each of them has --help. Before the command:
 
@@ -85,6 +87,8 @@ func Run(ctx context.Context, args []string, io Streams) (int, error) {
 	case len(command) == 0:
 		fmt.Fprintln(io.Out, help)
 		return 0, nil
+	case command[0] == netnamespace.CommandName && len(t.nodes) > 0:
+		return 2, errors.New("netnamespace is for the whole cluster: leave out --node")
 	case len(t.nodes) == 1 && !sendsTraffic(command), command[0] == "reach" && len(t.nodes) == 0:
 		return t.passOn(ctx, command, io)
 	}

@@ -49,6 +49,7 @@ case "$*" in
   [ -e "$name.next" ] && mv "$name.next" "$name" && echo 0 > "$name.code"
   [ "$code" = 0 ] || [ -e "$name.cut" ] || echo "command terminated with exit code $code" >&2
   exit $code;;
+*" get netnamespaces"*) cat netnamespaces;;
 *" get pod "*) cat pod;;
 *" get configmap "*) cat configmap;;
 *" patch "*) ;;
@@ -200,6 +201,31 @@ func TestWanted(t *testing.T) {
 	} {
 		if got := Wanted(strings.Fields(args)); got != want {
 			t.Errorf("%s: %v", args, got)
+		}
+	}
+}
+
+// TestNetNamespaces: netnamespace is for the cluster that the flags name. All agents say which connections a change denies.
+func TestNetNamespaces(t *testing.T) {
+	k := newFakeKubectl(t, pod("n1", ""), pod("n2", ""))
+	if code, out := run(t.Context(), "", "--node", "n1", "netnamespace", "list"); code != 2 || !strings.Contains(out, "leave out --node") {
+		t.Errorf("exit code %d, %q", code, out)
+	}
+	k.file(t, "nodes", "node/n1\nnode/n2\n")
+	k.file(t, "netnamespaces", `{"apiVersion": "v1", "kind": "List", "items": []}`)
+	k.answer(t, "n1", "preview -o json -f -", 0, map[string]any{})
+	k.answer(t, "n2", "preview -o json -f -", 1, map[string]any{"outlivedConnections": []any{map[string]any{"protocol": "udp", "source": "10.0.0.1", "destination": "10.0.0.2", "from": "a/x", "to": "b/y"}}})
+	code, out := run(t.Context(), "", "--context", "c1", "--namespace", "agents", "netnamespace", "join", "a", "--to", "b", "--dry-run")
+	if code != 0 || out != "the change denies 1 established connection:\n  udp 10.0.0.1 -> 10.0.0.2  (a/x -> b/y)\ndry run: nothing is changed\n" {
+		t.Errorf("exit code %d, %q", code, out)
+	}
+	asked := k.asked(t)
+	for _, want := range []string{
+		"--context c1 --namespace agents get netnamespaces.v1.network.openshift.io -o json\n",
+		"--context c1 --namespace agents exec --stdin pod/agent-n2 --container agent -- felixctl preview -o json -f -\n",
+	} {
+		if !strings.Contains(asked, want) {
+			t.Errorf("kubectl was not asked %q but\n%s", want, asked)
 		}
 	}
 }

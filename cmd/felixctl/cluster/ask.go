@@ -30,6 +30,11 @@ type reply struct {
 // answer was cut: kubectl exec can lose the end of the output and report success
 // (https://github.com/kubernetes/kubernetes/issues/124571).
 func (t target) ask(ctx context.Context, progress io.Writer, command ...string) ([]reply, error) {
+	return t.askWith(ctx, progress, nil, command...)
+}
+
+// askWith is ask for a command that reads its standard input.
+func (t target) askWith(ctx context.Context, progress io.Writer, stdin []byte, command ...string) ([]reply, error) {
 	agents, err := t.agents(ctx)
 	if err != nil {
 		return nil, err
@@ -48,9 +53,9 @@ func (t target) ask(ctx context.Context, progress io.Writer, command ...string) 
 			continue
 		}
 		group.Go(func() error {
-			replies[i] = t.askOne(ctx, a, command)
+			replies[i] = t.askOne(ctx, a, stdin, command)
 			if replies[i].cut {
-				replies[i] = t.askOne(ctx, a, command)
+				replies[i] = t.askOne(ctx, a, stdin, command)
 			}
 			done.Add(1)
 			return nil
@@ -59,11 +64,15 @@ func (t target) ask(ctx context.Context, progress io.Writer, command ...string) 
 	return replies, group.Wait()
 }
 
-func (t target) askOne(ctx context.Context, a agent, command []string) reply {
+func (t target) askOne(ctx context.Context, a agent, stdin []byte, command []string) reply {
 	ctx, cancel := context.WithTimeout(ctx, nodeTimeout)
 	defer cancel()
 	r := reply{agent: a}
 	cmd := t.exec(ctx, a, command)
+	if stdin != nil {
+		cmd = t.exec(ctx, a, command, "--stdin")
+		cmd.Stdin = bytes.NewReader(stdin)
+	}
 	var errs bytes.Buffer
 	cmd.Stderr = &errs
 	out, err := cmd.Output()

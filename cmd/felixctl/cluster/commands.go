@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/felixlike/felixlike/cmd/felixctl/netnamespace"
 	"github.com/felixlike/felixlike/felixlike/report"
 	"github.com/felixlike/felixlike/internal/printable"
 	"github.com/felixlike/felixlike/internal/terminal"
@@ -19,8 +21,26 @@ func (t target) commands() *cobra.Command {
 	root := &cobra.Command{Use: PluginName, SilenceUsage: true, SilenceErrors: true}
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.SetHelpCommand(&cobra.Command{Hidden: true})
-	root.AddCommand(t.statusCommand(), t.checkCommand(), t.versionCommand(), t.policiesCommand(), t.dropsCommand(), t.diffCommand(), t.backendCommand(), t.diagsCommand())
+	root.AddCommand(t.statusCommand(), t.checkCommand(), t.versionCommand(), t.policiesCommand(), t.dropsCommand(), t.diffCommand(), t.backendCommand(), t.diagsCommand(), netnamespace.Command(t))
 	return root
+}
+
+// NetNamespaceCommand returns felixctl netnamespace for the cluster that kubectl reaches.
+func NetNamespaceCommand() *cobra.Command {
+	return netnamespace.Command(target{client: client{namespace: namespace}})
+}
+
+// AgentNamespace, Ask and Kubectl are the methods of netnamespace.Access.
+func (t target) AgentNamespace() string { return t.namespace }
+
+// Ask runs a command with all agents.
+func (t target) Ask(ctx context.Context, progress io.Writer, stdin []byte, command ...string) ([]netnamespace.Answer, error) {
+	replies, err := t.askWith(ctx, progress, stdin, command...)
+	var all []netnamespace.Answer
+	for _, r := range replies {
+		all = append(all, netnamespace.Answer{Node: r.Node, Fault: r.Fault, Out: r.out})
+	}
+	return all, err
 }
 
 // finding is one of the findings of felixctl check, with its nodes.

@@ -55,9 +55,18 @@ func (k client) kubectl(ctx context.Context, args ...string) *exec.Cmd {
 
 // output runs kubectl and returns its standard output. The error has its standard error.
 func (k client) output(ctx context.Context, args ...string) ([]byte, error) {
+	return k.Kubectl(ctx, nil, args...)
+}
+
+// Kubectl is output with a standard input. It has a capital letter for netnamespace.Access.
+func (k client) Kubectl(ctx context.Context, stdin []byte, args ...string) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, nodeTimeout)
 	defer cancel()
-	out, err := k.kubectl(ctx, args...).Output()
+	cmd := k.kubectl(ctx, args...)
+	if stdin != nil {
+		cmd.Stdin = bytes.NewReader(stdin)
+	}
+	out, err := cmd.Output()
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
 		return nil, fmt.Errorf("kubectl %s: %w: %s", args[0], err, bytes.TrimSpace(exit.Stderr))
 	}
