@@ -442,5 +442,6 @@ func (a *agent) settings() control.Settings {
 		OVSRunDir: at.RunDir, Bridge: at.Bridge, Userspace: at.Node.Userspace,
 		Masquerade: a.backendConfig.Masquerade, SNAT: at.Node.SNAT != nil, TrafficMode: a.backendConfig.TrafficMode, TunnelPort: a.backendConfig.TunnelPort, ServiceCIDRs: at.Node.ServiceCIDRs, Offload: a.offloading.Active(),
 		NFTablesLayout: a.backendConfig.Layout, Isolation: a.cfg.Isolation == config.IsolationNamespaces,
+		ServiceProxy: a.backendConfig.ServiceProxy, NodePortAddresses: a.backendConfig.NodePortAddresses,
 	}
 }

@@ -1,6 +1,7 @@
 package model
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/netip"
 	"time"
@@ -84,6 +85,25 @@ type ServiceEndpoint struct {
 	netip.AddrPort
 	// Local reports that the endpoint is on this node.
 	Local bool
+}
+
+// endpointJSON is a ServiceEndpoint as JSON. Without it, the text of the embedded address would be all of it.
+type endpointJSON struct {
+	Address netip.AddrPort `json:"address"`
+	Local   bool           `json:"local,omitempty"`
+}
+
+// MarshalJSON implements json.Marshaler.
+func (e ServiceEndpoint) MarshalJSON() ([]byte, error) {
+	return json.Marshal(endpointJSON{e.AddrPort, e.Local})
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (e *ServiceEndpoint) UnmarshalJSON(text []byte) error {
+	var read endpointJSON
+	err := json.Unmarshal(text, &read)
+	e.AddrPort, e.Local = read.Address, read.Local
+	return err
 }
 
 // ServiceHealth is what a healthCheckNodePort answers: 200 with at least one local endpoint, else 503.

@@ -23,13 +23,21 @@ const (
 
 // Names of the chains of Services.
 const (
-	chainServices        = "services"
 	chainServicesOutside = "services-outside"
 	chainServicesInside  = "services-inside"
 	chainRefuse          = "refuse"
 	chainServiceSources  = "service-sources"
 	chainForwarded       = "service-forwarded"
 )
+
+// ServiceChains returns the purpose of the chains of Services that all frontends share.
+func ServiceChains() map[string]string {
+	return map[string]string{
+		chainServicesOutside: "connections from outside the cluster to Services", chainServicesInside: "connections to Services",
+		chainRefuse: "connections to Services without endpoints", chainServiceSources: "source addresses of connections through Services",
+		chainForwarded: "the same, forwarded",
+	}
+}
 
 // ServicePicks is the largest number of endpoints whose chain always exists.
 const ServicePicks = 64

@@ -38,6 +38,9 @@ type Model struct {
 	Egresses []model.EgressAddress `json:"egresses,omitempty"`
 	// ServiceCIDRs are the prefixes of Services in the datastore; those of the settings come on top.
 	ServiceCIDRs []netip.Prefix `json:"serviceCIDRs,omitempty"`
+	// ServicePorts are the ports of Services that this node serves, once all are known (ServicesKnown).
+	ServicePorts  []*model.ServicePort `json:"servicePorts,omitempty"`
+	ServicesKnown bool                 `json:"servicesKnown,omitempty"`
 	// DenialsReported reports that a client follows denied packets.
 	DenialsReported bool `json:"denialsReported,omitempty"`
 	// LogsReported reports that rules with Log report.
@@ -70,6 +73,9 @@ type Settings struct {
 	Offload bool `json:"offload,omitempty"`
 	// Isolation reports that namespaces are isolated.
 	Isolation bool `json:"isolation,omitempty"`
+	// ServiceProxy reports that the agent serves Services, NodePorts on the addresses of NodePortAddresses.
+	ServiceProxy      bool           `json:"serviceProxy,omitempty"`
+	NodePortAddresses []netip.Prefix `json:"nodePortAddresses,omitempty"`
 }
 
 // Group is a group with its members.
@@ -132,6 +138,12 @@ func (m *Model) Updates() []model.Update {
 		all = append(all, model.AttachmentUpdate{Attachment: &model.Attachment{
 			Pod: a.Pod, Interface: a.Interface, OFPort: a.OFPort, Bridge: a.Bridge, MAC: mac, Addresses: a.Addresses,
 		}})
+	}
+	for _, p := range m.ServicePorts {
+		all = append(all, model.ServicePortUpdate{Port: p})
+	}
+	if m.ServicesKnown {
+		all = append(all, model.ServiceHealthUpdate{})
 	}
 	return all
 }

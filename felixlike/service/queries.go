@@ -32,6 +32,20 @@ func (e *Engine) Names() []types.NamespacedName {
 	return slices.DeleteFunc(slices.SortedFunc(maps.Keys(e.services), compareNames), func(n types.NamespacedName) bool { return e.services[n].spec == nil })
 }
 
+// Served returns the ports of a Service as the node serves them, in their order, after a Flush.
+func (e *Engine) Served(name types.NamespacedName) (all []*model.ServicePort) {
+	s := e.services[name]
+	if s == nil || s.spec == nil {
+		return nil
+	}
+	for _, at := range s.spec.ports {
+		if sent := s.sent[model.ServicePortID{Namespace: name.Namespace, Name: name.Name, Protocol: at.protocol, Port: at.port}]; sent != nil {
+			all = append(all, sent)
+		}
+	}
+	return all
+}
+
 // Service returns the ports of a Service in their order, after a Flush.
 func (e *Engine) Service(name types.NamespacedName) (all []Port) {
 	s := e.services[name]

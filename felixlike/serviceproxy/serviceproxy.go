@@ -62,7 +62,7 @@ func New(v *driver.View, o Options) *Proxy {
 
 // Module returns the functions of the module.
 func (p *Proxy) Module() driver.Module {
-	return driver.Module{OnEvent: p.onEvent, Updates: p.updates, Run: p.run, Notices: p.notices, ObjectProblems: p.problems}
+	return driver.Module{OnEvent: p.onEvent, Updates: p.updates, Run: p.run, Served: p.served, Notices: p.notices, ObjectProblems: p.problems}
 }
 
 func (p *Proxy) onEvent(e datastore.Event) {

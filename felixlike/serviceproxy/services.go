@@ -44,6 +44,17 @@ func (p *Proxy) Services(ctx context.Context, name string) (control.Services, er
 	return all, err
 }
 
+// served adds the ports to the model that tools get.
+func (p *Proxy) served(m *control.Model) {
+	m.ServicesKnown = p.view.SourceSynced()
+	if !m.ServicesKnown {
+		return // the table is that of an earlier process
+	}
+	for _, n := range p.engine.Names() {
+		m.ServicePorts = append(m.ServicePorts, p.engine.Served(n)...)
+	}
+}
+
 // portOf returns a port for the API.
 func portOf(p service.Port) control.ServicePort {
 	out := control.ServicePort{Name: p.Name, Protocol: p.Served.ID.Protocol, Port: p.Served.ID.Port, AffinitySeconds: int(p.Served.Affinity.Seconds())}

@@ -63,6 +63,10 @@ func TestServicesWithoutProxy(t *testing.T) {
 				}
 				judgeWays(t, l, c)
 			}
+			liveIsWanted(t, l.Name(), "node1")
+			if out, _, _ := felixctl(t, "dump", "live", "--lab", l.Name(), "--node", "node1"); !strings.Contains(out, "# x/"+testedServices()[0].name+"-cluster:") {
+				t.Errorf("felixctl dump does not name the Services\n%s", out)
+			}
 		})
 	}
 }

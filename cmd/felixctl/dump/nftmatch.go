@@ -2,8 +2,10 @@ package dump
 
 import (
 	"cmp"
+	"encoding/binary"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/felixlike/felixlike/tables"
@@ -11,7 +13,7 @@ import (
 
 // parseNFTRule reads one line of a chain.
 func parseNFTRule(line string) Rule {
-	p := nftRule{nftTokens: nftTokens{nftWords(line)}}
+	p := nftRule{nftTokens: nftTokens{typed(nftWords(line))}}
 	p.takeHandle()
 	p.takeComment()
 	p.takeCounter()
@@ -20,6 +22,33 @@ func parseNFTRule(line string) Rule {
 		p.rule.Matches, p.rule.Action, p.rule.Foreign = nil, nil, cmp.Or(text, "counter")
 	}
 	return p.rule
+}
+
+// Listed returns the rule as it comes back from a listing: Foreign if nft lists it in words that are not parsed.
+func (r *Rule) Listed() Rule { return parseNFTRule(r.NFT(true)) }
+
+// typed gives the constants within a key their type, which nft does not know: it lists "0x0 [invalid type]" for an unspecified address,
+// and the bytes of a number in the order of the network.
+func typed(words []string) []string {
+	at := slices.Index(words, "[invalid")
+	if at < 0 {
+		return words
+	}
+	six := slices.Contains(words, "ip6") || slices.Contains(words, "ipv6")
+	var out []string
+	for i := 0; i < len(words); i++ {
+		n, err := number32(words[i])
+		if err != nil || i+2 >= len(words) || words[i+1] != "[invalid" || words[i+2] != "type]" {
+			out = append(out, words[i])
+			continue
+		}
+		if i += 2; n == 0 {
+			out = append(out, nftUnspecified(six))
+		} else {
+			out = append(out, fmt.Sprintf("0x%08x", binary.NativeEndian.Uint32(binary.BigEndian.AppendUint32(nil, n))))
+		}
+	}
+	return out
 }
 
 // all reads the matches and the action, with which the rule has to end.

@@ -259,7 +259,7 @@ func (p *nftRule) limited() error {
 	if err != nil || !perSecond || burst != rate {
 		return errForeign
 	}
-	if p.accept("reject", "with") {
+	if p.accept("reject") {
 		return p.reject(limit)
 	}
 	if !p.accept("log", "prefix") || len(p.words) == 0 {
@@ -279,14 +279,16 @@ func (p *nftRule) limited() error {
 	return err
 }
 
-// reject reads "tcp reset" or "icmpx admin-prohibited".
+// reject reads "with tcp reset", "with icmpx admin-prohibited", or nothing.
 func (p *nftRule) reject(perSecond uint32) error {
 	a := tables.Reject{PerSecond: perSecond}
 	switch {
-	case p.accept("tcp", "reset"):
+	case p.accept("with", "tcp", "reset"):
 		a.With = tables.TCPReset
-	case p.accept("icmpx", "admin-prohibited"):
+	case p.accept("with", "icmpx", "admin-prohibited"):
 		a.With = tables.AdminProhibited
+	case len(p.words) == 0:
+		a.With = tables.PortUnreachable
 	default:
 		return errForeign
 	}

@@ -1,6 +1,7 @@
 package dump
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 
@@ -112,6 +113,9 @@ func (s *Set) addElement(text string) {
 
 func (s *Set) parseElement(text string) (e Element, ok bool) {
 	words := nftWords(text)
+	if s.OfParts() {
+		return s.parseParts(words)
+	}
 	if s.Numbers {
 		if len(words) != 3 || words[1] != ":" {
 			return e, false
@@ -146,6 +150,23 @@ func (s *Set) parseElement(text string) (e Element, ok bool) {
 		ok = e.set(s, words[0], "", "")
 	}
 	return e, ok
+}
+
+// parseParts reads "10.96.0.1 . tcp . 80 . 0x00000000 : 10.0.0.1 . 8080", or with a verdict, or no value.
+func (s *Set) parseParts(words []string) (e Element, ok bool) {
+	at := slices.Index(words, ":")
+	if at < 0 {
+		at = len(words)
+	}
+	e.Parts = &Parts{Text: strings.Join(words[:at], " ")}
+	value := words[min(at+1, len(words)):]
+	if s.Verdicts {
+		n := 0
+		e.Verdict, n = parseVerdict(value)
+		return e, at > 0 && n > 0 && n == len(value)
+	}
+	e.Value = strings.Join(value, " ")
+	return e, at > 0 && (e.Value != "") == strings.Contains(s.Type, " : ")
 }
 
 // parseGrant reads "0x1 . 0x2 . tcp . 80", or "0x1 . 0x2" in a set for every port.

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/tables"
@@ -90,6 +91,9 @@ func (w *nftWriter) match(m tables.Match, later []tables.Match) {
 	case tables.MatchLoop:
 		w.bound = m.Family
 		w.add("%s saddr . %s daddr @%s", nftIP(m.Family), nftIP(m.Family), m.Set)
+	case tables.MatchKey:
+		w.bound = m.Family
+		w.add("%s %s@%s", nftKey(m.Family, m.Key), nftNot(m.Negated), m.Set)
 	case tables.MatchSender:
 		w.bound = m.Family
 		w.add("ether saddr . %s saddr @%s", nftIP(m.Family), m.Set)
@@ -227,6 +231,13 @@ func (w *nftWriter) binding(a tables.Action) {
 	switch a := a.(type) {
 	case tables.Dispatch:
 		w.bind(a.Family)
+	case tables.DispatchKey:
+		if a.Frontend[0] == tables.UnspecifiedAddress {
+			return // a match has said it
+		}
+		w.bind(a.Family)
+	case tables.Translate:
+		w.bind(a.Family)
 	case tables.KeepSource:
 		w.bind(a.Family)
 	case tables.SourceNAT:
@@ -254,7 +265,18 @@ func (w *nftWriter) action(a tables.Action) {
 	case tables.Report:
 		w.add("log prefix \"%s\" group %d snaplen %d", a.Prefix, a.Group, a.Length)
 	case tables.Reject:
-		w.add("reject with %s", either(a.With == tables.TCPReset, "tcp reset", "icmpx admin-prohibited"))
+		switch a.With {
+		case tables.TCPReset:
+			w.add("reject with tcp reset")
+		case tables.PortUnreachable: // nft's default
+			w.add("reject")
+		default:
+			w.add("reject with icmpx admin-prohibited")
+		}
+	case tables.DispatchKey:
+		w.add("meta mark set %s . 0x%08x map @%s meta mark set meta mark meta mark vmap @%s", nftKey(a.Family, a.Frontend), a.Slot, a.Endpoints, a.Map)
+	case tables.Translate:
+		w.translate(a)
 	case tables.SourceNAT:
 		w.add("snat %s to %s", nftIP(model.FamilyOf(a.To)), a.To)
 	case tables.KeepSource:
@@ -264,6 +286,61 @@ func (w *nftWriter) action(a tables.Action) {
 	default: // the others have the words that nft has
 		w.add("%s", a)
 	}
+}
+
+// nftKey writes a concatenation.
+func nftKey(f model.Family, k tables.Key) string {
+	parts := make([]string, len(k))
+	for i, field := range k {
+		parts[i] = map[tables.Field]string{
+			tables.SourceAddress: nftIP(f) + " saddr", tables.DestinationAddress: nftIP(f) + " daddr", tables.UnspecifiedAddress: nftUnspecified(f == model.IPv6),
+			tables.TransportProtocol: "meta l4proto", tables.DestinationPort: "th dport",
+		}[field]
+	}
+	return strings.Join(parts, " . ")
+}
+
+func nftUnspecified(six bool) string { return either(six, "::", "0.0.0.0") }
+
+// translate writes an address and port of a map as the destination. Registers hold what nft knows only as the mark of the packet.
+func (w *nftWriter) translate(a tables.Translate) {
+	frontend := nftKey(a.Family, a.Frontend)
+	number := "meta mark"
+	drawn := fmt.Sprintf("numgen random mod %d", a.Count)
+	if a.First > 0 {
+		drawn += fmt.Sprintf(" offset %d", a.First)
+	}
+	client := fmt.Sprintf("%s saddr . %s", nftIP(a.Family), frontend)
+	switch {
+	case a.Recall:
+		w.add("meta mark set %s map @%s meta mark set meta mark", client, a.Clients)
+	case a.IDs != "":
+		w.add("meta mark set %s . %s map @%s meta mark set meta mark", frontend, drawn, a.IDs)
+	default:
+		number = drawn
+	}
+	if a.Clients != "" && !a.Recall {
+		w.add("delete @%s { %s : meta mark }", a.Clients, client)
+	}
+	if a.Clients != "" {
+		w.add("update @%s { %s timeout %s : meta mark }", a.Clients, client, nftTime(a.Timeout))
+	}
+	w.action(tables.SetConnMark{Value: a.ConnMark, Mask: a.ConnMark})
+	w.add("dnat %s to %s . %s map @%s", nftIP(a.Family), frontend, number, a.Endpoints)
+}
+
+// nftTime writes whole seconds as nft does: 1d1h30m5s.
+func nftTime(d time.Duration) (text string) {
+	for _, unit := range []struct {
+		name string
+		of   time.Duration
+	}{{"d", 24 * time.Hour}, {"h", time.Hour}, {"m", time.Minute}, {"s", time.Second}} {
+		if n := d / unit.of; n > 0 {
+			text += fmt.Sprintf("%d%s", n, unit.name)
+			d -= n * unit.of
+		}
+	}
+	return text
 }
 
 func nftAssigned(itself string, value, mask uint32) string {
@@ -299,6 +376,9 @@ func nftElement(k model.GroupKind, e Element) string {
 			text += fmt.Sprintf(" . %s . %d", nftProtocol(g.Protocol), g.Port)
 		}
 		return text
+	}
+	if e.Parts != nil {
+		return e.String()
 	}
 	text := nftPrefix(e.Prefix)
 	if e.Last.IsValid() {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/felixlike/felixlike/cmd/felixctl/dump"
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/rules"
 	"github.com/felixlike/felixlike/tables"
 	"github.com/felixlike/felixlike/tables/iptables"
 	"github.com/felixlike/felixlike/tables/nftables"
@@ -46,6 +47,8 @@ func Rulesets(s *dump.State) []*Ruleset {
 		switch {
 		case t.Dialect == dump.IPTables:
 			r.place, r.sets = fmt.Sprintf("iptables IPv%s %s", r.family, t.Name), shared
+		case t.Name == rules.ServicesTable:
+			continue // the packet is one behind it
 		case t.Family == "inet" && strings.HasPrefix(t.Name, nftables.DefaultTable):
 			r.place = fmt.Sprintf("nftables %s %s", t.Family, t.Name)
 			for _, one := range t.Sets {

@@ -119,7 +119,7 @@ func (s *sides) one(ctx context.Context, what, pod string) (one *side, err error
 
 // native prints the output of the tools.
 func (s *sides) native(ctx context.Context, out io.Writer) error {
-	r, err := s.agent.read(ctx, live.Options{Backend: s.backend, Everything: s.everything})
+	r, err := s.agent.read(ctx, live.Options{Backend: s.backend, Services: true, Everything: s.everything})
 	if err != nil {
 		return err
 	}

@@ -123,7 +123,7 @@ func (s *sides) resolve(ctx context.Context, name string) (*side, error) {
 }
 
 func (s *sides) live(ctx context.Context) (*side, error) {
-	r, err := s.agent.read(ctx, live.Options{Backend: s.backend, Everything: s.everything})
+	r, err := s.agent.read(ctx, live.Options{Backend: s.backend, Services: true, Everything: s.everything})
 	if err != nil {
 		return nil, err
 	}

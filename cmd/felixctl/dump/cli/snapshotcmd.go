@@ -45,7 +45,7 @@ func saveCommand(s *store) *cobra.Command {
 				return err
 			}
 			return a.call(c.Context(), func(ctx context.Context) error {
-				r, err := a.read(ctx, live.Options{})
+				r, err := a.read(ctx, live.Options{Services: true})
 				if err != nil {
 					return err
 				}

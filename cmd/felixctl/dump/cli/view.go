@@ -60,6 +60,7 @@ type viewSet struct {
 type viewElement struct {
 	Member  string `json:"member"`
 	Verdict string `json:"verdict,omitempty"`
+	Value   string `json:"value,omitempty"`
 	About   string `json:"about,omitempty"`
 }
 
@@ -127,6 +128,9 @@ func viewSets(sets []*dump.Set, note func(any) string) []viewSet {
 		out := viewSet{Name: s.Name, Type: s.Type, About: note(s), Foreign: s.Foreign}
 		for _, e := range s.Elements {
 			one := viewElement{Member: e.Key(), About: note(e)}
+			if e.Parts != nil {
+				one.Value = e.Value
+			}
 			if e.Verdict != nil {
 				one.Verdict = e.Verdict.String()
 			}

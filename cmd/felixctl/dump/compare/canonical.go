@@ -97,7 +97,9 @@ func sortSets(sets []*dump.Set) {
 func canonicalSet(s *dump.Set) *dump.Set {
 	out := *s
 	out.Line = 0
-	out.Elements, out.Foreign = slices.Clone(s.Elements), slices.Clone(s.Foreign)
+	if out.Elements, out.Foreign = slices.Clone(s.Elements), slices.Clone(s.Foreign); s.Learned() {
+		out.Elements, out.Foreign = nil, nil
+	}
 	slices.SortFunc(out.Elements, dump.Element.Compare)
 	slices.Sort(out.Foreign)
 	return &out

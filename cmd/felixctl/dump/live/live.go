@@ -15,6 +15,7 @@ import (
 	"github.com/felixlike/felixlike/internal/namespace"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/flowtext"
+	"github.com/felixlike/felixlike/rules"
 	"github.com/felixlike/felixlike/tables/nftables"
 )
 
@@ -40,6 +41,8 @@ type Part struct {
 type Options struct {
 	// Backend chooses the backend to read; "" reads no policy.
 	Backend string
+	// Services reads the table of Services. It may be very large.
+	Services bool
 	// Everything reads all tables of nftables and both variants of iptables, also
 	// those of other programs.
 	Everything bool
@@ -106,6 +109,9 @@ func parts(n Node, o Options) []part {
 		nft("list", "table", "inet", nftables.EgressTable)
 		nft("list", "table", "inet", nftables.PodSourcesTable)
 		nft("list", "table", "bridge", nftables.PodSourcesTable)
+		if o.Services {
+			nft("list", "table", "inet", rules.ServicesTable)
+		}
 	}
 	if n.Bridge != "" {
 		socket := filepath.Join(n.OVSRunDir, n.Bridge+".mgmt")

@@ -31,6 +31,13 @@ type Names struct {
 	titles map[string]string
 	ports  map[uint32]string
 	macs   map[string]string
+	// frontends are the addresses of Services, with the unspecified one for NodePorts.
+	frontends map[frontend]string
+}
+
+type frontend struct {
+	netip.AddrPort
+	model.Protocol
 }
 
 // Of returns the names of a model; of nil, those that do not depend on one.
@@ -38,6 +45,7 @@ func Of(m *control.Model) *Names {
 	n := &Names{
 		chains: map[string]string{}, sets: map[string]string{}, addresses: map[netip.Addr]string{},
 		prefixes: map[netip.Prefix]string{}, rules: map[uint32]string{}, titles: map[string]string{}, ports: map[uint32]string{}, macs: map[string]string{},
+		frontends: map[frontend]string{},
 	}
 	n.static()
 	if m == nil {
@@ -46,6 +54,7 @@ func Of(m *control.Model) *Names {
 	n.policies(m)
 	n.groups(m)
 	n.places(m)
+	n.services(m)
 	for _, e := range m.Egresses {
 		if e.Address.IsValid() {
 			n.setSet(rules.EgressPodsSet(e.Address).Name, "pods that leave the cluster as "+e.Address.String())
@@ -155,6 +164,20 @@ func (n *Names) static() {
 		n.setSet(rules.ListMap(model.Ingress, f), "lists of policies by the destination")
 		n.setSet(rules.IdentityMap(f), "identities of peers by their groups of pods")
 		n.setSet(rules.NetworkMap(f), "identities of peers by their networks")
+	}
+	n.setChain(rules.ChainPrerouting, rules.ChainPrerouting, "connections to Services")
+	for name, what := range rules.ServiceChains() {
+		n.setChain(name, name, what)
+	}
+	for _, f := range model.Families() {
+		for set, what := range map[rules.ServiceSet]string{
+			rules.ServiceEndpoints: "endpoints of Services, by address, protocol, port and number", rules.ServiceRefused: "Services without endpoints",
+			rules.ServiceRestricted: "Services with source ranges", rules.ServiceSources: "their source ranges",
+			rules.ServicePods: "pod networks of the cluster", rules.ServiceOwnPods: "pod networks of this node",
+			rules.ServiceNodePorts: "addresses that serve node ports", rules.ServiceLocal: "endpoints of Services on this node",
+		} {
+			n.setSet(set.Of(f), what)
+		}
 	}
 	n.ports[ovsdb.GatewayOFPort], n.ports[ovsdb.TunnelOFPort] = "gateway", "tunnel"
 }

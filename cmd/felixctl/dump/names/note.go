@@ -49,8 +49,14 @@ func (f *found) labelled(label, what string) {
 func (f found) String() string { return strings.Join(f, "; ") }
 
 func (n *Names) element(e dump.Element) string {
+	if e.Parts != nil && e.Verdict == nil {
+		return n.parts(e)
+	}
 	var f found
-	if !e.Last.IsValid() {
+	if e.Port != 0 {
+		f.add(n.Frontend(netip.AddrPortFrom(e.Prefix.Addr(), e.Port), e.Protocol))
+	}
+	if !e.Last.IsValid() && len(f) == 0 {
 		f.add(n.Prefix(e.Prefix))
 	}
 	if e.Verdict != nil {

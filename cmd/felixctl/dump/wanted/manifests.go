@@ -55,6 +55,7 @@ func FromEvents(events []datastore.Event, node string, like *control.Model) (*co
 		m.Backend, m.Settings, m.HostAddresses, m.ServiceCIDRs = like.Backend, like.Settings, like.HostAddresses, like.ServiceCIDRs
 		m.Subnets = like.Subnets
 		m.LogsReported = like.LogsReported
+		m.ServicePorts, m.ServicesKnown = like.ServicePorts, like.ServicesKnown
 	}
 	for _, u := range e.Snapshot() {
 		m.Add(u)

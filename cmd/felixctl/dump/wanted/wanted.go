@@ -45,7 +45,7 @@ func NewNode(m *control.Model, name string) (*Node, error) {
 	}
 	c := backend.Config{
 		Name: name, Node: m.Node, Masquerade: m.Settings.Masquerade, TrafficMode: m.Settings.TrafficMode, TunnelPort: m.Settings.TunnelPort,
-		Layout: m.Settings.NFTablesLayout, Kept: m.KeptInMaps,
+		Layout: m.Settings.NFTablesLayout, Kept: m.KeptInMaps, NodePortAddresses: m.Settings.NodePortAddresses,
 		Switch: backend.Switch{Node: pipeline.Node{
 			GatewayPort: ovsdb.GatewayOFPort, TunnelPort: ovsdb.TunnelOFPort, GatewayMAC: ovsdb.GatewayMAC(m.Node),
 			Userspace: m.Settings.Userspace, ServiceCIDRs: m.Settings.ServiceCIDRs, Offload: m.Settings.Offload, SNAT: backend.SNAT(m.Settings.SNAT),
@@ -66,6 +66,9 @@ func NewNode(m *control.Model, name string) (*Node, error) {
 		n.flows(flows)
 	default:
 		return nil, fmt.Errorf("backend %q is not one of %s", name, strings.Join(config.BackendNames(), ", "))
+	}
+	if m.Settings.ServiceProxy {
+		n.services(c)
 	}
 	if m.Settings.TrafficMode == model.PolicyOnly {
 		noted := newNoted()

@@ -99,7 +99,7 @@ func netfilterBackends() []string {
 // held reads a namespace by the tools.
 func held(t *testing.T, ns tablestest.Namespace, backend string) ([]live.Part, *dump.State) {
 	t.Helper()
-	parts, err := live.Read(t.Context(), live.Node{NetNS: fmt.Sprintf("/proc/self/fd/%d", ns.FD)}, live.Options{Backend: backend})
+	parts, err := live.Read(t.Context(), live.Node{NetNS: fmt.Sprintf("/proc/self/fd/%d", ns.FD)}, live.Options{Backend: backend, Services: true})
 	if err != nil {
 		t.Fatal(err)
 	}
