@@ -255,6 +255,12 @@ func TestBuilt(t *testing.T) {
 			t.Errorf("chart, %s (-crds.yaml +chart):\n%s", name, d)
 		}
 	}
+	withNumbers := read(t, filepath.Join(dir, "chart-netnamespaces-crd.yaml"))
+	for name, crd := range read(t, "components/netnamespaces-crd/crd.yaml") {
+		if d := cmp.Diff(crd["spec"], withNumbers[name]["spec"]); d != "" || len(withNumbers) != len(chart)+1 {
+			t.Errorf("chart with crds.netNamespaces=true, %d objects, else %d; %s (-crd.yaml +chart):\n%s", len(withNumbers), len(chart), name, d)
+		}
+	}
 	chartWithout := read(t, filepath.Join(dir, "chart-without-crds.yaml"))
 	rest := maps.Clone(chart)
 	maps.DeleteFunc(rest, func(name string, _ object) bool { return strings.HasPrefix(name, "CustomResourceDefinition ") })
