@@ -16,6 +16,7 @@ import (
 	clientset "k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/felixlike/felixlike/felixlike/tenancy/change"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/test/eventually"
 	"github.com/felixlike/felixlike/test/kubernetestest"
@@ -56,7 +57,7 @@ func TestTokensSpeakForTheirNode(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, file := range []string{"felixlike.yaml", "components/wireguard/rbac.yaml"} {
+	for _, file := range []string{"felixlike.yaml", "components/wireguard/rbac.yaml", "components/netnamespaces-crd/crd.yaml", "components/isolation/rbac.yaml"} {
 		objects := read(t, file)
 		for _, kind := range []string{"Namespace", "CustomResourceDefinition", "ServiceAccount", "ClusterRole", "Role", "ClusterRoleBinding", "RoleBinding", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"} {
 			for _, o := range objects {
@@ -151,11 +152,41 @@ func TestTokensSpeakForTheirNode(t *testing.T) {
 		}
 		return set(objects, after)
 	}
+	// netNamespace has the agent replace a NetNamespace with number 20 whose annotation asks for something.
+	numbers := schema.GroupVersionResource{Group: "network.openshift.io", Version: "v1", Resource: "netnamespaces"}
+	netNamespace := func(asked string, number int64, left bool) error {
+		t.Helper()
+		_ = all.Resource(numbers).Delete(t.Context(), "shop", metav1.DeleteOptions{})
+		o := &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "network.openshift.io/v1", "kind": "NetNamespace", "metadata": map[string]any{"name": "shop"}, "netname": "shop", "netid": int64(20),
+		}}
+		if asked != "" {
+			o.SetAnnotations(map[string]string{change.Annotation: asked})
+		}
+		o, err := all.Resource(numbers).Create(t.Context(), o, metav1.CreateOptions{})
+		must(err)
+		o.Object["netid"] = number
+		if !left {
+			o.SetAnnotations(nil)
+		}
+		_, err = objects.Resource(numbers).Update(t.Context(), o, metav1.UpdateOptions{})
+		return err
+	}
 	for _, c := range []struct {
 		what string
 		err  error
 		may  bool
 	}{
+		{"a namespace that asks to join", netNamespace("join:bank", 21, false), true},
+		{"a namespace that asks to be isolated", netNamespace("isolate", 22, false), true},
+		{"a namespace that asks to be global", netNamespace("global", 0, false), true},
+		{"a namespace that asks for nothing", netNamespace("", 21, false), false},
+		{"a namespace that asks, without an answer", netNamespace("join:bank", 21, true), false},
+		{"a namespace that asks to join, made global", netNamespace("join:bank", 0, false), false},
+		{"a namespace that asks to be global, joined", netNamespace("global", 21, false), false},
+		{"the Lease of NetNamespaces", create("felixlike-netnamespaces", "n1"), true},
+		{"the Lease of numbers", create("felixlike-netnamespace-numbers", ""), true},
+		{"the Lease of numbers, deleted", remove("felixlike-netnamespace-numbers", ""), false},
 		{"its key", patch(agent, "n1", key("x")), true},
 		{"another key of its own", patch(agent, "n1", key("y")), true},
 		{"a label of its Node", patch(agent, "n1", `{"metadata":{"labels":{"a":"c"}}}`), false},

@@ -6,8 +6,10 @@ import (
 	"os"
 	"strings"
 
+	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/datastore"
 	"github.com/felixlike/felixlike/felixlike/datastore/kubernetes"
+	"github.com/felixlike/felixlike/felixlike/netnamespaces"
 	"github.com/felixlike/felixlike/felixlike/policystatus"
 )
 
@@ -28,6 +30,19 @@ func writePolicyStatus(ctx context.Context, source datastore.Source, node string
 	return policystatus.Run(ctx, policystatus.Options{
 		Client: s.Dynamic(), Node: node, Namespace: agentNamespace(), Nodes: s.Nodes, Needed: s.HasClusterPolicies,
 		Log: log.With("component", "policystatus"), Timing: policystatus.DefaultTiming(),
+	})
+}
+
+// changeNetNamespaces takes part in the election of the agent that makes the changes that annotations of NetNamespaces ask for, if
+// namespaces are isolated and the datastore is an API server.
+func changeNetNamespaces(ctx context.Context, source datastore.Source, cfg *config.Effective, log *slog.Logger) error {
+	s, ok := source.(*kubernetes.Source)
+	if !ok || cfg.Isolation != config.IsolationNamespaces {
+		return nil
+	}
+	return netnamespaces.Run(ctx, netnamespaces.Options{
+		Client: s.Dynamic(), Node: cfg.NodeName, Namespace: agentNamespace(), Nodes: s.Nodes, Needed: s.HasNetNamespaces, Exists: s.HasNamespace,
+		Log: log.With("component", "netnamespaces"), Timing: netnamespaces.DefaultTiming(),
 	})
 }
 

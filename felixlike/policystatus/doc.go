@@ -17,11 +17,7 @@
 //     again; a deleted policy is dropped. The log has each kind of failure once, and its end.
 //   - In a cluster without ClusterNetworkPolicies it asks for nothing.
 //
-// The cost of the election has a bound: a candidate looks at the Lease every 15 s, or
-// every 0.2 s times the number of nodes if that is more. So all candidates together ask
-// at most five times a second.
-//
-// The election is in lease.go. As in client-go, only the local clock decides when a Lease has expired.
+// The election is in felixlike/leases/elect.
 //
 // The package may not program anything. It is tested against an API server inside the
 // test, and against a real one (TestRealAPIServer).

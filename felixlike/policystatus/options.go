@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"k8s.io/client-go/dynamic"
+
+	"github.com/felixlike/felixlike/felixlike/leases/elect"
 )
 
 // Options configure Run.
@@ -24,15 +26,8 @@ type Options struct {
 
 // Timing has all times of the package.
 type Timing struct {
-	// Lease is how long a Lease is valid that its holder does not renew. The holder
-	// renews it three times in that time, and stops writing after two thirds of it.
-	Lease time.Duration
-	// Poll is the least time between two looks of a candidate at the Lease, PerNode the
-	// same for each node: all together look once in that time.
-	Poll, PerNode time.Duration
-	// Needed is how often a candidate looks whether there are policies at all. It costs
-	// nothing.
-	Needed time.Duration
+	// Lease, Poll, PerNode and Needed are those of the election.
+	Lease, Poll, PerNode, Needed time.Duration
 	// Gather is how long changes of policies are gathered before the conditions are
 	// compared.
 	Gather time.Duration
@@ -48,8 +43,9 @@ type Timing struct {
 
 // DefaultTiming returns the times of an agent.
 func DefaultTiming() Timing {
+	election := elect.DefaultTiming()
 	return Timing{
-		Lease: 30 * time.Second, Poll: 15 * time.Second, PerNode: 200 * time.Millisecond, Needed: time.Second,
+		Lease: election.Lease, Poll: election.Poll, PerNode: election.PerNode, Needed: election.Needed,
 		Gather: 500 * time.Millisecond, Again: 30 * time.Second, Retry: time.Second, RetryMost: time.Minute, Rate: 5, Burst: 10,
 	}
 }

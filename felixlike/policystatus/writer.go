@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
 
 	"github.com/felixlike/felixlike/felixlike/leases"
+	"github.com/felixlike/felixlike/felixlike/leases/elect"
 )
 
 // fieldManager owns our condition.
@@ -77,7 +78,7 @@ func (w *writer) run(ctx context.Context) {
 			return
 		case <-later:
 		case <-changed:
-			if !sleep(ctx, w.timing.Gather) {
+			if !elect.Sleep(ctx, w.timing.Gather) {
 				return
 			}
 		}

@@ -19,6 +19,7 @@ import (
 	"github.com/felixlike/felixlike/felixlike/datastore"
 	"github.com/felixlike/felixlike/felixlike/datastore/kubernetes"
 	"github.com/felixlike/felixlike/felixlike/egress/status"
+	"github.com/felixlike/felixlike/felixlike/netnamespaces"
 	"github.com/felixlike/felixlike/felixlike/policystatus"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/test/kubernetestest"
@@ -214,7 +215,7 @@ func TestRights(t *testing.T) {
 	}
 	head, _, _ := strings.Cut(string(isolation), "\n---\n")
 	var more rbacv1.ClusterRole
-	if err := yaml.Unmarshal([]byte(head), &more); err != nil || !reflect.DeepEqual(more.Rules, kubernetes.NetNamespaceRights()) {
+	if err := yaml.Unmarshal([]byte(head), &more); err != nil || !reflect.DeepEqual(more.Rules, slices.Concat(kubernetes.NetNamespaceRights(), netnamespaces.Rights())) {
 		t.Errorf("deployed with isolation are %v, %v", more.Rules, err)
 	}
 	for document := range strings.SplitSeq(string(data), "\n---\n") {

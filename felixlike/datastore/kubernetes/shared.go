@@ -18,3 +18,18 @@ func (s *Source) HasClusterPolicies() bool {
 	defer s.state.mu.Unlock()
 	return len(s.state.stores[kindClusterPolicy].records) > 0
 }
+
+// HasNetNamespaces reports whether there is a NetNamespace.
+func (s *Source) HasNetNamespaces() bool {
+	s.state.mu.Lock()
+	defer s.state.mu.Unlock()
+	return len(s.state.stores[kindNetNamespace].records) > 0
+}
+
+// HasNamespace reports whether there is a namespace.
+func (s *Source) HasNamespace(name string) bool {
+	s.state.mu.Lock()
+	defer s.state.mu.Unlock()
+	_, found := s.state.stores[kindNamespace].records[key{name: name}]
+	return found
+}

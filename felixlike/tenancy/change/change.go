@@ -197,7 +197,7 @@ func (c Changer) try(ctx context.Context, namespace string, answered bool, decid
 		return Change{}, fmt.Errorf("read NetNamespace %s: %w", namespace, err)
 	}
 	if answered && c.asked != "" && (o == nil || o.GetAnnotations()[Annotation] != c.asked) {
-		return Change{}, fmt.Errorf("NetNamespace %s does not ask for %q any more", namespace, c.asked)
+		return Change{}, errNotAsked
 	}
 	done := Change{Namespace: namespace}
 	var now *antrea.NetNamespace

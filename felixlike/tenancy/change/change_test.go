@@ -169,15 +169,15 @@ func TestRefusedChanges(t *testing.T) {
 	m.edit("a", int64(20), "")
 	c := change.Changer{Cluster: m, Namespace: "felixlike-system"}
 	for want, do := range map[string]func() (change.Change, error){
-		"cannot join itself":             func() (change.Change, error) { return c.Join(t.Context(), "a", "a") },
-		"namespace global is global":     func() (change.Change, error) { return c.Join(t.Context(), "a", "global") },
-		"there is no namespace missing":  func() (change.Change, error) { return c.Join(t.Context(), "a", "missing") },
-		"there is no namespace missing ": func() (change.Change, error) { return c.Join(t.Context(), "missing", "b") },
-		"is no namespace missing":        func() (change.Change, error) { return c.Isolate(t.Context(), "missing") },
-		"no namespace missing":           func() (change.Change, error) { return c.Global(t.Context(), "missing") },
-		`"open" is no change`:            func() (change.Change, error) { return c.Do(t.Context(), "a", "open") },
-		`"join:" is no change`:           func() (change.Change, error) { return c.Do(t.Context(), "a", "join:") },
-		`not ask for "isolate" any more`: func() (change.Change, error) { return c.Do(t.Context(), "a", "isolate") },
+		"cannot join itself":              func() (change.Change, error) { return c.Join(t.Context(), "a", "a") },
+		"namespace global is global":      func() (change.Change, error) { return c.Join(t.Context(), "a", "global") },
+		"there is no namespace missing":   func() (change.Change, error) { return c.Join(t.Context(), "a", "missing") },
+		"there is no namespace missing ":  func() (change.Change, error) { return c.Join(t.Context(), "missing", "b") },
+		"is no namespace missing":         func() (change.Change, error) { return c.Isolate(t.Context(), "missing") },
+		"no namespace missing":            func() (change.Change, error) { return c.Global(t.Context(), "missing") },
+		`"open" is no change`:             func() (change.Change, error) { return c.Do(t.Context(), "a", "open") },
+		`"join:" is no change`:            func() (change.Change, error) { return c.Do(t.Context(), "a", "join:") },
+		"namespace b has no NetNamespace": func() (change.Change, error) { return c.Do(t.Context(), "a", "join:b") },
 	} {
 		if _, err := do(); err == nil || !strings.Contains(err.Error(), strings.TrimSpace(want)) {
 			t.Errorf("%v, want %s", err, want)
@@ -210,8 +210,8 @@ func TestAnnotation(t *testing.T) {
 	}
 	m.edit("a", int64(31), "global")
 	m.before = func(string) { m.before = nil; m.edit("a", int64(31), "isolate") }
-	if _, err := c.Do(t.Context(), "a", "global"); err == nil || m.numbers(t) != "a=31 b=30" {
-		t.Errorf("%v, numbers %s", err, m.numbers(t))
+	if done, err := c.Do(t.Context(), "a", "global"); err != nil || done.Written || m.numbers(t) != "a=31 b=30" {
+		t.Errorf("%+v, %v, numbers %s", done, err, m.numbers(t))
 	}
 }
 

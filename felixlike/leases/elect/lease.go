@@ -1,4 +1,4 @@
-package policystatus
+package elect
 
 import (
 	"context"
@@ -9,12 +9,10 @@ import (
 	"github.com/felixlike/felixlike/felixlike/leases"
 )
 
-// LeaseName is the name of the Lease; its holder writes.
-const LeaseName = "felixlike-clusternetworkpolicies"
-
 // lease is the Lease as one candidate sees it. Its methods are for one goroutine.
 type lease struct {
 	leases   leases.Client
+	name     string
 	identity string
 	duration time.Duration
 	// seen is the version of another holder's Lease that was read last, since the time
@@ -25,10 +23,10 @@ type lease struct {
 
 // try takes or renews the Lease, and reports whether this candidate holds it.
 func (l *lease) try(ctx context.Context) (bool, error) {
-	o, err := l.leases.Get(ctx, LeaseName)
+	o, err := l.leases.Get(ctx, l.name)
 	switch {
 	case apierrors.IsNotFound(err):
-		o = &leases.Lease{Name: LeaseName}
+		o = &leases.Lease{Name: l.name}
 	case err != nil:
 		return false, err
 	}
@@ -51,7 +49,7 @@ func (l *lease) try(ctx context.Context) (bool, error) {
 
 // release gives the Lease up, if this candidate holds it: the next one need not wait.
 func (l *lease) release(ctx context.Context) error {
-	o, err := l.leases.Get(ctx, LeaseName)
+	o, err := l.leases.Get(ctx, l.name)
 	if err != nil || o.Holder() != l.identity {
 		return err
 	}
@@ -59,8 +57,8 @@ func (l *lease) release(ctx context.Context) error {
 	return l.leases.Put(ctx, o)
 }
 
-// sleep reports whether the time has passed before ctx ended.
-func sleep(ctx context.Context, d time.Duration) bool {
+// Sleep reports whether the time has passed before ctx ended.
+func Sleep(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-ctx.Done():
 		return false
