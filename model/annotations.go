@@ -10,6 +10,8 @@ const (
 	// DenyActionAnnotation is the action of the Deny rules of a ClusterNetworkPolicy:
 	// "drop", which is the default, or "reject".
 	DenyActionAnnotation = "felixlike.io/deny-action"
+	// JoinedAnnotation is the number with which a NetNamespace was joined to another one on purpose.
+	JoinedAnnotation = "isolation.felixlike.io/joined"
 )
 
 // PublicKeyAnnotation is the annotation of a Node with the public key of its WireGuard device. Peers encrypt to it, and
@@ -18,5 +20,5 @@ const PublicKeyAnnotation = "felixlike.io/wireguard-public-key"
 
 // PolicyAnnotations returns the names of all of them.
 func PolicyAnnotations() []string {
-	return []string{LogAnnotation, LogLabelAnnotation, DenyActionAnnotation}
+	return []string{LogAnnotation, LogLabelAnnotation, DenyActionAnnotation, JoinedAnnotation}
 }

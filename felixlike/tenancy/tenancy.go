@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/felixlike/felixlike/felixlike/antrea"
@@ -102,8 +103,24 @@ func fault(o *antrea.NetNamespace) string {
 	return ""
 }
 
+// Joined reports whether a NetNamespace has its number because it was joined to another one on purpose.
+func Joined(o *antrea.NetNamespace) bool {
+	return o.NetID != nil && o.Annotations[model.JoinedAnnotation] == strconv.FormatInt(*o.NetID, 10)
+}
+
+// wanted reports whether all namespaces but one, which the others were joined to, have their number on purpose.
+func (c *Classes) wanted(names []string) bool {
+	others := 0
+	for _, name := range names {
+		if !Joined(c.objects[name]) {
+			others++
+		}
+	}
+	return others <= 1
+}
+
 // Problems returns the NetNamespaces that are not understood, parts that are not in force, and the numbers that several
-// namespaces have, in order. OpenShift SDN joins namespaces by equal numbers, so nothing tells whether somebody wanted it.
+// namespaces have, in order, unless these were joined on purpose. OpenShift SDN joins namespaces by equal numbers alone.
 func (c *Classes) Problems() []model.Problem {
 	var all []model.Problem
 	for _, name := range c.Names() {
@@ -122,7 +139,7 @@ func (c *Classes) Problems() []model.Problem {
 		if len(o.EgressIPs) > 0 {
 			add("egressIPs", "not supported: packets to the outside keep the address that they have without it")
 		}
-		if joined := slices.Sorted(maps.Keys(c.numbered[*o.NetID])); len(joined) > 1 && joined[0] == name {
+		if joined := slices.Sorted(maps.Keys(c.numbered[*o.NetID])); len(joined) > 1 && joined[0] == name && !c.wanted(joined) {
 			add("netid", "%d is also the number of %s: these namespaces are joined", *o.NetID, listed(joined[1:]))
 		}
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/felixlike/felixlike/felixlike/antrea"
 	"github.com/felixlike/felixlike/felixlike/tenancy"
+	"github.com/felixlike/felixlike/model"
 )
 
 func netNamespace(name string, id *int64) *antrea.NetNamespace {
@@ -63,5 +64,33 @@ func TestClasses(t *testing.T) {
 	}
 	if names, problems := c.Names(), c.Problems(); len(names)+len(problems) > 0 || c.Of("tea").Number != 0 {
 		t.Errorf("left: %v, %v, %+v", names, problems, c.Of("tea"))
+	}
+}
+
+// TestJoinedOnPurpose: a number that several namespaces have is no problem if all but one were joined with it.
+func TestJoinedOnPurpose(t *testing.T) {
+	joined := func(name string, id int64, with string) *antrea.NetNamespace {
+		o := netNamespace(name, &id)
+		o.Annotations = map[string]string{model.JoinedAnnotation: with}
+		return o
+	}
+	for _, step := range []struct {
+		object   *antrea.NetNamespace
+		problems int
+	}{
+		{netNamespace("tea", ptr.To[int64](7)), 0},
+		{joined("milk", 7, "7"), 0},
+		{joined("cake", 7, "7"), 0},
+		{netNamespace("copied", ptr.To[int64](7)), 1}, // it has a number that others have, and nobody joined it
+		{joined("copied", 7, "6"), 1},                 // it was joined with another number, before
+		{joined("copied", 7, "7"), 0},
+	} {
+		c := tenancy.New()
+		for _, o := range []*antrea.NetNamespace{netNamespace("tea", ptr.To[int64](7)), joined("milk", 7, "7"), step.object} {
+			c.Set(o.Name, o)
+		}
+		if all := c.Problems(); len(all) != step.problems {
+			t.Errorf("%s %v: %v", step.object.Name, step.object.Annotations, all)
+		}
 	}
 }

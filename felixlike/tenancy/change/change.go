@@ -17,7 +17,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -26,6 +28,7 @@ import (
 
 	"github.com/felixlike/felixlike/felixlike/antrea"
 	"github.com/felixlike/felixlike/felixlike/tenancy"
+	"github.com/felixlike/felixlike/model"
 )
 
 // Resource is a resource of the API server. Namespace is empty for one of the cluster.
@@ -80,7 +83,7 @@ func (c Changer) Join(ctx context.Context, namespace, to string) (Change, error)
 		return Change{}, err
 	}
 	var number int64
-	done, err := c.change(ctx, namespace, func(*antrea.NetNamespace) (*int64, error) {
+	done, err := c.change(ctx, namespace, true, func(*antrea.NetNamespace) (*int64, error) {
 		n, err := c.NumberOf(ctx, to)
 		number = n
 		return &number, err
@@ -98,7 +101,7 @@ func (c Changer) Join(ctx context.Context, namespace, to string) (Change, error)
 // Isolate isolates a namespace from all others.
 func (c Changer) Isolate(ctx context.Context, namespace string) (Change, error) {
 	var own *int64
-	return c.change(ctx, namespace, func(now *antrea.NetNamespace) (*int64, error) {
+	return c.change(ctx, namespace, false, func(now *antrea.NetNamespace) (*int64, error) {
 		if now == nil {
 			return nil, nil
 		}
@@ -122,13 +125,13 @@ func (c Changer) Isolate(ctx context.Context, namespace string) (Change, error) 
 
 // Global makes a namespace global.
 func (c Changer) Global(ctx context.Context, namespace string) (Change, error) {
-	return c.change(ctx, namespace, func(*antrea.NetNamespace) (*int64, error) { return new(int64), nil })
+	return c.change(ctx, namespace, false, func(*antrea.NetNamespace) (*int64, error) { return new(int64), nil })
 }
 
 // NumberOf returns the number of a namespace, which gets one if it has none.
 func (c Changer) NumberOf(ctx context.Context, namespace string) (int64, error) {
 	var own *int64
-	done, err := c.write(ctx, namespace, false, func(now *antrea.NetNamespace) (*int64, error) {
+	done, err := c.write(ctx, namespace, nil, func(now *antrea.NetNamespace) (*int64, error) {
 		if now != nil {
 			switch has := tenancy.NumberOf(now); {
 			case has == nil:
@@ -165,22 +168,22 @@ func (c Changer) exist(ctx context.Context, namespace string) error {
 	return nil
 }
 
-// change gives an existing namespace the number that decide returns. A change that the annotation asks for is done with
-// it: the later one counts.
-func (c Changer) change(ctx context.Context, namespace string, decide func(now *antrea.NetNamespace) (*int64, error)) (Change, error) {
+// change gives an existing namespace the number that decide returns, and notes whether it is joined by it. A change that the
+// annotation asks for is done with it: the later one counts.
+func (c Changer) change(ctx context.Context, namespace string, joined bool, decide func(now *antrea.NetNamespace) (*int64, error)) (Change, error) {
 	if err := c.exist(ctx, namespace); err != nil {
 		return Change{}, err
 	}
-	return c.write(ctx, namespace, true, decide)
+	return c.write(ctx, namespace, &joined, decide)
 }
 
 // write gives a namespace the number that decide returns for its NetNamespace, which is nil if it has none. It asks
-// again if another program has changed the object meanwhile. answered removes the annotation with the same write.
-func (c Changer) write(ctx context.Context, namespace string, answered bool, decide func(now *antrea.NetNamespace) (*int64, error)) (Change, error) {
+// again if another program has changed the object meanwhile. With joined the same write sets the annotations of a change.
+func (c Changer) write(ctx context.Context, namespace string, joined *bool, decide func(now *antrea.NetNamespace) (*int64, error)) (Change, error) {
 	var err error
 	for range tries {
 		var done Change
-		done, err = c.try(ctx, namespace, answered, decide)
+		done, err = c.try(ctx, namespace, joined, decide)
 		if !apierrors.IsConflict(err) && !apierrors.IsAlreadyExists(err) || ctx.Err() != nil {
 			return done, err
 		}
@@ -188,7 +191,7 @@ func (c Changer) write(ctx context.Context, namespace string, answered bool, dec
 	return Change{}, fmt.Errorf("NetNamespace %s has changed again and again: %w", namespace, err)
 }
 
-func (c Changer) try(ctx context.Context, namespace string, answered bool, decide func(now *antrea.NetNamespace) (*int64, error)) (Change, error) {
+func (c Changer) try(ctx context.Context, namespace string, joined *bool, decide func(now *antrea.NetNamespace) (*int64, error)) (Change, error) {
 	o, err := c.Get(ctx, NetNamespaces(), namespace)
 	if apierrors.IsNotFound(err) {
 		o, err = nil, nil
@@ -196,7 +199,7 @@ func (c Changer) try(ctx context.Context, namespace string, answered bool, decid
 	if err != nil {
 		return Change{}, fmt.Errorf("read NetNamespace %s: %w", namespace, err)
 	}
-	if answered && c.asked != "" && (o == nil || o.GetAnnotations()[Annotation] != c.asked) {
+	if joined != nil && c.asked != "" && (o == nil || o.GetAnnotations()[Annotation] != c.asked) {
 		return Change{}, errNotAsked
 	}
 	done := Change{Namespace: namespace}
@@ -208,36 +211,43 @@ func (c Changer) try(ctx context.Context, namespace string, answered bool, decid
 	if done.After, err = decide(now); err != nil || done.After == nil {
 		return done, err
 	}
+	put, verb := c.Update, "update"
 	if o == nil {
+		put, verb = c.Create, "create"
 		o = &unstructured.Unstructured{Object: map[string]any{}}
 		o.SetGroupVersionKind(NetNamespaces().GroupVersion().WithKind(antrea.KindNetNamespace.String()))
 		o.SetName(namespace)
-		set(o, namespace, *done.After)
-		if err := c.Create(ctx, NetNamespaces(), o); err != nil {
-			return Change{}, fmt.Errorf("create NetNamespace %s: %w", namespace, err)
-		}
-		done.Written = true
+	}
+	before := o.DeepCopy()
+	o.Object["netname"], o.Object["netid"] = namespace, *done.After
+	if joined != nil {
+		annotate(o, *joined, *done.After)
+	}
+	if equality.Semantic.DeepEqual(before, o) {
 		return done, nil
 	}
-	_, asked := o.GetAnnotations()[Annotation]
-	if has := tenancy.NumberOf(now); has != nil && *has == *done.After && !(asked && answered) {
-		return done, nil
-	}
-	set(o, namespace, *done.After)
-	if asked && answered {
-		annotations := o.GetAnnotations()
-		delete(annotations, Annotation)
-		o.SetAnnotations(annotations)
-	}
-	if err := c.Update(ctx, NetNamespaces(), o); err != nil {
-		return Change{}, fmt.Errorf("update NetNamespace %s: %w", namespace, err)
+	if err := put(ctx, NetNamespaces(), o); err != nil {
+		return Change{}, fmt.Errorf("%s NetNamespace %s: %w", verb, namespace, err)
 	}
 	done.Written = true
 	return done, nil
 }
 
-func set(o *unstructured.Unstructured, namespace string, number int64) {
-	o.Object["netname"], o.Object["netid"] = namespace, number
+// annotate removes the annotation that asks for a change, and notes whether the object is joined by its number.
+func annotate(o *unstructured.Unstructured, joined bool, number int64) {
+	annotations := o.GetAnnotations()
+	delete(annotations, Annotation)
+	delete(annotations, model.JoinedAnnotation)
+	if joined {
+		if annotations == nil {
+			annotations = map[string]string{}
+		}
+		annotations[model.JoinedAnnotation] = strconv.FormatInt(number, 10)
+	}
+	if len(annotations) == 0 {
+		annotations = nil
+	}
+	o.SetAnnotations(annotations)
 }
 
 // read returns the NetNamespace of a namespace, or nil.

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/felixlike/felixlike/felixlike/tenancy/change"
+	"github.com/felixlike/felixlike/model"
 )
 
 // memory is an API server that replaces only the version of an object that was read.
@@ -151,13 +152,20 @@ func TestChanges(t *testing.T) {
 			t.Errorf("%+v: %+v, %v, numbers %s", step, done, err, got)
 		}
 	}
-	m.edit("f", int64(14), "") // not from the Lease
-	if _, err := c.Join(t.Context(), "g", "h"); err != nil || !strings.HasSuffix(m.numbers(t), "f=14 g=15 h=15") {
+	// Namespaces that have one number already are joined on purpose from now on, and isolated again.
+	if done, err := c.Join(t.Context(), "e", "d"); err != nil || !done.Written || m.objects["netnamespaces/e"].GetAnnotations()[model.JoinedAnnotation] != "13" {
+		t.Errorf("%+v, %v, %v", done, err, m.objects["netnamespaces/e"])
+	}
+	if _, err := c.Isolate(t.Context(), "e"); err != nil || m.objects["netnamespaces/e"].GetAnnotations() != nil {
+		t.Errorf("%v, %v", err, m.objects["netnamespaces/e"])
+	}
+	m.edit("f", int64(15), "") // not from the Lease
+	if _, err := c.Join(t.Context(), "g", "h"); err != nil || !strings.HasSuffix(m.numbers(t), "f=15 g=16 h=16") {
 		t.Errorf("%v, numbers %s", err, m.numbers(t))
 	}
 	// A NetNamespace that is not understood isolates its namespace, and gets a number of its own.
-	m.edit("h", "15", "")
-	if _, err := c.Isolate(t.Context(), "h"); err != nil || !strings.HasSuffix(m.numbers(t), "g=15 h=16") {
+	m.edit("h", "16", "")
+	if _, err := c.Isolate(t.Context(), "h"); err != nil || !strings.HasSuffix(m.numbers(t), "g=16 h=17") {
 		t.Errorf("%v, numbers %s", err, m.numbers(t))
 	}
 }
@@ -201,7 +209,7 @@ func TestAnnotation(t *testing.T) {
 		}
 		_, err := c.Do(t.Context(), "a", asked)
 		o := m.objects["netnamespaces/a"]
-		if got := m.numbers(t); err != nil || got != want || fmt.Sprint(o.GetAnnotations()) != "map[own:stays]" {
+		if got := m.numbers(t); err != nil || got != want || o.GetAnnotations()[change.Annotation] != "" || o.GetAnnotations()["own"] != "stays" || (o.GetAnnotations()[model.JoinedAnnotation] == "30") != strings.HasPrefix(asked, "join") {
 			t.Errorf("%s: %v, numbers %s, annotations %v", asked, err, got, o.GetAnnotations())
 		}
 	}
