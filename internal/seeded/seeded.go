@@ -29,10 +29,45 @@ const FixedSeed = 1
 // that repeats the failure.
 func Check(t *testing.T, prop func(*rapid.T)) {
 	t.Helper()
+	check(t, flag.Lookup("rapid.checks").DefValue, prop)
+}
+
+// Checks is Check with a number of draws, unless -rapid.checks sets another one. Tests that
+// run side by side each have their own number.
+func Checks(t *testing.T, n int, prop func(*rapid.T)) {
+	t.Helper()
+	check(t, strconv.Itoa(n), prop)
+}
+
+// number is held while a check has its number in rapid's flag.
+var number sync.Mutex
+
+func check(t *testing.T, n string, prop func(*rapid.T)) {
+	t.Helper()
 	if err := setSeed(); err != nil {
 		t.Fatal(err)
 	}
-	rapid.Check(t, prop)
+	number.Lock()
+	f := flag.Lookup("rapid.checks")
+	restore := f.Value.String()
+	if restore == f.DefValue {
+		if err := f.Value.Set(n); err != nil {
+			number.Unlock()
+			t.Fatal(err)
+		}
+	}
+	// rapid reads the flag before the first draw.
+	begun := sync.OnceFunc(func() {
+		defer number.Unlock()
+		if err := f.Value.Set(restore); err != nil {
+			t.Error(err)
+		}
+	})
+	defer begun()
+	rapid.Check(t, func(rt *rapid.T) {
+		begun()
+		prop(rt)
+	})
 }
 
 // Rand returns a source of draws for a test that is not a property. The name keeps sources of

@@ -2,11 +2,13 @@ package seeded
 
 import (
 	"bytes"
+	"flag"
 	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -45,6 +47,29 @@ func TestDraws(t *testing.T) {
 	}
 	if flagged := draws(none, "-rapid.seed=7"); flagged != other {
 		t.Errorf("by the variable\n%s\nby the flag\n%s", other, flagged)
+	}
+}
+
+// TestChecks: checks that run side by side each draw their own number, and the next one draws rapid's.
+func TestChecks(t *testing.T) {
+	draws := func(check func(func(*rapid.T))) (n int) {
+		check(func(*rapid.T) { n++ })
+		return n
+	}
+	t.Run("side by side", func(t *testing.T) {
+		for _, want := range []int{1, 30, 7, 200} {
+			t.Run(strconv.Itoa(want), func(t *testing.T) {
+				t.Parallel()
+				for range 20 {
+					if n := draws(func(prop func(*rapid.T)) { Checks(t, want, prop) }); n != want {
+						t.Fatalf("%d draws, want %d", n, want)
+					}
+				}
+			})
+		}
+	})
+	if n := draws(func(prop func(*rapid.T)) { Check(t, prop) }); strconv.Itoa(n) != flag.Lookup("rapid.checks").DefValue {
+		t.Errorf("%d draws after that", n)
 	}
 }
 

@@ -6,4 +6,7 @@
 // Geneve that of the uplink. The packets that arrive must be those that the
 // oracle allows, by the right port: packets that open a connection, answer one, or
 // belong to one that opened without policy.
+//
+// A test keeps to one processor, so tests run side by side, one on each. A test that
+// measures times or memory runs alone, without t.Parallel.
 package property

@@ -207,6 +207,7 @@ func (d *dataplane) inject(hook func(nftables.ObjectError) error) error {
 // judged as ever; those of closed pods do not pass, under any other
 // policies. When the fault is gone and the agent restarts, the state is as desired.
 func TestFaultsCloseWhatTheyConcern(t *testing.T) {
+	t.Parallel()
 	var fault faults
 	b := newTestbed(t, config.NFTables)
 	anew := func() error {

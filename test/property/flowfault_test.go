@@ -109,8 +109,8 @@ func (c closedPods) closes(d *dataplane, h hop) bool {
 // pods of their policies are closed, in that direction, and all
 // other packets are judged as ever.
 func TestRefusedFlowsCloseWhatTheyConcern(t *testing.T) {
+	t.Parallel()
 	b := newTestbed(t, config.OpenFlow)
-	checks(t, 40)
 	var fault faults
 	refuses := func(f openflow.Flow) bool {
 		named := f.Table != pipeline.TableEgressDefault && f.Table != pipeline.TableIngressDefault && f.Table != pipeline.TableOutput &&
@@ -123,7 +123,7 @@ func TestRefusedFlowsCloseWhatTheyConcern(t *testing.T) {
 		}
 	}
 	concerned, others := 0, 0
-	seeded.Check(t, func(rt *rapid.T) {
+	seeded.Checks(t, 40, func(rt *rapid.T) {
 		fault = faults{seed: rapid.Uint64().Draw(rt, "faults"), oneIn: rapid.Uint64Range(2, 30).Draw(rt, "one in")}
 		before := b.cluster
 		b.cluster = randomCluster(rt)
@@ -182,10 +182,10 @@ func (o *ovs) tamper(random *rand.Rand) (int, error) {
 // TestTamperedFlowsAreRepaired deletes flows and changes others behind
 // the agent's back. A full apply restores them.
 func TestTamperedFlowsAreRepaired(t *testing.T) {
+	t.Parallel()
 	b := newTestbed(t, config.OpenFlow)
-	checks(t, 20)
 	touched := 0
-	seeded.Check(t, func(rt *rapid.T) {
+	seeded.Checks(t, 20, func(rt *rapid.T) {
 		b.become(rt, randomCluster(rt))
 		random := rand.New(rand.NewPCG(rapid.Uint64().Draw(rt, "tamper"), 0))
 		for _, name := range b.names() {

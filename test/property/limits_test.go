@@ -68,9 +68,11 @@ func manyNetworkPolicies(n int) []*networkingv1.NetworkPolicy {
 // backend a ClusterNetworkPolicy costs no more messages than a NetworkPolicy. With the layout
 // of maps, which holds NetworkPolicies only, no more than a NetworkPolicy in rules.
 func TestOneRuleOfMany(t *testing.T) {
+	t.Parallel()
 	const policies = 200
 	for _, backend := range backends() {
 		t.Run(backend, func(t *testing.T) {
+			t.Parallel()
 			change := func(d *dataplane, set func(changed bool)) (writes int, took time.Duration) {
 				for _, changed := range []bool{true, false, true} {
 					set(changed)
@@ -124,6 +126,7 @@ func TestOneRuleOfMany(t *testing.T) {
 // TestVerdictsAtTheLimits has a pod with the policies of docs/LIMITS.md, or with a tenth of them: each backend
 // programs them all, and judges as the oracle does.
 func TestVerdictsAtTheLimits(t *testing.T) {
+	t.Parallel()
 	clusterPolicies, networkPolicies := 100, 500
 	if os.Getenv(limitsVariable) == "full" {
 		clusterPolicies, networkPolicies = 1000, 5000
@@ -135,6 +138,7 @@ func TestVerdictsAtTheLimits(t *testing.T) {
 	network.Policies = manyNetworkPolicies(networkPolicies)
 	for _, backend := range backends() {
 		t.Run(backend, func(t *testing.T) {
+			t.Parallel()
 			b := newTestbedOf(t, backend, []string{"web", "db", "api", "mon"})
 			delete(b.sites, "node2")
 			d := b.sites["node1"].plane()

@@ -106,15 +106,16 @@ func orders(backend string) int {
 // TestOrderDoesNotMatter has the same updates come in any order, with wrong
 // versions, deletions and applies anywhere: the kernel ends in the same state.
 func TestOrderDoesNotMatter(t *testing.T) {
+	t.Parallel()
 	const node = "node1"
 	for _, backend := range backends() {
 		t.Run(backend, func(t *testing.T) {
+			t.Parallel()
 			lockThread(t)
 			needTools(t, backend)
 			k := newKernel(t, backend, node, randomNodes())
-			checks(t, orders(backend))
 			applies, size := 0, 0
-			seeded.Check(t, func(rt *rapid.T) {
+			seeded.Checks(t, orders(backend), func(rt *rapid.T) {
 				var clusters []*oracle.Cluster
 				for range rapid.IntRange(1, 3).Draw(rt, "clusters") {
 					clusters = append(clusters, randomCluster(rt))

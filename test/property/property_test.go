@@ -1,12 +1,11 @@
 package property
 
 import (
-	"flag"
 	"maps"
 	"os"
 	"runtime"
 	"slices"
-	"strconv"
+	"sync"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -19,36 +18,51 @@ import (
 	"github.com/felixlike/felixlike/test/policytest"
 )
 
-// checks has rapid draw that often, unless -rapid.checks says otherwise.
-func checks(t *testing.T, n int) {
-	t.Helper()
-	f := flag.Lookup("rapid.checks")
-	if f.Value.String() != f.DefValue {
-		return
-	}
-	if err := f.Value.Set(strconv.Itoa(n)); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := f.Value.Set(f.DefValue); err != nil {
-			t.Error(err)
-		}
-	})
-}
-
 // lockThread keeps the test on a thread that may move between namespaces and is
-// not given back. It stays on one processor, so that packets keep their order.
+// not given back. It stays on one processor, so that packets keep their order: the
+// first one with the fewest tests.
 func lockThread(t *testing.T) {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: network namespaces and netfilter")
 	}
 	runtime.LockOSThread()
-	var one unix.CPUSet
-	one.Set(0)
+	var held, one unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &held); err != nil {
+		t.Fatal(err)
+	}
+	if held.Count() == 1 {
+		return // an earlier call has done it, or there is only one
+	}
+	at := processors.enter()
+	t.Cleanup(func() { processors.leave(at) })
+	one.Set(at)
 	if err := unix.SchedSetaffinity(0, &one); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// processors has the tests of this package.
+var processors = occupancy{tests: make([]int, runtime.NumCPU())}
+
+// occupancy is the number of tests on each processor.
+type occupancy struct {
+	mu    sync.Mutex
+	tests []int
+}
+
+func (o *occupancy) enter() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	at := slices.Index(o.tests, slices.Min(o.tests))
+	o.tests[at]++
+	return at
+}
+
+func (o *occupancy) leave(at int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.tests[at]--
 }
 
 // testbed is two sites, one for each node of the random clusters, with the
@@ -103,12 +117,13 @@ func clusters(backend string) int {
 // connection that opened while there was no table is judged as if it were
 // new.
 func TestKernelAgreesWithOracle(t *testing.T) {
+	t.Parallel()
 	for _, backend := range backends() {
 		t.Run(backend, func(t *testing.T) {
+			t.Parallel()
 			b := newTestbed(t, backend)
-			checks(t, clusters(backend))
 			drawn, flushed := 0, 0
-			seeded.Check(t, func(rt *rapid.T) {
+			seeded.Checks(t, clusters(backend), func(rt *rapid.T) {
 				drawn++
 				b.become(rt, randomCluster(rt))
 				packets := policytest.Packets(rt, b.cluster)

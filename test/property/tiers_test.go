@@ -81,11 +81,13 @@ func tierCluster(t *testing.T, policies ...string) *oracle.Cluster {
 	return c
 }
 
-// eachBackend runs a test with the fixed cluster on real kernels and switches.
+// eachBackend runs a test with the fixed cluster on real kernels and switches, side by side.
 func eachBackend(t *testing.T, test func(*testing.T, *testbed)) {
 	t.Helper()
+	t.Parallel()
 	for _, backend := range backends() {
 		t.Run(backend, func(t *testing.T) {
+			t.Parallel()
 			test(t, newTestbedOf(t, backend, []string{"web", "db", "api", "mon"}))
 		})
 	}
