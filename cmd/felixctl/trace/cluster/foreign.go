@@ -13,17 +13,32 @@ import (
 	"github.com/felixlike/felixlike/tables/nftables/foreign"
 )
 
-// dropping returns the chains of other programs at FORWARD of a network namespace that drop a packet for certain.
-func dropping(ctx context.Context, netns string, s *trace.Site, p trace.Forwarded) (all []trace.ForeignChain, err error) {
-	ns, err := os.Open(netns)
+// others are the firewalls of other programs on a node. What does not depend on the packet is read once.
+type others struct {
+	site   *trace.Site
+	netns  string
+	links  map[string]foreign.Interface
+	legacy map[model.Family]bool
+}
+
+func othersOf(netns string, s *trace.Site) *others {
+	return &others{site: s, netns: netns, links: map[string]foreign.Interface{}, legacy: map[model.Family]bool{}}
+}
+
+// dropping returns the chains of other programs at FORWARD of the node's network namespace that drop a packet for certain.
+func (o *others) dropping(ctx context.Context, p trace.Forwarded) (all []trace.ForeignChain, err error) {
+	ns, err := os.Open(o.netns)
 	if err != nil {
 		return nil, err
 	}
 	defer ns.Close()
-	fd := int(ns.Fd())
+	fd, s := int(ns.Fd()), o.site
 	side := func(name string, other netip.Addr) foreign.Interface {
 		if name != s.Uplink {
-			return foreign.Named(fd, name)
+			if _, known := o.links[name]; !known {
+				o.links[name] = foreign.Named(fd, name)
+			}
+			return o.links[name]
 		}
 		by, _ := foreign.Incoming(fd, other) // without a route it is not known
 		return by
@@ -41,9 +56,13 @@ func dropping(ctx context.Context, netns string, s *trace.Site, p trace.Forwarde
 	if p.In != s.Gateway && p.Out != s.Gateway {
 		return all, nil
 	}
-	drops, err := iptables.LegacyDropsForwarded(ctx, fd, model.FamilyOf(p.Destination))
-	if err != nil {
-		return nil, fmt.Errorf("look for chains of iptables-legacy at FORWARD of %s: %w", s.Node, err)
+	f := model.FamilyOf(p.Destination)
+	drops, known := o.legacy[f]
+	if !known {
+		if drops, err = iptables.LegacyDropsForwarded(ctx, fd, f); err != nil {
+			return nil, fmt.Errorf("look for chains of iptables-legacy at FORWARD of %s: %w", s.Node, err)
+		}
+		o.legacy[f] = drops
 	}
 	if drops {
 		all = append(all, trace.ForeignChain{Table: "table filter of iptables-legacy", Chain: "FORWARD"})

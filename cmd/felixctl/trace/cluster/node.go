@@ -51,7 +51,8 @@ func (n *Node) read(ctx context.Context) error {
 		return fmt.Errorf("read the state of %s: %w", n.Name, err)
 	}
 	n.Site = SiteOf(&n.Model, n.Held)
-	n.Site.Foreign = func(p trace.Forwarded) ([]trace.ForeignChain, error) { return dropping(ctx, n.NetNS, n.Site, p) }
+	foreigners := othersOf(n.NetNS, n.Site)
+	n.Site.Foreign = func(p trace.Forwarded) ([]trace.ForeignChain, error) { return foreigners.dropping(ctx, p) }
 	return nil
 }
 
