@@ -26,6 +26,7 @@ const (
 // TestManyDescriptors runs agents with all their descriptors above
 // 5,000, through every backend and several resyncs of each.
 func TestManyDescriptors(t *testing.T) {
+	t.Parallel()
 	needLab(t)
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil || limit.Max < manyDescriptors+1000 {
@@ -43,16 +44,21 @@ func TestManyDescriptors(t *testing.T) {
 		}
 	}
 	for _, backend := range slices.Concat(backends()[1:], backends()[:1]) {
+		var clients []*control.Client
+		var began []control.Status
 		for _, n := range nodes {
 			change(t, n, backend)
 			client := control.NewClient(n.ControlSocket())
-			began, err := client.Status(t.Context())
+			s, err := client.Status(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
+			clients, began = append(clients, client), append(began, s)
+		}
+		for i, n := range nodes {
 			eventually.True(t, "a resync of "+n.Name(), func() bool {
-				s, err := client.Status(t.Context())
-				return err == nil && s.LastApply.At.Sub(began.LastApply.At) > 2*resync && s.LastApply.Error == ""
+				s, err := clients[i].Status(t.Context())
+				return err == nil && s.LastApply.At.Sub(began[i].LastApply.At) > 2*resync && s.LastApply.Error == ""
 			})
 		}
 		expect(t, l, true, "x/c", "x/a", model.TCP, 80)
