@@ -33,6 +33,10 @@ func TestCrowdOfOneNode(t *testing.T) {
 	node := l.Node("node1")
 	for i, backend := range []string{config.NFTables, config.OpenFlow} {
 		if i > 0 {
+			// To hand 80,000 connections over takes longer than to open them again.
+			if err := node.Namespace().Do(func() error { return netlink.ConntrackTableFlush(netlink.ConntrackTable) }); err != nil {
+				t.Fatal(err)
+			}
 			if out, errs, code := felixctl(t, "backend", "set", backend, "--socket", node.ControlSocket()); code != 0 {
 				t.Fatal(out, errs)
 			}
