@@ -26,16 +26,21 @@ const (
 // Without an Egress the first one removes the table. While it fails, later stages do not run, because a pod must not
 // leave with another address. A missing address harms only its own pods, which get no answers.
 func Egress(c Config, addresses *hostnet.Addresses) (table, assigned Stage) {
+	return egress(c, addresses, endAway)
+}
+
+func egress(c Config, addresses *hostnet.Addresses, endAway func(netns int) error) (table, assigned Stage) {
 	nft := nftables.New(nftables.Options{Table: nftables.EgressTable, NetNS: c.NetNS})
 	m := EgressManager(c, nft, nft)
 	remove, programmed := removal(nft), false
+	removed := false // and connections of the table's time are not ended yet
 	table = Stage{
 		Name: EgressStage, Required: true, Timeout: 30 * time.Second,
 		Managers:   []managers.Manager{m},
 		Invalidate: nft.Invalidate, Watch: nft.Watch,
 		Apply: func(ctx context.Context) (Applied, error) {
 			if m.Needed() {
-				programmed = true
+				programmed, removed = true, false
 				did, err := nft.Apply(ctx)
 				return applied(did), err
 			}
@@ -50,8 +55,11 @@ func Egress(c Config, addresses *hostnet.Addresses) (table, assigned Stage) {
 				programmed = false
 			}
 			did, err := remove(ctx)
-			if err == nil && did.Writes > 0 {
-				err = endAway(c.NetNS) // those of an agent before this one
+			removed = removed || did.Writes > 0
+			if err == nil && removed {
+				if err = endAway(c.NetNS); err == nil { // those of an agent before this one
+					removed = false
+				}
 			}
 			return did, err
 		},

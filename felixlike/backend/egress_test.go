@@ -1,6 +1,7 @@
 package backend
 
 import (
+	"errors"
 	"net/netip"
 	"strconv"
 	"strings"
@@ -88,4 +89,51 @@ func TestEgressTable(t *testing.T) {
 	if run(t, s, updates[2]); list() != programmed {
 		t.Errorf("once more:\n%s", list())
 	}
+}
+
+// TestEgressEndsConnectionsUntilDone: connections that leave by another node are ended with the table, also if that fails at first: with
+// Egresses that go, and at a start that removes the table of an earlier process. Once it is done, it is not done again.
+func TestEgressEndsConnectionsUntilDone(t *testing.T) {
+	ns := tablestest.NewNamespace(t, "nft")
+	updates := []model.Update{
+		model.NodeUpdate{Node: &model.Node{Name: "n1", PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.10.0.0/24")}}},
+		model.EgressesUpdate{Egresses: []model.EgressAddress{{Object: model.ObjectRef{Kind: "Egress", Name: "a"}, Node: "n2", Address: netip.MustParseAddr("192.168.50.100"), Pods: []netip.Addr{netip.MustParseAddr("10.10.0.2")}}}},
+	}
+	var tries int
+	stage := func() Stage {
+		tries = 0
+		s, _ := egress(Config{Node: "n1", NetNS: ns.FD}, &hostnet.Addresses{NetNS: ns.FD}, func(int) error {
+			if tries++; tries == 1 {
+				return errors.New("no buffer space")
+			}
+			return nil
+		})
+		return s
+	}
+	ends := func(when string, s Stage) {
+		t.Helper()
+		if _, err := s.Apply(t.Context()); err == nil {
+			t.Errorf("%s: the failure is not reported", when)
+		}
+		if _, err := s.Apply(t.Context()); err != nil || tries < 2 {
+			t.Errorf("%s: %v, %d tries: it is not tried again", when, err, tries)
+		}
+		done := tries
+		if _, err := s.Apply(t.Context()); err != nil || tries > max(done, 3) {
+			t.Errorf("%s: %v, tried again after it is done", when, err)
+		}
+		if all := ns.Run(t, "nft", "list", "ruleset"); all != "" {
+			t.Errorf("%s: left\n%s", when, all)
+		}
+	}
+	s := stage()
+	run(t, s, updates...)
+	s.Managers[0].OnUpdate(model.EgressesUpdate{})
+	s.Managers[0].CompleteDeferredWork()
+	ends("the Egress is gone", s)
+	run(t, stage(), updates...)
+	s = stage()
+	s.Managers[0].OnUpdate(updates[0])
+	s.Managers[0].CompleteDeferredWork()
+	ends("a start without Egress", s)
 }
