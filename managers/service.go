@@ -37,6 +37,8 @@ type ServiceManager struct {
 	pending map[model.ServicePortID]*model.ServicePort
 	moved   bool // nodes have changed
 	known   bool // all ports have come once
+	// denials is the last DenialsUpdate that is not rendered yet.
+	denials *bool
 	begun   bool
 	// unreconciled is set while connections may lead to former endpoints, or past the first ones.
 	unreconciled bool
@@ -53,7 +55,7 @@ func NewServiceManager(node string, nodePorts []netip.Prefix, table ServiceTable
 		nodePorts = []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")}
 	}
 	return &ServiceManager{
-		node: node, table: table, nodePorts: nodePorts, moved: true,
+		node: node, table: table, nodePorts: nodePorts, moved: true, denials: new(bool),
 		ports: map[model.ServicePortID]*model.ServicePort{}, nodes: map[string]*model.Node{}, pending: map[model.ServicePortID]*model.ServicePort{},
 		picks: map[rules.ServicePick]int{}, addresses: map[netip.Addr]int{}, prefixes: map[string][]string{},
 	}
@@ -68,6 +70,8 @@ func (m *ServiceManager) OnUpdate(u model.Update) {
 		m.pending[u.ID] = nil
 	case model.ServiceHealthUpdate:
 		m.known = true
+	case model.DenialsUpdate:
+		m.denials = &u.Reported
 	case model.NodeUpdate:
 		m.nodes[u.Node.Name], m.moved = u.Node, true
 	case model.NodeRemove:
@@ -91,6 +95,12 @@ func (m *ServiceManager) CompleteDeferredWork() {
 		m.begun = true
 		m.unreconciled = true // by changes while no process ran
 		m.begin()
+	}
+	if m.denials != nil {
+		for _, c := range rules.ServiceDrops(*m.denials) {
+			m.table.UpdateChain(c)
+		}
+		m.denials = nil
 	}
 	if m.moved {
 		m.moved = false
@@ -131,7 +141,7 @@ func (m *ServiceManager) begin() {
 		for _, s := range rules.ServiceSets(f) {
 			m.table.UpdateSet(s)
 			if s.Verdicts {
-				m.table.Put(s.Name, string(tables.AppendNumber(nil, rules.ServiceSilent)), tables.DropValue)
+				m.table.Put(s.Name, string(tables.AppendNumber(nil, rules.ServiceSilent)), tables.GotoValue+rules.ChainServiceSilent)
 			}
 		}
 	}

@@ -25,7 +25,6 @@ const (
 const (
 	chainServicesOutside = "services-outside"
 	chainServicesInside  = "services-inside"
-	chainRefuse          = "refuse"
 	chainServiceSources  = "service-sources"
 	chainForwarded       = "service-forwarded"
 )
@@ -34,10 +33,19 @@ const (
 func ServiceChains() map[string]string {
 	return map[string]string{
 		chainServicesOutside: "connections from outside the cluster to Services", chainServicesInside: "connections to Services",
-		chainRefuse: "connections to Services without endpoints", chainServiceSources: "source addresses of connections through Services",
+		ChainServiceBarred: "connections from outside the source ranges", ChainServiceSilent: "connections without an endpoint of this node (policy Local)",
+		ChainServiceRefused: "connections to Services without endpoints", chainServiceSources: "source addresses of connections through Services",
 		chainForwarded: "the same, forwarded",
 	}
 }
+
+// The chains that refuse and drop connections to Services, for all frontends. Their names are the prefixes of their reports.
+const (
+	ChainServiceRefused = "refuse"
+	// ChainServiceBarred drops clients outside of the source ranges, ChainServiceSilent those for whom policy Local has no endpoint.
+	ChainServiceBarred = "service-barred"
+	ChainServiceSilent = "service-silent"
+)
 
 // ServicePicks is the largest number of endpoints whose chain always exists.
 const ServicePicks = 64
@@ -221,7 +229,7 @@ func StandingPicks() (all []ServicePick) {
 	return all
 }
 
-// Services renders the chains of Services but for those of picks, in a table of their own. It has no chain and no rule of a
+// Services renders the chains of Services but for those of picks and ServiceDrops, in a table of their own. It has no chain and no rule of a
 // Service:
 //
 //	prerouting (nat)
@@ -229,18 +237,18 @@ func StandingPicks() (all []ServicePick) {
 //	  goto services-outside
 //	output (nat) .................................. goto services-inside
 //	services-outside
-//	  frontend with other endpoints for them ...... goto pick-...-outside, or drop
+//	  frontend with other endpoints for them ...... goto pick-...-outside, or service-silent
 //	  local address that serves NodePorts: port ... the same
 //	  goto services-inside
 //	services-inside
-//	  frontend .................................... goto pick-..., or drop
-//	  local address that serves NodePorts: port ... goto node-port-..., or drop
-//	both, before: frontend with source ranges, source in none of them . drop
+//	  frontend .................................... goto pick-..., or service-silent
+//	  local address that serves NodePorts: port ... goto node-port-..., or service-silent
+//	both, before: frontend with source ranges, source in none of them . goto service-barred
 //	pick-4-3
 //	  endpoint of the frontend and a random slot of 3: DNAT; mark the connection
 //	  drop: a commit has taken the slot away meanwhile
 //	refused-forward, refused-input, refused-output (filter, before policy)
-//	  new connection to a frontend without endpoints: ICMP port unreachable
+//	  new connection to a frontend without endpoints: goto refuse (ServiceDrops)
 //	service-postrouting (nat, after Sources)
 //	  connection with the mark
 //	    a pod that reaches itself ................. masquerade
@@ -290,7 +298,7 @@ func Services() []tables.Chain {
 	all := []tables.Chain{
 		prerouting,
 		{Name: "output", Hook: &tables.Hook{Type: tables.HookNAT, Point: tables.HookOutput, Priority: priorityServices}, Rules: []tables.Rule{inside}},
-		outsideChain, insideChain, refuse(), forwarded, sources,
+		outsideChain, insideChain, forwarded, sources,
 		{
 			Name: "service-postrouting", Hook: &tables.Hook{Type: tables.HookNAT, Point: tables.HookPostrouting, Priority: priorityServicesSources},
 			Rules: []tables.Rule{{
@@ -334,7 +342,7 @@ func frontends(f model.Family, outside bool) []tables.Rule {
 				tables.MatchKey{Family: f, Key: tables.AddressFrontend, Set: ServiceRestricted.Of(f)},
 				tables.MatchKey{Family: f, Key: clients, Set: ServiceSources.Of(f), Negated: true},
 			},
-			Action: tables.Drop{}, Comment: "not in the source ranges",
+			Action: tables.Goto{Chain: ChainServiceBarred}, Comment: "not in the source ranges",
 		},
 		{Action: verdict(tables.AddressFrontend, false), Comment: "to an address of a service"},
 		{Matches: toNodePort(f), Action: verdict(tables.AnyFrontend, true), Comment: "to a node port"},
@@ -361,21 +369,29 @@ func refused() (all []tables.Rule) {
 		all = append(all,
 			tables.Rule{
 				Matches: []tables.Match{begins, tables.MatchKey{Family: f, Key: tables.AddressFrontend, Set: ServiceRefused.Of(f)}},
-				Action:  tables.Goto{Chain: chainRefuse}, Comment: "no endpoint of the service",
+				Action:  tables.Goto{Chain: ChainServiceRefused}, Comment: "no endpoint of the service",
 			},
 			tables.Rule{
 				Matches: append([]tables.Match{begins, tables.MatchKey{Family: f, Key: tables.AnyFrontend, Set: ServiceRefused.Of(f)}}, toNodePort(f)...),
-				Action:  tables.Goto{Chain: chainRefuse}, Comment: "no endpoint of the node port",
+				Action:  tables.Goto{Chain: ChainServiceRefused}, Comment: "no endpoint of the node port",
 			},
 		)
 	}
 	return all
 }
 
-// refuse renders the chain that answers.
-func refuse() tables.Chain {
-	return tables.Chain{Name: chainRefuse, Rules: []tables.Rule{
-		{Action: tables.Reject{With: tables.PortUnreachable, PerSecond: AnswersPerSecond}, Comment: "no endpoint"},
-		{Action: tables.Drop{}, Comment: "no endpoint, and no more answers"},
-	}}
+// ServiceDrops renders the chains that refuse and drop connections. While a client follows, they report them first.
+func ServiceDrops(reported bool) []tables.Chain {
+	all := []tables.Chain{
+		{Name: ChainServiceRefused, Rules: append(reports(ChainServiceRefused, reported),
+			tables.Rule{Action: tables.Reject{With: tables.PortUnreachable, PerSecond: AnswersPerSecond}, Comment: "no endpoint"},
+			tables.Rule{Action: tables.Drop{}, Comment: "no endpoint, and no more answers"},
+		)},
+		drops(ChainServiceBarred, "not in the source ranges", reported),
+		drops(ChainServiceSilent, "no endpoint for this client", reported),
+	}
+	for i := range all {
+		all[i].Origin = tables.OfEveryPod{}
+	}
+	return all
 }

@@ -1,12 +1,18 @@
 package backend
 
 import (
+	"context"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/felixlike/denied"
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/rules"
+	"github.com/felixlike/felixlike/test/eventually"
 )
 
 func port(name string, p model.Protocol, frontends ...model.Frontend) *model.ServicePort {
@@ -153,6 +159,46 @@ func TestServicesWithoutEndpoints(t *testing.T) {
 	check("p1 *", "p1 *")
 	run(t, s, empty(nil)...)
 	check("refused", "dropped")
+
+	// While a client follows, each is reported with its reason.
+	barred := port("barred", model.TCP, frontend(model.ClusterIP, "10.96.0.3", 80, l.endpoints(model.IPv4, "p1")))
+	barred.Frontends[0].Sources = []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")}
+	run(t, s, set(barred)...)
+	reports := make(chan denied.Report, 1024)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended, err := denied.ListenNFLOG(ctx, l.node.FD, rules.ReportGroup, func(r denied.Report) { r.Packet = slices.Clone(r.Packet); reports <- r })
+	if err != nil {
+		t.Fatal(err)
+	}
+	run(t, s, model.DenialsUpdate{Reported: true})
+	for _, from := range []string{"p2", "node", "outside"} {
+		for to, c := range map[string]struct{ answer, by string }{
+			"10.96.0.1:80": {"refused", control.ByNoEndpoint}, "192.168.50.1:30080": {"refused", control.ByNoEndpoint},
+			"10.96.0.2:80": {"dropped", control.ByNoLocalEndpoint}, "10.96.0.3:80": {"dropped", control.BySourceRanges},
+		} {
+			l.expect(t, from, "tcp", to, c.answer)
+			select {
+			case r := <-reports:
+				drop, err := (&denied.View{}).Drop(r)
+				if err != nil || drop.By != c.by || netip.AddrPortFrom(drop.To.Address, drop.Port).String() != to {
+					t.Errorf("from %s to %s: reported %+v, %v", from, to, drop, err)
+				}
+			case <-time.After(eventually.Patience):
+				t.Fatalf("from %s to %s: no report", from, to)
+			}
+			for len(reports) > 0 { // of packets that were sent again
+				<-reports
+			}
+		}
+	}
+	cancel()
+	<-ended
+	if did := run(t, s, model.DenialsUpdate{}); did.Writes == 0 {
+		t.Error("reports stay")
+	}
+	if did := run(t, Services(l.config()), append(l.nodes(), append(empty(nil), set(barred)...)...)...); did.Writes != 0 {
+		t.Errorf("without a client that follows: %d writes", did.Writes)
+	}
 }
 
 // TestServiceAffinity: a client keeps its endpoint; without it, it gets another and keeps that one. Endpoints that come, and others

@@ -12,8 +12,8 @@ import (
 
 const dropsPath = "/" + Version + "/drops"
 
-// Drop is a packet that policy denied, or a packet to a Service address that no Service
-// has. If NotShown is set, it is a number of such packets without details.
+// Drop is a packet that policy denied, a packet to a Service address that no Service
+// has, or one that the agent led to no endpoint of a Service. If NotShown is set, it is a number of such packets without details.
 type Drop struct {
 	At time.Time `json:"time"`
 	// Direction is that of the policy which denies: "egress" of the source, or
@@ -36,6 +36,8 @@ type Drop struct {
 	RuleName string `json:"ruleName,omitempty"`
 	// Rejected is true if the rule rejects: the sender gets an answer, up to a rate.
 	Rejected bool `json:"rejected,omitempty"`
+	// Service is the port of the Service that has no endpoint for the packet: "shop/web:80/tcp".
+	Service string `json:"service,omitempty"`
 	// Reason is why the pod is closed.
 	Reason string `json:"reason,omitempty"`
 	// NotShown counts denied packets without a report: more came than the dataplane or the follower takes.
@@ -52,6 +54,12 @@ const (
 	ByClosed = "closed"
 	// ByNoService: no policy denies it; no Service has the address it goes to.
 	ByNoService = "no-service"
+	// ByNoEndpoint: no policy denies it; its Service has no endpoint, and the sender gets an answer, up to a rate.
+	ByNoEndpoint = "no-endpoint"
+	// ByNoLocalEndpoint: the traffic policy of the Service wants an endpoint on this node, and there is none.
+	ByNoLocalEndpoint = "no-local-endpoint"
+	// BySourceRanges: the source ranges of the Service do not have the sender.
+	BySourceRanges = "source-ranges"
 	// ByChanged: the reason of the denial is not in force any more.
 	ByChanged = "changed"
 )

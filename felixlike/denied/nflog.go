@@ -78,6 +78,10 @@ func reportOf(a nflog.Attribute) (Report, bool) {
 		r.Direction, r.NoService = model.Egress, true
 		return r, true
 	}
+	if serviceReasons[prefix] != "" {
+		r.Direction, r.Service = model.Egress, prefix
+		return r, true
+	}
 	if key, ok := rules.LogKeyOf(prefix); ok {
 		r.Log = key
 		return r, true

@@ -14,6 +14,10 @@ type Report struct {
 	// NoService reports that no policy denies the packet: its destination is an address for Services that no
 	// Service has.
 	NoService bool
+	// Service is the chain of the table of Services that drops or refuses the packet (rules.ServiceDrops), and ServicePort the port that it
+	// goes to.
+	Service     string
+	ServicePort string
 	// Log is the key of the rule that decided the packet, in a report of a rule with Log.
 	Log rules.LogKey
 	// Packet begins with the IP header.

@@ -47,12 +47,21 @@ func (v *View) Drop(r Report) (control.Drop, error) {
 		d.By = control.ByNoService
 		return d, nil
 	}
+	if r.Service != "" {
+		d.By, d.Service, d.Rejected = serviceReasons[r.Service], r.ServicePort, r.Service == rules.ChainServiceRefused
+		return d, nil
+	}
 	pod := p.Destination
 	if r.Direction == model.Egress {
 		pod = p.Source
 	}
 	v.deniedBy(&d, v.Pods[pod], r.Direction, p)
 	return d, nil
+}
+
+// serviceReasons are the reasons by the chain that drops.
+var serviceReasons = map[string]string{
+	rules.ChainServiceRefused: control.ByNoEndpoint, rules.ChainServiceSilent: control.ByNoLocalEndpoint, rules.ChainServiceBarred: control.BySourceRanges,
 }
 
 func (v *View) end(a netip.Addr) control.DropEnd {

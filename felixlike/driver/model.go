@@ -19,6 +19,8 @@ type Model struct {
 	Groups      map[model.GroupID]model.Group
 	Host        model.HostAddressesUpdate
 	Services    model.ServiceCIDRsUpdate
+	// ServicePorts are the ports of Services that this node serves.
+	ServicePorts map[model.ServicePortID]*model.ServicePort
 	// Hops is nil until the neighbours that lead to routed peers are known.
 	Hops    *model.HopsUpdate
 	Denials model.DenialsUpdate
@@ -43,6 +45,7 @@ func newModel(node string) *Model {
 		Policies:  map[model.PolicyID]*model.Policy{},
 		Endpoints: map[model.PodID]*model.Endpoint{}, Attachments: map[model.PodID]*model.Attachment{},
 		Nodes: map[string]*model.Node{}, Groups: map[model.GroupID]model.Group{}, pending: map[any]uint64{},
+		ServicePorts: map[model.ServicePortID]*model.ServicePort{},
 	}
 }
 
@@ -96,6 +99,10 @@ func (t *Model) OnUpdate(u model.Update) {
 		t.Hops = &u
 	case model.ServiceCIDRsUpdate:
 		t.Services = u
+	case model.ServicePortUpdate:
+		t.ServicePorts[u.Port.ID] = u.Port
+	case model.ServicePortRemove:
+		delete(t.ServicePorts, u.ID)
 	case model.DenialsUpdate:
 		t.Denials = u
 	case model.LogsUpdate:

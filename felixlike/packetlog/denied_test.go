@@ -341,3 +341,36 @@ func TestClosedPodsSaySo(t *testing.T) {
 	}
 	o.end(t)
 }
+
+// TestDropsOfServices: a packet that the table of Services drops has the reason, and the Service of the address or of the node port.
+func TestDropsOfServices(t *testing.T) {
+	f, _, reports := startReporting(t)
+	o := observe(f)
+	defer o.end(t)
+	eventually.True(t, "the follower is served", o.has(begun))
+	for i, c := range []struct {
+		chain, by string
+		frontend  model.Frontend
+		protocol  model.Protocol
+		name      string
+	}{
+		{rules.ChainServiceRefused, control.ByNoEndpoint, model.Frontend{Addr: netip.MustParseAddr("10.10.0.5"), Port: 53}, model.UDP, "shop/a:53/udp"},
+		{rules.ChainServiceSilent, control.ByNoLocalEndpoint, model.Frontend{Kind: model.NodePort, Addr: netip.IPv4Unspecified(), Port: 53}, model.UDP, "shop/a:53/udp"},
+		{rules.ChainServiceBarred, control.BySourceRanges, model.Frontend{Addr: netip.MustParseAddr("10.10.0.5"), Port: 53}, model.TCP, ""},
+	} {
+		id := model.ServicePortID{Namespace: "shop", Name: "a", Protocol: c.protocol, Port: 53}
+		if err := f.Denied.view.Do(t.Context(), func() {
+			f.Denied.view.Update(model.ServicePortUpdate{Port: &model.ServicePort{ID: id, Frontends: []model.Frontend{c.frontend}}})
+		}); err != nil {
+			t.Fatal(err)
+		}
+		reports.report(denied.Report{Direction: model.Egress, Service: c.chain, Packet: packet(t)})
+		eventually.True(t, "a drop is reported", o.has(func(o *observer) bool { return len(o.seen) == i+1 }))
+		if d := o.seen[i]; d.By != c.by || d.Service != c.name {
+			t.Errorf("%+v", d)
+		}
+		if err := f.Denied.view.Do(t.Context(), func() { f.Denied.view.Update(model.ServicePortRemove{ID: id}) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

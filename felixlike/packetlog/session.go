@@ -208,6 +208,11 @@ func (d *Denied) named(ctx context.Context, names *dropNames, all []denied.Repor
 			names.revision = d.view.Attempted()
 		}
 		names.view.Closed = d.closed()
+		for i := range all {
+			if all[i].Service != "" {
+				all[i].ServicePort = d.service(all[i].Packet)
+			}
+		}
 	})
 	if err != nil {
 		return nil, err
@@ -228,6 +233,27 @@ func (d *Denied) named(ctx context.Context, names *dropNames, all []denied.Repor
 		out = append(out, drop)
 	}
 	return out, nil
+}
+
+// service returns the port of a Service that a packet goes to. Reports are few, so it looks through all ports. It runs in the loop.
+func (d *Denied) service(packet []byte) string {
+	p, err := denied.Parse(packet)
+	if err != nil {
+		return ""
+	}
+	nodePort := ""
+	for id, port := range d.view.Model().ServicePorts {
+		for _, f := range port.Frontends {
+			switch {
+			case id.Protocol != p.Protocol || f.Port != p.Port || model.FamilyOf(f.Addr) != model.FamilyOf(p.Destination):
+			case f.Addr == p.Destination:
+				return id.String()
+			case f.Kind == model.NodePort:
+				nodePort = id.String()
+			}
+		}
+	}
+	return nodePort
 }
 
 // cluster returns a view of the current model, without its Judge, and the updates for it if it needs one. It runs in

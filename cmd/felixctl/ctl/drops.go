@@ -43,7 +43,9 @@ DIRECTION is that of the policy: egress of the source, or ingress of the
 destination. A packet that no policy allows to or from a pod which policies isolate is
 denied by all of these; a policy without rules is one of them.
 
-It shows packets that policy denies, not packets dropped as invalid or forged.
+It shows packets that policy denies, not packets dropped as invalid or forged. With
+serviceProxy: full it also shows connections to a Service without an endpoint, without
+one on this node (policy Local), or from outside its source ranges.
 Connections that were allowed go on and are not judged. The dataplane reports about
 100 packets a second at most on this node, so of a flood only a part. Packets not
 shown are counted if their number is known. The dataplane reports only while a
@@ -352,6 +354,12 @@ func deniedBy(d control.Drop) string {
 		return "closed: " + d.Reason
 	case control.ByNoService:
 		return "no policy: no service has this address"
+	case control.ByNoEndpoint:
+		return strings.TrimSpace("no policy: no endpoint of Service " + d.Service)
+	case control.ByNoLocalEndpoint:
+		return strings.TrimSpace("no policy: no endpoint on this node (policy Local) of Service " + d.Service)
+	case control.BySourceRanges:
+		return strings.TrimSpace("no policy: sender not in the source ranges of Service " + d.Service)
 	}
 	return "no policy that is in force by now"
 }
