@@ -38,6 +38,7 @@ Without --node these commands answer for all Linux nodes, with several --node fo
   check        the findings of all nodes, each once; --traffic sends packets between test pods
   version      the agents' versions, and whether this felixctl fits
   policies     the rules' counters, summed
+  services     the ports of Services, and the nodes that serve them otherwise
   drops        denied packets of all nodes
   diff A B     the nodes where two states differ, as in diff live wanted
   backend get  the backend in force on each node
