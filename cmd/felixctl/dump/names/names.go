@@ -165,7 +165,6 @@ func (n *Names) static() {
 		n.setSet(rules.IdentityMap(f), "identities of peers by their groups of pods")
 		n.setSet(rules.NetworkMap(f), "identities of peers by their networks")
 	}
-	n.setChain(rules.ChainPrerouting, rules.ChainPrerouting, "connections to Services")
 	for name, what := range rules.ServiceChains() {
 		n.setChain(name, name, what)
 	}
