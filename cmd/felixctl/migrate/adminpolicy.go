@@ -38,6 +38,10 @@ func (c *conversion) admin(at int, d document) error {
 	for _, name := range d.others {
 		row.refuse(name, "has no counterpart")
 	}
+	if len(d.spec) == 0 || string(d.spec) == "null" {
+		row.refuse("spec", "required")
+		return nil
+	}
 	for _, f := range strict.Decode(d.spec, understood) {
 		row.refuse(specField(f.Field), "%s", reasonOf(f))
 	}
