@@ -103,7 +103,8 @@ namespace without a NetNamespace is isolated already.
 		ValidArgsFunction: complete(a),
 		RunE: func(c *cobra.Command, names []string) error {
 			return run(c, a, names, f, func(ctx context.Context, k kubectl) ([]byte, []string, error) {
-				return nil, deleted(ctx, k, names), nil
+				all, err := deleted(ctx, k, names)
+				return nil, all, err
 			}, func(ctx context.Context, w change.Changer, name string) (change.Change, string, error) {
 				done, err := w.Isolate(ctx, name)
 				return done, "isolated", err

@@ -8,6 +8,8 @@ import (
 	"io"
 	"slices"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
 	"github.com/felixlike/felixlike/cmd/felixctl/preview"
 	"github.com/felixlike/felixlike/felixlike/tenancy"
 	"github.com/felixlike/felixlike/felixlike/tenancy/change"
@@ -59,15 +61,16 @@ func denied(ctx context.Context, a Access, out, notes io.Writer, manifest []byte
 }
 
 // deleted returns the namespaces that have a NetNamespace: to isolate them is to delete it.
-func deleted(ctx context.Context, k kubectl, names []string) []string {
-	var all []string
+func deleted(ctx context.Context, k kubectl, names []string) (all []string, err error) {
 	for _, name := range names {
-		// An error appears again with the change itself.
-		if _, err := k.Get(ctx, change.NetNamespaces(), name); err == nil {
+		switch _, err := k.Get(ctx, change.NetNamespaces(), name); {
+		case err == nil:
 			all = append(all, name)
+		case !apierrors.IsNotFound(err):
+			return nil, err
 		}
 	}
-	return all
+	return all, nil
 }
 
 // joined returns the NetNamespaces after a join, as a manifest. A number that is not given out yet is any free one.
@@ -87,6 +90,11 @@ func joined(ctx context.Context, k kubectl, names []string, to string) ([]byte, 
 		}
 		if o.Name == to {
 			number = tenancy.NumberOf(o)
+		}
+	}
+	for _, name := range names {
+		if err := change.CannotJoin(name, to, number); err != nil {
+			return nil, nil, err
 		}
 	}
 	if number == nil {

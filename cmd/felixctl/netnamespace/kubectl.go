@@ -10,6 +10,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/felixlike/felixlike/felixlike/tenancy/change"
 )
@@ -76,6 +77,9 @@ func (k kubectl) write(ctx context.Context, verb string, r change.Resource, o *u
 }
 
 func (k kubectl) Exists(ctx context.Context, namespace string) (bool, error) {
+	if faults := validation.IsDNS1123Label(namespace); len(faults) > 0 { // kubectl could take it as a flag
+		return false, fmt.Errorf("%q is no name of a namespace: %s", namespace, faults[0])
+	}
 	out, err := k.Kubectl(ctx, nil, "get", "namespace", namespace, "-o", "name", "--ignore-not-found")
 	return len(bytes.TrimSpace(out)) > 0, err
 }

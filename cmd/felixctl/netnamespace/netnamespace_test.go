@@ -34,6 +34,8 @@ type access struct {
 	asked []string
 	// before is called before kubectl runs.
 	before func(args []string)
+	// refused is the resource that may not be read.
+	refused string
 }
 
 func (a *access) AgentNamespace() string { return agents }
@@ -47,7 +49,12 @@ func (a *access) Kubectl(ctx context.Context, stdin []byte, args ...string) ([]b
 	if a.before != nil {
 		a.before(args)
 	}
-	cmd := exec.CommandContext(ctx, "kubectl", append([]string{"--kubeconfig", a.kubeconfig, "--namespace", agents}, args...)...)
+	if a.refused != "" && strings.HasPrefix(args[1], a.refused) {
+		return nil, errors.New("kubectl get: Error from server (Forbidden)")
+	}
+	// The cache outlives tests, and is by host and port.
+	cache := filepath.Join(filepath.Dir(a.kubeconfig), "cache")
+	cmd := exec.CommandContext(ctx, "kubectl", append([]string{"--kubeconfig", a.kubeconfig, "--cache-dir", cache, "--namespace", agents}, args...)...)
 	cmd.Stdin = bytes.NewReader(stdin)
 	out, err := cmd.Output()
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
@@ -59,6 +66,9 @@ func (a *access) Kubectl(ctx context.Context, stdin []byte, args ...string) ([]b
 // newAccess starts an API server with four namespaces, still without the definition of NetNamespaces.
 func newAccess(t *testing.T) *access {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("takes seconds")
+	}
 	if _, err := exec.LookPath("kubectl"); err != nil {
 		t.Skipf("the test needs kubectl: %v", err)
 	}
@@ -185,6 +195,13 @@ func testChanges(t *testing.T, a *access) {
 	}
 
 	a.fails(t, "namespace monitoring is global", "join", "shop", "--to", "monitoring")
+	a.fails(t, "namespace monitoring is global", "join", "shop", "--to", "monitoring", "--dry-run")
+	a.fails(t, "namespace shop cannot join itself", "join", "test", "shop", "--to", "shop", "--dry-run")
+	a.fails(t, `"--kubeconfig=x" is no name of a namespace`, "isolate", "--dry-run", "--", "--kubeconfig=x")
+	a.fails(t, `"-A" is no name of a namespace`, "join", "shop", "--to=-A")
+	a.refused = "netnamespaces"
+	a.fails(t, "Forbidden", "isolate", "test", "--dry-run")
+	a.refused = ""
 	a.fails(t, "there is no namespace nobody", "join", "shop", "--to", "nobody")
 	// With an unknown name nothing of the others is changed.
 	a.fails(t, "there is no namespace nobody", "isolate", "stage", "nobody")

@@ -76,8 +76,8 @@ const tries = 20
 // Join joins a namespace to another one, which keeps the namespaces that are joined to it. One that is global is refused: the
 // namespace would be global, too.
 func (c Changer) Join(ctx context.Context, namespace, to string) (Change, error) {
-	if namespace == to {
-		return Change{}, fmt.Errorf("namespace %s cannot join itself", namespace)
+	if err := CannotJoin(namespace, to, nil); err != nil {
+		return Change{}, err
 	}
 	if err := c.exist(ctx, to); err != nil {
 		return Change{}, err
@@ -96,6 +96,17 @@ func (c Changer) Join(ctx context.Context, namespace, to string) (Change, error)
 		err = fmt.Errorf("namespace %s has number %d, but another program has changed %s meanwhile: look at both, and join again", namespace, number, to)
 	}
 	return done, err
+}
+
+// CannotJoin returns why a namespace cannot join another one with that number, which is nil if it has none.
+func CannotJoin(namespace, to string, number *int64) error {
+	switch {
+	case namespace == to:
+		return fmt.Errorf("namespace %s cannot join itself", namespace)
+	case number != nil && *number == 0:
+		return fmt.Errorf("namespace %s is global: all namespaces reach it already, and a namespace that joins it would be global, too", to)
+	}
+	return nil
 }
 
 // Isolate isolates a namespace from all others.
@@ -136,7 +147,7 @@ func (c Changer) NumberOf(ctx context.Context, namespace string) (int64, error) 
 			switch has := tenancy.NumberOf(now); {
 			case has == nil:
 			case *has == 0:
-				return nil, fmt.Errorf("namespace %s is global: all namespaces reach it already, and a namespace that joins it would be global, too", namespace)
+				return nil, CannotJoin("", namespace, has)
 			default:
 				return has, nil
 			}
