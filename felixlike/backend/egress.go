@@ -32,15 +32,19 @@ func Egress(c Config, addresses *hostnet.Addresses) (table, assigned Stage) {
 func egress(c Config, addresses *hostnet.Addresses, endAway func(netns int) error) (table, assigned Stage) {
 	nft := nftables.New(nftables.Options{Table: nftables.EgressTable, NetNS: c.NetNS})
 	m := EgressManager(c, nft, nft)
-	remove, programmed := removal(nft), false
-	removed := false // and connections of the table's time are not ended yet
+	remove, programmed, first := removal(nft), false, true
 	table = Stage{
 		Name: EgressStage, Required: true, Timeout: 30 * time.Second,
 		Managers:   []managers.Manager{m},
 		Invalidate: nft.Invalidate, Watch: nft.Watch,
 		Apply: func(ctx context.Context) (Applied, error) {
+			if first {
+				if s, err := nft.Snapshot(ctx); err == nil { // without nf_tables there is no table
+					programmed, first = s.Exists, false // by an agent before this one
+				}
+			}
 			if m.Needed() {
-				programmed, removed = true, false
+				programmed = true
 				did, err := nft.Apply(ctx)
 				return applied(did), err
 			}
@@ -50,18 +54,11 @@ func egress(c Config, addresses *hostnet.Addresses, endAway func(netns int) erro
 					return Applied{}, err
 				}
 				if err := endAway(c.NetNS); err != nil {
-					return Applied{}, err
+					return Applied{}, Incomplete{err}
 				}
 				programmed = false
 			}
-			did, err := remove(ctx)
-			removed = removed || did.Writes > 0
-			if err == nil && removed {
-				if err = endAway(c.NetNS); err == nil { // those of an agent before this one
-					removed = false
-				}
-			}
-			return did, err
+			return remove(ctx)
 		},
 	}
 	assigned = Stage{
