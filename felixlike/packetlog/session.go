@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -194,6 +196,14 @@ func (s *skips) begin(ctx context.Context) {
 type dropNames struct {
 	view     *denied.View
 	revision uint64
+	// services are the ports of Services by their addresses, nil if no report has asked for them.
+	services map[address]model.ServicePortID
+}
+
+// address is one of a Service. That of a node port is unspecified.
+type address struct {
+	netip.AddrPort
+	protocol model.Protocol
 }
 
 // named adds pods and policies to the reports.
@@ -202,16 +212,15 @@ func (d *Denied) named(ctx context.Context, names *dropNames, all []denied.Repor
 		return nil, nil
 	}
 	var ordered []model.Update
+	var ports []*model.ServicePort
 	err := d.view.Do(ctx, func() {
 		if names.view == nil || names.revision != d.view.Attempted() {
 			names.view, ordered = d.cluster()
-			names.revision = d.view.Attempted()
+			names.revision, names.services = d.view.Attempted(), nil
 		}
 		names.view.Closed = d.closed()
-		for i := range all {
-			if all[i].Service != "" {
-				all[i].ServicePort = d.service(all[i].Packet)
-			}
+		if names.services == nil && slices.ContainsFunc(all, func(r denied.Report) bool { return r.Service != "" }) {
+			ports = slices.Collect(maps.Values(d.view.Model().ServicePorts))
 		}
 	})
 	if err != nil {
@@ -223,8 +232,14 @@ func (d *Denied) named(ctx context.Context, names *dropNames, all []denied.Repor
 			names.view.Judge.OnUpdate(u)
 		}
 	}
+	if ports != nil {
+		names.services = addressesOf(ports)
+	}
 	out := make([]control.Drop, 0, len(all))
 	for _, r := range all {
+		if r.Service != "" {
+			r.ServicePort = names.service(r.Packet)
+		}
 		drop, err := names.view.Drop(r)
 		if err != nil {
 			d.view.Log().Debug("a denied packet cannot be read", "error", err)
@@ -235,25 +250,32 @@ func (d *Denied) named(ctx context.Context, names *dropNames, all []denied.Repor
 	return out, nil
 }
 
-// service returns the port of a Service that a packet goes to. Reports are few, so it looks through all ports. It runs in the loop.
-func (d *Denied) service(packet []byte) string {
+func addressesOf(ports []*model.ServicePort) map[address]model.ServicePortID {
+	all := make(map[address]model.ServicePortID, len(ports))
+	for _, p := range ports {
+		for i := range p.Frontends {
+			all[address{netip.AddrPortFrom(p.Frontends[i].Addr, p.Frontends[i].Port), p.ID.Protocol}] = p.ID
+		}
+	}
+	return all
+}
+
+// service returns the port of a Service that a packet goes to, "" if it is of none any more.
+func (n *dropNames) service(packet []byte) string {
 	p, err := denied.Parse(packet)
 	if err != nil {
 		return ""
 	}
-	nodePort := ""
-	for id, port := range d.view.Model().ServicePorts {
-		for _, f := range port.Frontends {
-			switch {
-			case id.Protocol != p.Protocol || f.Port != p.Port || model.FamilyOf(f.Addr) != model.FamilyOf(p.Destination):
-			case f.Addr == p.Destination:
-				return id.String()
-			case f.Kind == model.NodePort:
-				nodePort = id.String()
-			}
+	unspecified := netip.IPv4Unspecified()
+	if p.Destination.Is6() {
+		unspecified = netip.IPv6Unspecified()
+	}
+	for _, to := range []netip.Addr{p.Destination, unspecified} {
+		if id, found := n.services[address{netip.AddrPortFrom(to, p.Port), p.Protocol}]; found {
+			return id.String()
 		}
 	}
-	return nodePort
+	return ""
 }
 
 // cluster returns a view of the current model, without its Judge, and the updates for it if it needs one. It runs in
