@@ -151,6 +151,10 @@ func (w *worker) pass(ctx context.Context, store cache.Store) bool {
 			level = slog.LevelDebug
 		}
 		w.failed[name] = failure
+		if done.Written {
+			w.Log.Warn("the namespace that a NetNamespace asked to join has changed meanwhile", "namespace", name, "asked", asked, "error", err)
+			continue
+		}
 		w.Log.Log(ctx, level, "cannot make the change that a NetNamespace asks for: it is tried again; "+effect, "namespace", name, "asked", asked, "error", err)
 	}
 	for name := range w.failed {
