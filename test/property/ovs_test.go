@@ -8,11 +8,9 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -141,7 +139,7 @@ func (o *ovs) must(what string, err error) {
 }
 
 func (o *ovs) context() context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), eventually.Patience)
 	o.t.Cleanup(cancel)
 	return ctx
 }
@@ -172,7 +170,7 @@ func onLastProcessor(f func()) error {
 	if err := unix.SchedGetaffinity(0, &before); err != nil {
 		return err
 	}
-	last.Set(runtime.NumCPU() - 1)
+	last.Set(allowed[len(allowed)-1])
 	if err := unix.SchedSetaffinity(0, &last); err != nil {
 		return err
 	}

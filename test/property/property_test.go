@@ -2,6 +2,7 @@ package property
 
 import (
 	"maps"
+	"math/bits"
 	"os"
 	"runtime"
 	"slices"
@@ -36,14 +37,30 @@ func lockThread(t *testing.T) {
 	}
 	at := processors.enter()
 	t.Cleanup(func() { processors.leave(at) })
-	one.Set(at)
+	one.Set(allowed[at])
 	if err := unix.SchedSetaffinity(0, &one); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// processors has the tests of this package.
-var processors = occupancy{tests: make([]int, runtime.NumCPU())}
+// allowed are the numbers of the processors that the process may use, and processors has the tests on each.
+var (
+	allowed    = allowedProcessors()
+	processors = occupancy{tests: make([]int, len(allowed))}
+)
+
+func allowedProcessors() (all []int) {
+	var set unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &set); err != nil {
+		return []int{0}
+	}
+	for at := range len(set) * bits.UintSize {
+		if set.IsSet(at) {
+			all = append(all, at)
+		}
+	}
+	return all
+}
 
 // occupancy is the number of tests on each processor.
 type occupancy struct {
