@@ -103,6 +103,9 @@ func TestEgressEndsConnectionsUntilDone(t *testing.T) {
 	stage := func() Stage {
 		tries = 0
 		s, _ := egress(Config{Node: "n1", NetNS: ns.FD}, &hostnet.Addresses{NetNS: ns.FD}, func(int) error {
+			if table := ns.Run(t, "nft", "list", "ruleset"); !strings.Contains(table, "meta mark set meta mark | 0x04000000") {
+				t.Errorf("nothing leads their packets away any more:\n%s", table)
+			}
 			if tries++; tries == 1 {
 				return errors.New("no buffer space")
 			}
