@@ -11,8 +11,31 @@ import (
 // maxManifest bounds a file.
 const maxManifest = 64 << 20
 
-// Manifests returns a file, or the manifests of a folder, sorted. "-" is standard input.
-func Manifests(name string) ([]string, error) {
+// EachManifest calls use with each file, with the manifests of each folder, sorted, and for "-" with standard input.
+func EachManifest(names []string, stdin io.Reader, use func(path string, data []byte) error) error {
+	for _, name := range names {
+		paths, err := manifests(name)
+		if err != nil {
+			return err
+		}
+		for _, path := range paths {
+			data, err := read(path, stdin)
+			if err != nil {
+				return err
+			}
+			if path == "-" {
+				path = "standard input"
+			}
+			if err := use(path, data); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// manifests returns a file, or the manifests of a folder, sorted.
+func manifests(name string) ([]string, error) {
 	if name == "-" {
 		return []string{name}, nil
 	}
@@ -36,8 +59,7 @@ func Manifests(name string) ([]string, error) {
 	return paths, nil
 }
 
-// ReadManifest returns the content of a file of Manifests.
-func ReadManifest(path string, stdin io.Reader) ([]byte, error) {
+func read(path string, stdin io.Reader) ([]byte, error) {
 	if path == "-" {
 		return io.ReadAll(Bounded(stdin, maxManifest))
 	}

@@ -30,26 +30,16 @@ type document struct {
 }
 
 // read returns the objects of files, of the manifests of folders, and of standard input for "-".
-func read(names []string, stdin io.Reader) ([]document, error) {
-	var all []document
-	for _, name := range names {
-		paths, err := files.Manifests(name)
+func read(names []string, stdin io.Reader) (all []document, err error) {
+	err = files.EachManifest(names, stdin, func(path string, data []byte) error {
+		some, err := parse(data)
 		if err != nil {
-			return nil, err
+			return fmt.Errorf("%s: %w", path, err)
 		}
-		for _, path := range paths {
-			data, err := files.ReadManifest(path, stdin)
-			if err != nil {
-				return nil, err
-			}
-			some, err := parse(data)
-			if err != nil {
-				return nil, fmt.Errorf("%s: %w", path, err)
-			}
-			all = append(all, some...)
-		}
-	}
-	return all, nil
+		all = append(all, some...)
+		return nil
+	})
+	return all, err
 }
 
 // parse returns the objects of YAML documents, which JSON is too. Lists of any kind are taken apart.

@@ -40,22 +40,13 @@ func Read(names []string, stdin io.Reader) (*Input, error) {
 	}
 	in := &Input{seen: map[string]string{}}
 	var errs []error
-	for _, name := range names {
-		paths, err := files.Manifests(name)
-		if err != nil {
-			return nil, err
-		}
-		for _, path := range paths {
-			data, err := files.ReadManifest(path, stdin)
-			if err != nil {
-				return nil, err
-			}
-			if path == "-" {
-				path = "standard input"
-			}
-			found, err := in.tests(path, data)
-			errs = append(errs, err, in.manifests(path, data, found))
-		}
+	err := files.EachManifest(names, stdin, func(path string, data []byte) error {
+		found, err := in.tests(path, data)
+		errs = append(errs, err, in.manifests(path, data, found))
+		return nil
+	})
+	if err != nil {
+		return nil, err
 	}
 	return in, errors.Join(errs...)
 }
