@@ -2,6 +2,6 @@
 // them global, where isolation is namespaces.
 //
 // It reaches the cluster by kubectl, with the rights of its user, and asks the agents which connections a change denies.
-// felixlike/tenancy/change decides what is written. It is tested with kubectl against a real API server, and by
+// The objects that it writes come from felixlike/tenancy/change. Tests run it with kubectl against a real API server, and by
 // cmd/felixctl/cluster with a kubectl of the test.
 package netnamespace

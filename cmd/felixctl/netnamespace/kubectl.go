@@ -97,7 +97,7 @@ func (k kubectl) namespaces(ctx context.Context) ([]string, error) {
 // nameOf returns the resource as kubectl names it.
 func nameOf(r change.Resource) string { return r.Resource + "." + r.Version + "." + r.Group }
 
-// run runs kubectl. Its error is that of the API server, as far as kubectl names it.
+// run starts kubectl, and turns its message into the error of the API server where it knows the message.
 func (k kubectl) run(ctx context.Context, r change.Resource, name string, stdin []byte, args ...string) ([]byte, error) {
 	out, err := k.Kubectl(ctx, stdin, args...)
 	if err == nil {

@@ -28,7 +28,7 @@ const agents = "felixlike-system"
 // access is a real kubectl, and agents of the test.
 type access struct {
 	kubeconfig string
-	// answer is that of the agents of the node.
+	// answer is what each agent answers.
 	answer netnamespace.Answer
 	// asked are the commands that the agents got, with their standard input.
 	asked []string

@@ -29,7 +29,7 @@ func Command() *cobra.Command {
 		Short: "Test policies against expectations, without a cluster",
 		Long: `Test policies against expectations, without a cluster. The files have policies of all
 kinds that felixlike reads, and tests: objects of apiVersion ` + APIVersion + ` and
-kind ` + Kind + `, with a cluster and what is expected there. Nodes, Namespaces and
+kind ` + Kind + `, with a cluster and expectations about it. Nodes, Namespaces and
 Pods of the files are in the clusters of all tests.
 
 An expectation is one of:

@@ -81,7 +81,7 @@ func run(t *testing.T, texts []string, args ...string) (string, error) {
 // unwrapped is the output without the ends of lines inside of a message.
 func unwrapped(out string) string { return strings.ReplaceAll(out, "\n  ", " ") }
 
-// TestExpectations: what holds, and what is said about what does not.
+// TestExpectations has expectations that hold, and the messages about those that do not.
 func TestExpectations(t *testing.T) {
 	for _, c := range []struct{ expect, says string }{
 		{"shop/web -> shop/db 5432/tcp: allow", ""},
@@ -127,7 +127,7 @@ func TestExpectations(t *testing.T) {
 	}
 }
 
-// TestRefusedInput: what is not understood is an error with file, line, field and reason, and is no failed expectation.
+// TestRefusedInput gives input that cannot be understood: the error names file, line, field and reason, and no expectation fails.
 func TestRefusedInput(t *testing.T) {
 	good := expecting("shop/web -> shop/db 5432/tcp: allow")
 	for _, c := range []struct{ old, new, says string }{

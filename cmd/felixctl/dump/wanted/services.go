@@ -16,7 +16,7 @@ import (
 	"github.com/felixlike/felixlike/tables"
 )
 
-// notedServices is the driver of the table of Services that only notes what is wanted.
+// notedServices stands in for the driver of the Services table. It notes what is wanted, and programs nothing.
 type notedServices struct {
 	*noted
 	large map[string]*notedLarge

@@ -79,7 +79,7 @@ func servicesModel(t *testing.T) *control.Model {
 	return got
 }
 
-// What is wanted of the table of Services is what its stage programs, and foreign changes in it have the names of Services.
+// TestServicesAreWanted compares the desired Services table with what its stage programs, and finds foreign changes by the names of Services.
 func TestServicesAreWanted(t *testing.T) {
 	ns := tablestest.NewNamespace(t, "nft")
 	m := servicesModel(t)
