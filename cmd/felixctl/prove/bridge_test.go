@@ -1,0 +1,76 @@
+package prove
+
+import (
+	"math/rand/v2"
+	"path/filepath"
+	"testing"
+
+	"github.com/felixlike/felixlike/cmd/felixctl/trace"
+	"github.com/felixlike/felixlike/cmd/felixctl/trace/cluster"
+	"github.com/felixlike/felixlike/felixlike/config"
+	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/model"
+)
+
+// TestBridgeAgreesWithTrace compares what becomes of packets from one local pod to another one in the switch under openflow with the walk of single packets.
+func TestBridgeAgreesWithTrace(t *testing.T) {
+	names, err := filepath.Glob(cases + "/*.txtar")
+	if err != nil || len(names) == 0 {
+		t.Fatal(err)
+	}
+	r := rand.New(rand.NewPCG(5, 6))
+	judged, through := 0, 0
+	for _, name := range names {
+		m := modelOf(t, events(t, name), "n1")
+		st := stateOf(t, *m, config.OpenFlow)
+		site := cluster.SiteOf(m, st)
+		for _, f := range model.Families() {
+			s := newSpace(f, []*control.Model{m}, st)
+			b := newBridge(s, st.Flows)
+			for _, p := range packetsOf(m, f, r, 60) {
+				var from, to *model.Attachment
+				for _, at := range site.Attachments {
+					for _, a := range at.Addresses {
+						if a == p.Packet.Source {
+							from = at
+						}
+						if a == p.Packet.Destination {
+							to = at
+						}
+					}
+				}
+				if from == nil || to == nil || from == to {
+					continue
+				}
+				path, err := trace.Follow(p.traced, []*trace.Site{site}, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				ends, err := b.table(0, entering(f, from.OFPort, from.MAC, site.GatewayMAC), 0)
+				if err != nil {
+					t.Fatal(name, err)
+				}
+				at, port, matched := s.at(p.Packet), uint32(0), 0
+				for e, some := range ends {
+					if (s.and(at, some)) != nothing {
+						port = e.port
+						matched++
+					}
+				}
+				if matched != 1 {
+					t.Errorf("%s: %v has %d ends", name, p.Packet, matched)
+				}
+				judged++
+				want := uint32(0)
+				if path.Fate == trace.ToPod {
+					through++
+					want = to.OFPort
+				}
+				if port != want {
+					t.Errorf("%s: %v: leaves by %d, trace says %s", filepath.Base(name), p.Packet, port, path.Fate)
+				}
+			}
+		}
+	}
+	t.Logf("%d packets, %d through", judged, through)
+}

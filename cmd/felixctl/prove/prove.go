@@ -1,0 +1,298 @@
+package prove
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/felixlike/felixlike/cmd/felixctl/dump"
+	"github.com/felixlike/felixlike/cmd/felixctl/dump/compare"
+	"github.com/felixlike/felixlike/cmd/felixctl/dump/names"
+	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/ovsfwd/pipeline"
+	"github.com/felixlike/felixlike/rules"
+	"github.com/felixlike/felixlike/tables/nftables"
+)
+
+// Side is one of two states that are compared. Model is nil if it is not known.
+type Side struct {
+	State *dump.State
+	Model *control.Model
+}
+
+// NotProved says why nothing is proved: an object has a form or a feature that the proof does not know.
+type NotProved struct{ Place, Reason string }
+
+// Error implements error.
+func (e *NotProved) Error() string { return "not proved: " + e.Place + ": " + e.Reason }
+
+// Result is a proof that two states are equal, if it has no differences.
+type Result struct {
+	// Compared says which packets were, NotProved which were not, and Assumed on what the proof rests.
+	Compared    string       `json:"compared"`
+	NotProved   []string     `json:"notProved"`
+	Assumed     []string     `json:"assumed"`
+	Classes     []Classes    `json:"classes"`
+	Differences []Difference `json:"differences"`
+}
+
+// Classes are the numbers of classes of a family's packets that neither state tells apart.
+type Classes struct {
+	Family     string `json:"family"`
+	Addresses  int    `json:"addresses"`
+	Ports      int    `json:"ports"`
+	Interfaces int    `json:"interfaces"`
+}
+
+// Options choose what is compared.
+type Options struct {
+	// OnlyOurs leaves out what other programs have behind the rules of felixlike.
+	OnlyOurs bool
+}
+
+// proof is a comparison under way.
+type proof struct {
+	Result
+	names  *names.Names
+	models []*control.Model
+	found  map[[2]string]*difference
+}
+
+// Compare compares what two states do with all packets. An error is a *NotProved, or the context's.
+func Compare(ctx context.Context, a, b Side, o Options) (*Result, error) {
+	type answer struct {
+		result *Result
+		err    error
+	}
+	done := make(chan answer, 1)
+	go func() {
+		r, err := compareSides(a, b, o)
+		done <- answer{r, err}
+	}()
+	select {
+	case <-ctx.Done():
+		return nil, ctx.Err() // the process ends
+	case is := <-done:
+		return is.result, is.err
+	}
+}
+
+func compareSides(a, b Side, o Options) (*Result, error) {
+	p := &proof{Result: Result{NotProved: []string{}, Differences: []Difference{}}}
+	for _, m := range []*control.Model{a.Model, b.Model} {
+		if m != nil {
+			p.models = append(p.models, m)
+		}
+	}
+	if p.names = names.Of(nil); len(p.models) > 0 {
+		p.names = names.Of(p.models[0])
+	}
+	if err := p.alike(a, b, o); err != nil {
+		return nil, err
+	}
+	flows, err := p.sameFlows(a, b)
+	if err != nil {
+		return nil, err
+	}
+	a, b = withoutLearned(a), withoutLearned(b)
+	for _, f := range model.Families() {
+		p.found = map[[2]string]*difference{}
+		s, err := p.family(f, flows, a, b)
+		if err != nil {
+			return nil, err
+		}
+		if s.full {
+			return nil, &NotProved{"IPv" + f.String(), "the proof needs more than 1 GB of memory"}
+		}
+		p.Classes = append(p.Classes, Classes{"IPv" + f.String(), len(s.first), len(s.ports), len(s.names)})
+		p.conclude(s)
+	}
+	return &p.Result, nil
+}
+
+// family compares the packets of a family. With the same flows, the switch hands the same packets to the host, and netfilter decides.
+func (p *proof) family(f model.Family, sameFlows bool, a, b Side) (*space, error) {
+	if !sameFlows {
+		return p.compareNodes(f, a, b)
+	}
+	s := newSpace(f, p.models, a.State, b.State)
+	var sides [2]*netfilter
+	for i, one := range []Side{a, b} {
+		var err error
+		if sides[i], err = newNetfilter(s, one.State); err != nil {
+			return nil, err
+		}
+	}
+	return s, p.compareNetfilter(s, sides)
+}
+
+// alike checks the parts that are compared by their text, and says what is assumed.
+func (p *proof) alike(a, b Side, o Options) error {
+	p.Assumed = []string{
+		"The kernel and the switch carry out rules and flows as documented; routes and neighbours of the node are as felixlike sets them.",
+		"Packets come whole, without a mark, with a hop limit that does not end, and with the destination that they have behind the translation of Services. Masquerade takes a node's address outside the pod networks.",
+	}
+	mine, theirs := apart(a.State), apart(b.State)
+	for _, both := range []struct {
+		what string
+		text [2]string
+		must bool
+	}{
+		{"the tables of Services and of bridges (" + rules.ServicesTable + ", bridge " + nftables.PodSourcesTable + ")", [2]string{mine.unjudged, theirs.unjudged}, true},
+		{"rules of other programs behind felixlike's", [2]string{mine.foreign, theirs.foreign}, !o.OnlyOurs},
+	} {
+		same := both.text[0] == both.text[1]
+		switch {
+		case same && both.text[0] == "":
+		case same:
+			p.Assumed = append(p.Assumed, fmt.Sprintf("Equal texts act alike: %s.", both.what))
+		case both.must:
+			return &NotProved{both.what, "they differ, and are compared by their text alone: " + firstDifference(both.text)}
+		default:
+			p.NotProved = append(p.NotProved, "That "+both.what+" do the same: they differ.")
+		}
+	}
+	return nil
+}
+
+// firstDifference returns the first line that only one text has.
+func firstDifference(text [2]string) string {
+	for i := range text {
+		for line := range strings.Lines(text[i]) {
+			if !strings.ContainsRune("#*:", rune(line[0])) && !strings.Contains(text[1-i], line) {
+				return strings.TrimSpace(line)
+			}
+		}
+	}
+	return "the order of lines"
+}
+
+// texts are the parts of a state that the proof does not walk.
+type texts struct{ unjudged, foreign string }
+
+func apart(s *dump.State) texts {
+	unjudged, foreign := &dump.State{}, &dump.State{}
+	iptables := slices.ContainsFunc(s.Tables, func(t *dump.Table) bool { return t.Dialect == dump.IPTables })
+	for _, t := range s.Tables {
+		switch {
+		case judged(t):
+		case ours(t):
+			unjudged.Tables = append(unjudged.Tables, t)
+		case t.Dialect == dump.NFT && !(iptables && t.IPFamily() != 0): // else it may be one that iptables-nft keeps
+			foreign.Tables = append(foreign.Tables, t)
+		case t.Dialect == dump.IPTables:
+			rest := *t
+			rest.Chains = nil
+			for _, c := range t.Chains {
+				if _, others := split(t, c); len(others.Rules) > 0 || others.Policy == "drop" {
+					rest.Chains = append(rest.Chains, others)
+				}
+			}
+			if len(rest.Chains) > 0 {
+				foreign.Tables = append(foreign.Tables, &rest)
+			}
+		}
+	}
+	return texts{text(unjudged), text(foreign)}
+}
+
+// text is a state in the tools' words, without what changes with traffic.
+func text(s *dump.State) string {
+	var b strings.Builder
+	// A strings.Builder takes all.
+	_ = dump.Write(&b, compare.Canonical(s, compare.Options{}), dump.TextOptions{})
+	return b.String()
+}
+
+// sameFlows reports whether the switch does the same on both sides.
+func (p *proof) sameFlows(a, b Side) (bool, error) {
+	var flows [2]*dump.State
+	for i, s := range []Side{a, b} {
+		flows[i] = &dump.State{Flows: s.State.Flows}
+		if len(withoutLearned(s).State.Flows) < len(s.State.Flows) {
+			p.NotProved = append(p.NotProved, fmt.Sprintf("What the flows do that the switch of %c has learned from traffic.", 'A'+rune(i)))
+		}
+	}
+	same := text(flows[0]) == text(flows[1])
+	policy := func(s Side) bool { return s.State.Table(dump.NFT, "inet", nftables.HostTable) != nil }
+	none := len(a.State.Flows) == 0 || len(b.State.Flows) == 0
+	switch {
+	case none && (policy(a) || policy(b)):
+		return false, &NotProved{"flows", "one side has policy in the switch, and a side has no flows"}
+	case same || none:
+		p.Compared = "all packets of all connections, on each way through netfilter"
+		if none && !same {
+			p.NotProved = append(p.NotProved, "That the switches do the same: one side has no flows.")
+		} else if !none {
+			p.Assumed = append(p.Assumed, "Equal texts act alike: the flows of the switch.")
+		}
+		return true, nil
+	}
+	p.Compared = "the first packets of all connections, from each pod, node and the outside to where they end"
+	p.NotProved = append(p.NotProved, "Later packets of connections, and packets to Services: the flows differ.")
+	p.Assumed = append(p.Assumed,
+		"Of several conjunctions that match at one priority, the switch takes that with the lowest id.",
+		"Pods send to their gateway with their own MAC address, other nodes by the tunnel. Sources in the cluster do not come from outside, unrouted addresses (RFC 6890) from nowhere.",
+		fmt.Sprintf("Packets from outside do not have the sources %s and %s, which openflow drops.", pipeline.Hairpin(model.IPv4), pipeline.Hairpin(model.IPv6)),
+	)
+	return false, nil
+}
+
+// withoutLearned returns a side without flows that come and go with traffic.
+func withoutLearned(s Side) Side {
+	state := *s.State
+	state.Flows = compare.Canonical(&dump.State{Flows: s.State.Flows}, compare.Options{}).Flows
+	return Side{&state, s.Model}
+}
+
+// outcomes are how packets end.
+type outcomes interface {
+	comparable
+	String() string
+	// detail is String with all that tells two of them apart.
+	detail() string
+}
+
+// differences notes the packets that end in different ways.
+func differences[E outcomes](p *proof, s *space, way, conn string, possible packets, ends [2]map[E]packets) {
+	for a, x := range ends[0] {
+		for b, y := range ends[1] {
+			if a == b {
+				continue
+			}
+			both := s.and(s.and(x, y), possible)
+			if both == nothing {
+				continue
+			}
+			key := [2]string{a.String(), b.String()}
+			if key[0] == key[1] {
+				key = [2]string{a.detail(), b.detail()}
+			}
+			d := p.found[key]
+			if d == nil {
+				d = &difference{some: nothing}
+				p.found[key] = d
+			}
+			d.some = s.or(d.some, both)
+			d.places = append(d.places, place{way, conn, both})
+		}
+	}
+}
+
+func (f final) detail() string { return fmt.Sprintf("%s with connection mark 0x%x", f, f.mark) }
+
+// sortDifferences puts those first that are easiest to see: of new connections.
+func sortDifferences(all []Difference) {
+	slices.SortStableFunc(all, func(a, b Difference) int {
+		isNew := func(d Difference) int {
+			if d.Connection == "new" {
+				return 0
+			}
+			return 1
+		}
+		return cmp.Or(cmp.Compare(isNew(a), isNew(b)), cmp.Compare(a.A, b.A), cmp.Compare(a.B, b.B))
+	})
+}
