@@ -1,5 +1,5 @@
 // Command felixctl is the operator's tool: status and backend ask and change the
-// agent of this node; dump, diff and trace show its rules, sets and flows. For lab and
+// agent of this node; dump, diff, prove and trace show its rules, sets and flows. For lab and
 // bench it runs felixlab. On other systems than Linux it has the commands for a cluster
 // (--node, --all-nodes) and those that read files.
 package main
@@ -63,7 +63,7 @@ func rootCommand() *cobra.Command {
 		Short: "Operate and examine felixlike",
 		Long: `Operate and examine felixlike.
 
-status, backend, dump, snapshot, diff and trace talk to the agent of this node;
+status, backend, dump, snapshot, diff, prove and trace talk to the agent of this node;
 lab and bench run the program felixlab; they need no cluster, only root on a Linux
 machine.
 

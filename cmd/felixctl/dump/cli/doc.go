@@ -1,11 +1,11 @@
-// Package cli is `felixctl dump`, `felixctl snapshot` and `felixctl diff`. It holds
+// Package cli is `felixctl dump`, `felixctl snapshot`, `felixctl diff` and `felixctl prove`. It holds
 // flags, words and files, and resolves the sides of a comparison; package
-// cmd/felixctl/dump/compare compares them. It is tested by golden output and, with
+// cmd/felixctl/dump/compare compares them, and cmd/felixctl/prove proves them equal. It is tested by golden output and, with
 // real nodes, in the lab.
 package cli
 
 import "errors"
 
-// ErrDifferent is the error of `felixctl diff` for sides that differ, after the
+// ErrDifferent is the error of `felixctl diff` and `prove` for sides that differ, after the
 // differences are printed.
 var ErrDifferent = errors.New("the two differ")

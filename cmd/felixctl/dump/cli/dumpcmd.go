@@ -16,7 +16,7 @@ import (
 
 // Commands returns `felixctl dump`, `felixctl snapshot` and `felixctl diff`.
 func Commands() []*cobra.Command {
-	return []*cobra.Command{DumpCommand(), snapshotCommand(), diffCommand()}
+	return []*cobra.Command{DumpCommand(), snapshotCommand(), diffCommand(), proveCommand()}
 }
 
 // DumpCommand returns `felixctl dump`.
