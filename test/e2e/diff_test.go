@@ -21,8 +21,8 @@ const fromB = `
 
 // TestDiffWalk saves a node, adds a pod, saves, adds a policy, saves and compares,
 // under every backend. The diff names pods and policies, and shows the changed verdicts
-// on packets. At every step the node has its desired state, and all
-// backends would judge alike.
+// on packets, the proof the same ones. At every step the node has its desired state, and all
+// backends would judge alike, for all packets.
 func TestDiffWalk(t *testing.T) {
 	t.Parallel()
 	needLab(t)
@@ -49,6 +49,7 @@ func TestDiffWalk(t *testing.T) {
 		save := func(snapshot string) {
 			ask(0, append([]string{"snapshot", "save", snapshot, "--replace"}, node...)...)
 			ask(0, append([]string{"diff", "live", "wanted"}, node...)...)
+			ask(0, append([]string{"prove", "live"}, node...)...)
 		}
 		save("before")
 		run(0, "apply", "-f", pod)
@@ -66,8 +67,12 @@ func TestDiffWalk(t *testing.T) {
 		if !strings.Contains(out, "x/b   x/a  IPv4, IPv6  80/tcp  denied  allowed") || strings.Count(out, "denied  allowed") != 1 {
 			t.Errorf("%s: %s", backend, out)
 		}
+		if out = ask(1, "prove", "with-pod", "with-policy"); strings.Count(out, "x/b -> x/a tcp 80: A dropped, B ") != 1 || strings.Count(out, ": A ") != 1 {
+			t.Errorf("%s: %s", backend, out)
+		}
 		for _, other := range []string{"nftables", "iptables", "openflow"} {
 			ask(0, append([]string{"diff", "live", "backend:" + other, "--view", "verdicts"}, node...)...)
+			ask(0, append([]string{"prove", "live", "backend:" + other}, node...)...)
 			// Without more flags, states of two backends are compared by verdicts.
 			if out := ask(0, append([]string{"diff", "live", "backend:" + other}, node...)...); !strings.Contains(out, "no verdict differs") && !strings.Contains(out, "no difference") {
 				t.Errorf("%s and %s:\n%s", backend, other, out)
