@@ -42,9 +42,9 @@ type ServiceManager struct {
 	begun   bool
 	// unreconciled is set while connections may lead to former endpoints, or past the first ones.
 	unreconciled bool
-	// picks and addresses count the uses of chains and of local endpoints.
-	picks     map[rules.ServicePick]int
-	addresses map[netip.Addr]int
+	// picks and shared count the uses of chains, and of elements that several ports have.
+	picks  map[rules.ServicePick]int
+	shared map[sharedElement]int
 	// prefixes are the boundaries in the sets of prefixes.
 	prefixes map[string][]string
 }
@@ -57,7 +57,7 @@ func NewServiceManager(node string, nodePorts []netip.Prefix, table ServiceTable
 	return &ServiceManager{
 		node: node, table: table, nodePorts: nodePorts, moved: true, denials: new(bool),
 		ports: map[model.ServicePortID]*model.ServicePort{}, nodes: map[string]*model.Node{}, pending: map[model.ServicePortID]*model.ServicePort{},
-		picks: map[rules.ServicePick]int{}, addresses: map[netip.Addr]int{}, prefixes: map[string][]string{},
+		picks: map[rules.ServicePick]int{}, shared: map[sharedElement]int{}, prefixes: map[string][]string{},
 	}
 }
 
@@ -211,6 +211,9 @@ func (m *ServiceManager) frontend(p *model.ServicePort, f *model.Frontend, membe
 			m.table.Remove(set, key)
 		}
 	}
+	if f.Kind == model.ClusterIP {
+		m.share(rules.ServiceClusterIPs, string(tables.AppendAddress(nil, f.Addr)), family, count)
+	}
 	if f.Sources != nil {
 		member(rules.ServiceRestricted.Of(family), key)
 		for _, source := range union(f.Sources, nil) {
@@ -241,7 +244,9 @@ func (m *ServiceManager) frontend(p *model.ServicePort, f *model.Frontend, membe
 				number = numbers[i]
 			}
 			element(rules.ServiceEndpoints.Of(family), numbered(key, number), endpointValue(e))
-			m.useAddress(e, count)
+			if e.Local {
+				m.share(rules.ServiceLocal, string(tables.AppendAddress(tables.AppendAddress(nil, e.Addr()), e.Addr())), family, count)
+			}
 		}
 	}
 	lead(rules.ServicePicked, pick, inside, 0)
@@ -320,20 +325,22 @@ func (m *ServiceManager) forget(p rules.ServicePick) {
 	m.table.RemoveSet(p.Clients().Name)
 }
 
-// useAddress counts the uses of the address of an endpoint on this node.
-func (m *ServiceManager) useAddress(e model.ServiceEndpoint, count int) {
-	if !e.Local {
-		return
-	}
-	a := e.Addr()
-	set, key := rules.ServiceLocal.Of(model.FamilyOf(a)), string(tables.AppendAddress(tables.AppendAddress(nil, a), a))
-	before := m.addresses[a]
-	switch m.addresses[a] += count; {
+// sharedElement is an element of a set that several ports have.
+type sharedElement struct {
+	set rules.ServiceSet
+	key string
+}
+
+// share counts the uses of such an element.
+func (m *ServiceManager) share(set rules.ServiceSet, key string, f model.Family, count int) {
+	e := sharedElement{set, key}
+	before := m.shared[e]
+	switch m.shared[e] += count; {
 	case before == 0:
-		m.table.Put(set, key, "")
-	case m.addresses[a] == 0:
-		delete(m.addresses, a)
-		m.table.Remove(set, key)
+		m.table.Put(set.Of(f), key, "")
+	case m.shared[e] == 0:
+		delete(m.shared, e)
+		m.table.Remove(set.Of(f), key)
 	}
 }
 

@@ -15,9 +15,9 @@ type ServiceElements map[string]map[string]string
 
 // ServiceLead is what the table does with a new connection to a frontend.
 type ServiceLead struct {
-	// Barred: the client is in no source range. Refused, Silent: there is no endpoint for it.
-	Barred, Refused, Silent bool
-	Endpoints               []netip.AddrPort
+	// Barred: the client is in no source range. Refused, Silent: there is no endpoint for it. NoPort: refused, the cluster IP has no such port.
+	Barred, Refused, Silent, NoPort bool
+	Endpoints                       []netip.AddrPort
 	// Affinity is how long the client keeps its endpoint.
 	Affinity time.Duration
 }
@@ -57,7 +57,8 @@ func (e ServiceElements) Lead(client netip.Addr, outside bool, to netip.AddrPort
 	if !found {
 		first = 0
 		if pick, found = number(rules.ServicePicked); !found {
-			return lead, false
+			_, lead.NoPort = e[rules.ServiceClusterIPs.Of(f)][string(to.Addr().AsSlice())]
+			return lead, lead.NoPort
 		}
 	}
 	lead.Affinity = rules.ServicePickAffinity(pick)

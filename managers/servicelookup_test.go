@@ -87,7 +87,8 @@ func TestServiceLead(t *testing.T) {
 			{a[4], true, a[1], 81, ServiceLead{Endpoints: list(4)}, false},
 			{stranger, true, a[1], 81, ServiceLead{Barred: true}, false},
 			{a[4], true, a[0], 82, ServiceLead{Refused: true}, false},
-			{a[4], true, a[0], 83, ServiceLead{}, true},
+			{a[4], true, a[0], 83, ServiceLead{NoPort: true}, false},
+			{a[4], true, a[1], 83, ServiceLead{}, true},
 		} {
 			for p, affinity := range map[model.Protocol]time.Duration{model.TCP: 0, model.UDP: time.Hour} {
 				if c.want.Endpoints != nil {

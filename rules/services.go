@@ -34,14 +34,17 @@ func ServiceChains() map[string]string {
 	return map[string]string{
 		chainServicesOutside: "connections from outside the cluster to Services", chainServicesInside: "connections to Services",
 		ChainServiceBarred: "connections from outside the source ranges", ChainServiceSilent: "connections without an endpoint of this node (policy Local)",
-		ChainServiceRefused: "connections to Services without endpoints", chainServiceSources: "source addresses of connections through Services",
-		chainForwarded: "the same, forwarded",
+		ChainServiceRefused: "connections to Services without endpoints", ChainServiceNoPort: "connections to cluster IPs, at ports that no Service has",
+		chainServiceSources: "source addresses of connections through Services",
+		chainForwarded:      "the same, forwarded",
 	}
 }
 
 // The chains that refuse and drop connections to Services, for all frontends. Their names are the prefixes of their reports.
 const (
 	ChainServiceRefused = "refuse"
+	// ChainServiceNoPort refuses connections to a cluster IP at a port that its Service does not have.
+	ChainServiceNoPort = "refuse-port"
 	// ChainServiceBarred drops clients outside of the source ranges, ChainServiceSilent those for whom policy Local has no endpoint.
 	ChainServiceBarred = "service-barred"
 	ChainServiceSilent = "service-silent"
@@ -67,6 +70,8 @@ const (
 	ServiceEndpoints ServiceSet = "endpoints"
 	// ServiceRefused has the frontends without any endpoint.
 	ServiceRefused ServiceSet = "refused"
+	// ServiceClusterIPs has the cluster IPs.
+	ServiceClusterIPs ServiceSet = "cluster-ips"
 	// ServiceRestricted has the frontends with source ranges, and ServiceSources the frontends with these ranges.
 	ServiceRestricted ServiceSet = "restricted"
 	ServiceSources    ServiceSet = "sources"
@@ -91,6 +96,7 @@ func ServiceSets(f model.Family) []tables.LargeSet {
 	all := []tables.LargeSet{
 		{Name: ServiceEndpoints.Of(f), Key: with(tables.NumberPart), Value: endpoint},
 		{Name: ServiceRefused.Of(f), Key: frontend},
+		{Name: ServiceClusterIPs.Of(f), Key: address},
 		{Name: ServiceRestricted.Of(f), Key: frontend},
 		{Name: ServiceSources.Of(f), Key: with(tables.AddressPart), Form: tables.Ranges},
 		{Name: ServicePods.Of(f), Key: address, Form: tables.Intervals},
@@ -249,6 +255,7 @@ func StandingPicks() (all []ServicePick) {
 //	  drop: a commit has taken the slot away meanwhile
 //	refused-forward, refused-input, refused-output (filter, before policy)
 //	  new connection to a frontend without endpoints: goto refuse (ServiceDrops)
+//	  to a cluster IP that is not translated ..... goto refuse-port
 //	service-postrouting (nat, after Sources)
 //	  connection with the mark
 //	    a pod that reaches itself ................. masquerade
@@ -362,7 +369,7 @@ func toNodePort(f model.Family) []tables.Match {
 	}
 }
 
-// refused renders the rules that find new connections to frontends without endpoints. Only chains of the type filter can answer.
+// refused renders the rules that find new connections to frontends without endpoints, and to what is no frontend of a cluster IP. Only chains of the type filter can answer.
 func refused() (all []tables.Rule) {
 	begins := tables.MatchConnState{States: tables.StateNew}
 	for _, f := range model.Families() {
@@ -375,6 +382,10 @@ func refused() (all []tables.Rule) {
 				Matches: append([]tables.Match{begins, tables.MatchKey{Family: f, Key: tables.AnyFrontend, Set: ServiceRefused.Of(f)}}, toNodePort(f)...),
 				Action:  tables.Goto{Chain: ChainServiceRefused}, Comment: "no endpoint of the node port",
 			},
+			tables.Rule{
+				Matches: []tables.Match{begins, tables.MatchKey{Family: f, Key: tables.Key{tables.DestinationAddress}, Set: ServiceClusterIPs.Of(f)}},
+				Action:  tables.Goto{Chain: ChainServiceNoPort}, Comment: "no port of the service",
+			},
 		)
 	}
 	return all
@@ -382,11 +393,15 @@ func refused() (all []tables.Rule) {
 
 // ServiceDrops renders the chains that refuse and drop connections. While a client follows, they report them first.
 func ServiceDrops(reported bool) []tables.Chain {
+	refuses := func(name, why string) tables.Chain {
+		return tables.Chain{Name: name, Rules: append(reports(name, reported),
+			tables.Rule{Action: tables.Reject{With: tables.PortUnreachable, PerSecond: AnswersPerSecond}, Comment: why},
+			tables.Rule{Action: tables.Drop{}, Comment: why + ", and no more answers"},
+		)}
+	}
 	all := []tables.Chain{
-		{Name: ChainServiceRefused, Rules: append(reports(ChainServiceRefused, reported),
-			tables.Rule{Action: tables.Reject{With: tables.PortUnreachable, PerSecond: AnswersPerSecond}, Comment: "no endpoint"},
-			tables.Rule{Action: tables.Drop{}, Comment: "no endpoint, and no more answers"},
-		)},
+		refuses(ChainServiceRefused, "no endpoint"),
+		refuses(ChainServiceNoPort, "no port of the service"),
 		drops(ChainServiceBarred, "not in the source ranges", reported),
 		drops(ChainServiceSilent, "no endpoint for this client", reported),
 	}

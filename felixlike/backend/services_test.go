@@ -148,6 +148,10 @@ func TestServicesWithoutEndpoints(t *testing.T) {
 					}
 				}
 				l.expect(t, from, n, "10.96.0.2:80", second)
+				l.expect(t, from, n, "10.96.0.2:81", "refused")
+				if n == "udp" || from == "p2" {
+					l.expect(t, from, n, "[fd96::2]:81", "refused")
+				}
 			}
 		}
 	}
@@ -174,9 +178,13 @@ func TestServicesWithoutEndpoints(t *testing.T) {
 	for _, from := range []string{"p2", "node", "outside"} {
 		for to, c := range map[string]struct{ answer, by string }{
 			"10.96.0.1:80": {"refused", control.ByNoEndpoint}, "192.168.50.1:30080": {"refused", control.ByNoEndpoint},
+			"10.96.0.2:81": {"refused", control.ByNoPort}, "192.168.50.1:30081": {"refused", ""},
 			"10.96.0.2:80": {"dropped", control.ByNoLocalEndpoint}, "10.96.0.3:80": {"dropped", control.BySourceRanges},
 		} {
 			l.expect(t, from, "tcp", to, c.answer)
+			if c.by == "" { // the node itself refuses it
+				continue
+			}
 			select {
 			case r := <-reports:
 				drop, err := (&denied.View{}).Drop(r)

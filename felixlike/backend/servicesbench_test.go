@@ -40,7 +40,7 @@ func TestManyServices(t *testing.T) {
 	if did := run(t, Services(c), all...); did.Writes != 0 || !did.Full {
 		t.Errorf("a restart: %+v", did)
 	}
-	if did := run(t, Services(c), append(nodes, manyServices(5999)...)...); did.Writes != 1 {
+	if did := run(t, Services(c), append(nodes, manyServices(5999)...)...); did.Writes != 2 { // one for each set
 		t.Errorf("a restart with one Service less: %+v", did)
 	}
 }

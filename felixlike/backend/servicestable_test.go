@@ -63,8 +63,8 @@ func TestServiceChangesAreElements(t *testing.T) {
 		{"the last one less", with(few...), 2},
 		{"one replaced", with(few[0], few[1], few[2], more[4]), 2},
 		{"the first one less", with(few[1], few[2], more[4]), 2},
-		{"one Service more", set(port("b", model.TCP, frontend(model.ClusterIP, "10.96.0.2", 80, few))), 1},
-		{"one Service less", []model.Update{model.ServicePortRemove{ID: port("b", model.TCP).ID}}, 1},
+		{"one Service more", set(port("b", model.TCP, frontend(model.ClusterIP, "10.96.0.2", 80, few))), 2},
+		{"one Service less", []model.Update{model.ServicePortRemove{ID: port("b", model.TCP).ID}}, 2},
 		{"nothing", with(few[1], few[2], more[4]), 0},
 	} {
 		did := run(t, s, step.updates...)

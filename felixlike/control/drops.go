@@ -36,7 +36,7 @@ type Drop struct {
 	RuleName string `json:"ruleName,omitempty"`
 	// Rejected is true if the rule rejects: the sender gets an answer, up to a rate.
 	Rejected bool `json:"rejected,omitempty"`
-	// Service is the port of the Service that has no endpoint for the packet: "shop/web:80/tcp".
+	// Service is the port of the Service that has no endpoint for the packet: "shop/web:80/tcp"; if the Service has no such port, the Service.
 	Service string `json:"service,omitempty"`
 	// Reason is why the pod is closed.
 	Reason string `json:"reason,omitempty"`
@@ -56,6 +56,8 @@ const (
 	ByNoService = "no-service"
 	// ByNoEndpoint: no policy denies it; its Service has no endpoint, and the sender gets an answer, up to a rate.
 	ByNoEndpoint = "no-endpoint"
+	// ByNoPort: no policy denies it; the Service of the cluster IP has no such port, and the sender gets an answer, up to a rate.
+	ByNoPort = "no-port"
 	// ByNoLocalEndpoint: the traffic policy of the Service wants an endpoint on this node, and there is none.
 	ByNoLocalEndpoint = "no-local-endpoint"
 	// BySourceRanges: the source ranges of the Service do not have the sender.

@@ -48,7 +48,7 @@ func (v *View) Drop(r Report) (control.Drop, error) {
 		return d, nil
 	}
 	if r.Service != "" {
-		d.By, d.Service, d.Rejected = serviceReasons[r.Service], r.ServicePort, r.Service == rules.ChainServiceRefused
+		d.By, d.Service, d.Rejected = serviceReasons[r.Service], r.ServicePort, r.Service == rules.ChainServiceRefused || r.Service == rules.ChainServiceNoPort
 		return d, nil
 	}
 	pod := p.Destination
@@ -62,6 +62,7 @@ func (v *View) Drop(r Report) (control.Drop, error) {
 // serviceReasons are the reasons by the chain that drops.
 var serviceReasons = map[string]string{
 	rules.ChainServiceRefused: control.ByNoEndpoint, rules.ChainServiceSilent: control.ByNoLocalEndpoint, rules.ChainServiceBarred: control.BySourceRanges,
+	rules.ChainServiceNoPort: control.ByNoPort,
 }
 
 func (v *View) end(a netip.Addr) control.DropEnd {

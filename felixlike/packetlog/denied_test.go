@@ -356,7 +356,8 @@ func TestDropsOfServices(t *testing.T) {
 	}{
 		{rules.ChainServiceRefused, control.ByNoEndpoint, model.Frontend{Addr: netip.MustParseAddr("10.10.0.5"), Port: 53}, model.UDP, "shop/a:53/udp"},
 		{rules.ChainServiceSilent, control.ByNoLocalEndpoint, model.Frontend{Kind: model.NodePort, Addr: netip.IPv4Unspecified(), Port: 53}, model.UDP, "shop/a:53/udp"},
-		{rules.ChainServiceBarred, control.BySourceRanges, model.Frontend{Addr: netip.MustParseAddr("10.10.0.5"), Port: 53}, model.TCP, ""},
+		{rules.ChainServiceNoPort, control.ByNoPort, model.Frontend{Addr: netip.MustParseAddr("10.10.0.5"), Port: 54}, model.UDP, "shop/a"},
+		{rules.ChainServiceBarred, control.BySourceRanges, model.Frontend{Addr: netip.MustParseAddr("10.10.0.5"), Port: 53}, model.TCP, "shop/a"},
 	} {
 		id := model.ServicePortID{Namespace: "shop", Name: "a", Protocol: c.protocol, Port: 53}
 		if err := f.Denied.view.Do(t.Context(), func() {

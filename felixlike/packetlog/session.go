@@ -196,8 +196,8 @@ func (s *skips) begin(ctx context.Context) {
 type dropNames struct {
 	view     *denied.View
 	revision uint64
-	// services are the ports of Services by their addresses, nil if no report has asked for them.
-	services map[address]model.ServicePortID
+	// services are the ports of Services by their addresses, and Services by their cluster IPs without a port. It is nil if no report has asked for them.
+	services map[address]string
 }
 
 // address is one of a Service. That of a node port is unspecified.
@@ -250,17 +250,21 @@ func (d *Denied) named(ctx context.Context, names *dropNames, all []denied.Repor
 	return out, nil
 }
 
-func addressesOf(ports []*model.ServicePort) map[address]model.ServicePortID {
-	all := make(map[address]model.ServicePortID, len(ports))
+func addressesOf(ports []*model.ServicePort) map[address]string {
+	all := make(map[address]string, 2*len(ports))
 	for _, p := range ports {
 		for i := range p.Frontends {
-			all[address{netip.AddrPortFrom(p.Frontends[i].Addr, p.Frontends[i].Port), p.ID.Protocol}] = p.ID
+			f := &p.Frontends[i]
+			all[address{netip.AddrPortFrom(f.Addr, f.Port), p.ID.Protocol}] = p.ID.String()
+			if f.Kind == model.ClusterIP {
+				all[address{AddrPort: netip.AddrPortFrom(f.Addr, 0)}] = p.ID.Namespace + "/" + p.ID.Name
+			}
 		}
 	}
 	return all
 }
 
-// service returns the port of a Service that a packet goes to, "" if it is of none any more.
+// service returns the port of a Service that a packet goes to, the Service of a cluster IP without this port, "" if it is of none any more.
 func (n *dropNames) service(packet []byte) string {
 	p, err := denied.Parse(packet)
 	if err != nil {
@@ -270,9 +274,13 @@ func (n *dropNames) service(packet []byte) string {
 	if p.Destination.Is6() {
 		unspecified = netip.IPv6Unspecified()
 	}
-	for _, to := range []netip.Addr{p.Destination, unspecified} {
-		if id, found := n.services[address{netip.AddrPortFrom(to, p.Port), p.Protocol}]; found {
-			return id.String()
+	for _, to := range []address{
+		{netip.AddrPortFrom(p.Destination, p.Port), p.Protocol},
+		{netip.AddrPortFrom(unspecified, p.Port), p.Protocol},
+		{AddrPort: netip.AddrPortFrom(p.Destination, 0)},
+	} {
+		if name, found := n.services[to]; found {
+			return name
 		}
 	}
 	return ""

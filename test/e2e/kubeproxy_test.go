@@ -190,9 +190,6 @@ func differences() []difference {
 		{"kube-proxy serves node ports on the first address of the node (--nodeport-addresses primary), the agents on all of them", func(s situation, theirs, ours outcome) bool {
 			return s.to == "gateway1" && theirs.refused && len(ours.seen) == 2
 		}},
-		{"kube-proxy refuses ports of cluster IPs that no Service has; for the agents, as for kube-proxy's mode iptables, they are addresses like others", func(s situation, _, ours outcome) bool {
-			return s.to == "wrong" && len(ours.seen) == 0 && !ours.refused
-		}},
 	}
 }
 
@@ -853,7 +850,7 @@ func (c *serviceLab) trace(t *testing.T, all []situation, found map[situation]st
 		switch {
 		case s.protocol != model.TCP || (len(seen)%2 == 0) != (s.family == model.IPv4) || seen[name]:
 			continue
-		case slices.Contains([]string{"balancer", "loopback", "wrong", "gateway1"}, s.to), fromOutside && strings.HasSuffix(s.to, "3"):
+		case slices.Contains([]string{"balancer", "loopback", "gateway1"}, s.to), fromOutside && strings.HasSuffix(s.to, "3"):
 			continue // no address of the Service, or it is not known which node the packet comes to
 		case s.service != "plain" && s.to != "cluster" && s.to != "node1" && s.to != "balancer1":
 			continue

@@ -356,6 +356,8 @@ func deniedBy(d control.Drop) string {
 		return "no policy: no service has this address"
 	case control.ByNoEndpoint:
 		return strings.TrimSpace("no policy: no endpoint of Service " + d.Service)
+	case control.ByNoPort:
+		return strings.TrimSpace("no policy: no such port of Service " + d.Service)
 	case control.ByNoLocalEndpoint:
 		return strings.TrimSpace("no policy: no endpoint on this node (policy Local) of Service " + d.Service)
 	case control.BySourceRanges:

@@ -102,6 +102,8 @@ func (l *notedLarge) set() *dump.Set {
 		out.Kind = model.AddressPorts
 	case address + " . " + address:
 		out.Kind = model.Loops
+	case address:
+		out.Kind = model.Addresses
 	}
 	if l.Form != tables.Intervals {
 		for key, value := range l.values {
@@ -138,7 +140,7 @@ func (l *notedLarge) element(kind model.GroupKind, key, value string) (e dump.El
 		a := r.address()
 		e.Member = model.Member{Prefix: netip.PrefixFrom(a, a.BitLen()), Protocol: r.protocol(), Port: r.port()}
 		return e
-	case kind == model.Loops:
+	case kind == model.Loops, kind == model.Addresses:
 		e.Member = model.AddressMember(r.address())
 		return e
 	}

@@ -69,6 +69,8 @@ func (w *world) answerProxied(ctx context.Context, q *query, from end) ([]*resul
 		return []*result{nothing(fmt.Sprintf("%s drops it: %s is in no source range of %s", on, source, p))}, nil
 	case lead.Refused:
 		return []*result{nothing(fmt.Sprintf("%s refuses it: %s has no endpoint", on, p))}, nil
+	case lead.NoPort:
+		return []*result{nothing(fmt.Sprintf("%s refuses it: %s has no port %d/%s", on, p.name(), p.frontend.Port, p.port.Protocol))}, nil
 	case lead.Silent:
 		return []*result{nothing(fmt.Sprintf("%s drops it: policy Local, and %s has no endpoint on this node", on, p))}, nil
 	}
@@ -181,7 +183,10 @@ func (w *world) proxiedAddress(ctx context.Context, q *query, from, to end) (*pr
 		return nil, err
 	}
 	local := slices.ContainsFunc(to.addrs, func(a netip.Addr) bool { return slices.Contains(n.Model.HostAddresses, a) })
-	var other error
+	var (
+		other  error
+		noPort *proxied // of a cluster IP
+	)
 	for _, s := range all.Services {
 		p, err := q.portOf(s)
 		for _, at := range s.Ports {
@@ -202,6 +207,9 @@ func (w *world) proxiedAddress(ctx context.Context, q *query, from, to end) (*pr
 					return &proxied{n, s, at, f}, nil
 				case local, strings.HasPrefix(to.text, "node:"):
 					// An external IP that is a node's address: its other ports are the node's.
+				case f.Kind == "clusterIP" && q.port.name == "" && !q.port.protocol.IsICMP():
+					port := control.ServicePort{Protocol: q.port.protocol, Port: q.port.number}
+					noPort = &proxied{n, s, port, control.ServiceFrontend{Kind: f.Kind, Address: f.Address, Port: q.port.number}}
 				default:
 					other = err
 				}
@@ -211,7 +219,7 @@ func (w *world) proxiedAddress(ctx context.Context, q *query, from, to end) (*pr
 	if other != nil {
 		return nil, fmt.Errorf("--to: %w", other)
 	}
-	return nil, nil
+	return noPort, nil
 }
 
 // portOf returns the port of a Service that the question names.
