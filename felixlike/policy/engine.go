@@ -38,6 +38,7 @@ type Engine struct {
 	antrea    *antreaStore
 	isolation *isolationStore
 	egresses  *egressStore
+	hosts     *hostStore
 }
 
 // New returns an Engine without objects for the node of that name.
@@ -55,14 +56,17 @@ func New(nodeName string) *Engine {
 	groups := &groupStore{byID: map[model.GroupID]*group{}, index: x, nodes: peers, members: members, dirty: dirty}
 	cluster := &nodeGroups{members: members, local: nodeName, counted: map[string]*model.Node{}, all: map[*group]struct{}{}}
 	groups.cluster = cluster
+	hosts := &hostStore{matcher: m}
 	policies := &policyStore{
-		byID: map[model.PolicyID]*policy{}, collisions: map[model.PolicyID]compile.Collision{},
+		hosts: hosts,
+		byID:  map[model.PolicyID]*policy{}, collisions: map[model.PolicyID]compile.Collision{},
 		index: x, groups: groups, dirty: dirty,
 	}
 	e := &Engine{
 		work: work, clusterPolicies: map[string]struct{}{}, groupIDs: compile.GroupIDHash,
 		dirty: dirty, index: x, nodes: newNodeStore(nodeName), nodePeers: peers, pods: pods, groups: groups,
 		policies:  policies,
+		hosts:     hosts,
 		antrea:    newAntreaStore(work, compile.GroupIDHash, x, policies),
 		endpoints: &endpointStore{work: work, dirty: dirty, pods: pods, emitted: map[model.PodID]*applied{}, unapplied: &applied{}},
 	}
@@ -92,6 +96,7 @@ func (e *Engine) SetNode(object *corev1.Node) []model.Problem {
 	addresses, cidrs := parseInternalIPs(object, &r), parsePodCIDRs(object, &r)
 	if object.Name == e.pods.node {
 		e.pods.setRanges(cidrs)
+		e.hosts.setLabels(object.Labels, e.dirty)
 	}
 	e.nodes.set(ageOf(object, ofNode), addresses, cidrs, parsePublicKey(object, &r))
 	return r.Problems
@@ -244,7 +249,7 @@ func (e *Engine) SetEgressLeases(leases map[netip.Addr]model.EgressLease) {
 func (e *Engine) ElectsEgressHolders() bool { return e.egresses.elects() }
 
 // Flush returns the updates since the last Flush, or nothing if nothing changed. The order
-// is safe to apply, and the same for the same changes: nodes, Egresses, groups, policies, endpoints;
+// is safe to apply, and the same for the same changes: nodes, Egresses, groups, policies, those of this node itself, endpoints;
 // then removals of endpoints, policies, groups, nodes. The updates have only the objects that
 // this node needs: the local endpoints, the policies that apply to them, the groups in these
 // policies, and all nodes and Egresses.
@@ -266,5 +271,5 @@ func (e *Engine) flush() []model.Update {
 	policies, gonePolicies := e.policies.flush()
 	groups, goneGroups := e.groups.flush()
 	endpoints, goneEndpoints := e.endpoints.flush()
-	return slices.Concat(nodes, e.egresses.flush(), groups, policies, endpoints, goneEndpoints, gonePolicies, goneGroups, goneNodes)
+	return slices.Concat(nodes, e.egresses.flush(), groups, policies, e.hosts.flush(e.groups.byID), endpoints, goneEndpoints, gonePolicies, goneGroups, goneNodes)
 }

@@ -24,6 +24,7 @@ type policyStore struct {
 	collisions map[model.PolicyID]compile.Collision
 	// named are the policies that apply here and have groups of named ports.
 	named  smallmap.Set[*policy]
+	hosts  *hostStore
 	index  *selectionIndex
 	groups *groupStore
 	dirty  *dirtyRecords
@@ -43,6 +44,7 @@ func (x *policyStore) set(c *compile.Policy) {
 		return
 	}
 	p.compiled = c
+	x.hosts.note(p)
 	targets := x.targetsOf(c)
 	if old != nil && slices.Equal(targets, p.targets) && old.Ingress == c.Ingress && old.Egress == c.Egress && old.Model.Precedence == c.Model.Precedence {
 		x.dirty.policy(p) // the lists of endpoints are the same
@@ -58,6 +60,7 @@ func (x *policyStore) remove(id model.PolicyID) {
 	if p, ok := x.byID[id]; ok && p.compiled != nil {
 		old := p.compiled
 		p.compiled = nil
+		x.hosts.note(p)
 		x.retarget(p, nil)
 		x.releaseSelectors(old)
 	}
@@ -112,15 +115,21 @@ func (x *policyStore) flush() (updates, removals []model.Update) {
 	slices.SortFunc(dirty, func(a, b *policy) int { return a.id.Compare(b.id) })
 	for _, p := range dirty {
 		p.dirty = false
-		if p.applies() {
-			if x.apply(p) {
+		ofPods, ofHost := p.applies(), x.hosts.selects(p)
+		if p.emitted != nil && (p.ofHost && !ofHost || !p.ofHost && !ofPods) {
+			x.unapply(p)
+			if p.ofHost {
+				x.hosts.stale = true
+			} else {
+				removals = append(removals, model.PolicyRemove{ID: p.id})
+			}
+		}
+		if (ofPods || ofHost) && x.apply(p) {
+			if p.ofHost = ofHost; ofHost {
+				x.hosts.stale = true
+			} else {
 				updates = append(updates, model.PolicyUpdate{Policy: p.emitted})
 			}
-			continue
-		}
-		if p.emitted != nil {
-			x.unapply(p)
-			removals = append(removals, model.PolicyRemove{ID: p.id})
 		}
 		if p.compiled == nil {
 			delete(x.byID, p.id)

@@ -24,9 +24,12 @@ func (e *Engine) Snapshot() []model.Update {
 		all = append(all, model.GroupUpdate{Group: g.Group, Added: g.sortedMembers()})
 	}
 	for _, id := range slices.SortedFunc(maps.Keys(e.policies.byID), model.PolicyID.Compare) {
-		if p := e.policies.byID[id]; p.emitted != nil {
+		if p := e.policies.byID[id]; p.emitted != nil && !p.ofHost {
 			all = append(all, model.PolicyUpdate{Policy: p.emitted})
 		}
+	}
+	if e.hosts.emitted != nil && !e.hosts.emitted.Empty() {
+		all = append(all, model.HostPoliciesUpdate{Policies: e.hosts.current(e.groups.byID)})
 	}
 	for _, id := range slices.SortedFunc(maps.Keys(e.endpoints.emitted), model.PodID.Compare) {
 		all = append(all, model.EndpointUpdate{Endpoint: e.endpoints.emitted[id].endpoint(id)})

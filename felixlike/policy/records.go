@@ -223,6 +223,8 @@ type policy struct {
 	// source differs from compiled if the policy is closed because of a collision of groups.
 	emitted *model.Policy
 	source  *compile.Policy
+	// ofHost is true if emitted is one for nodes.
+	ofHost bool
 	// dirty is true if the policy is in dirtyRecords.policies.
 	dirty bool
 }

@@ -32,6 +32,10 @@ type antreaCompiler struct {
 	before AntreaGroupPods
 	// deep are the groups that were found below the children of one.
 	deep map[antrea.ID]bool
+	// toNodes reports that every entry of appliedTo selects nodes.
+	toNodes bool
+	// matchesSelf is AntreaMatchesSelf.
+	matchesSelf bool
 }
 
 // AntreaGroupPods has the pods that the group of an appliedTo selected when it could be understood. A caller keeps it from one version of the objects
@@ -73,8 +77,9 @@ func AntreaPolicy(object antrea.Object, objects AntreaObjects, before AntreaGrou
 	c := antreaCompiler{
 		tieredCompiler: tieredCompiler{compiler: compiler{ids: ids, namespace: id.Namespace, whole: true, Report: Report{Object: id.Ref()}}, allow: "Allow"},
 		id:             id, spec: AntreaSpec(object), objects: objects, within: within,
-		before: before, deep: map[antrea.ID]bool{},
+		before: before, deep: map[antrea.ID]bool{}, matchesSelf: AntreaMatchesSelf(object),
 	}
+	c.findTargets()
 	tier, precedence := c.place()
 	parts := c.bounded(append(c.direction(model.Ingress, c.spec.Ingress), c.direction(model.Egress, c.spec.Egress)...))
 	if len(parts) > 1 && !slices.ContainsFunc(parts, func(p antreaPart) bool { return p.target.key != parts[0].target.key }) {
@@ -85,14 +90,14 @@ func AntreaPolicy(object antrea.Object, objects AntreaObjects, before AntreaGrou
 		parts = []antreaPart{whole}
 	}
 	for i, p := range parts {
-		out := &Policy{Targets: p.target.selections, Ingress: len(p.ingress) > 0, Egress: len(p.egress) > 0}
+		out := &Policy{Targets: p.target.selections, Nodes: p.target.nodes, Ingress: len(p.ingress) > 0, Egress: len(p.egress) > 0}
 		out.Model = model.Policy{ID: c.policyID(tier), Precedence: precedence, Ingress: p.ingress, Egress: p.egress}
 		if len(parts) > 1 {
 			out.Model.ID.Part = uint16(i + 1)
 		}
 		c.closeCollided(&out.Model)
 		out.Groups = c.used(&out.Model)
-		if len(out.Targets) > 0 {
+		if len(out.Targets)+len(out.Nodes) > 0 {
 			policies = append(policies, out)
 		}
 	}

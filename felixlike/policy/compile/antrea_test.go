@@ -67,6 +67,9 @@ func described(policies []*Policy) string {
 		for _, s := range p.Targets {
 			targets = append(targets, s.String())
 		}
+		for _, s := range p.Nodes {
+			targets = append(targets, "nodes "+s.String())
+		}
 		all = append(all, fmt.Sprintf("%s %d/%v {%s} %s", p.Model.ID, p.Model.Precedence.Tier, p.Model.Precedence.Priority, strings.Join(targets, "; "), strings.Join(rules, ", ")))
 	}
 	return strings.Join(all, " | ")
@@ -122,7 +125,7 @@ func TestAntreaPolicy(t *testing.T) {
 		{"no appliedTo", cluster, "{priority: 1, ingress: [{action: Pass}]}", "antrea-cluster:p 250/1 " + every + " ingress[0] deny all", "spec.ingress[0]: neither the rule nor the policy has an appliedTo"},
 		{"appliedTo twice", cluster, "{" + head + ", ingress: [{action: Drop, appliedTo: [{group: pods}]}]}", "antrea-cluster:p 250/5 " + every + " ingress[0] deny all", "spec.ingress[0].appliedTo: not allowed together with spec.appliedTo"},
 		{"appliedTo a Service", namespaced, "{priority: 1, appliedTo: [{service: {name: s}}], ingress: [{action: Drop}]}", "antrea:ns/p 250/1 {all pods in namespace ns} ingress[0] deny all", "spec.appliedTo[0].service: not supported; it then selects all pods of the namespace, an Allow matches nothing"},
-		{"appliedTo nodes", cluster, "{priority: 1, appliedTo: [{nodeSelector: {}}], ingress: [{action: Drop}]}", "", "spec.appliedTo[0].nodeSelector: not supported: it selects no pod"},
+		{"appliedTo nodes", cluster, "{priority: 1, appliedTo: [{nodeSelector: {}}], ingress: [{action: Drop}]}", "antrea-cluster:p 250/1 {nodes *} ingress[0] deny all", "spec.appliedTo[0].nodeSelector: not supported: it selects no pod"},
 		{"appliedTo external entities", cluster, "{priority: 1, appliedTo: [{externalEntitySelector: {}}], ingress: [{action: Drop}]}", "", "spec.appliedTo[0].externalEntitySelector: not supported: it selects no pod"},
 		{"appliedTo nodes and pods", cluster, "{priority: 1, appliedTo: [{nodeSelector: {}}, {podSelector: {}}], ingress: [{action: Drop}]}", "antrea-cluster:p 250/1 " + every + " ingress[0] deny all", "spec.appliedTo[0].nodeSelector: not supported: it selects no pod"},
 		{"appliedTo nodes together with pods", cluster, "{priority: 1, appliedTo: [{nodeSelector: {}, podSelector: {}}], ingress: [{action: Allow}, {action: Drop}]}", "antrea-cluster:p 250/1 " + every + " ingress[1] deny all", "spec.appliedTo[0].nodeSelector: not allowed together with a group"},

@@ -21,7 +21,7 @@ func (c *antreaCompiler) direction(d model.Direction, rules []antrea.Rule) []ant
 		name := indexed(d.String(), i)
 		target := c.target(r, "spec."+name)
 		c.targets = target.selections
-		out := c.compileRule(d, name, r, c.closed || target.closed)
+		out := c.compileRule(d, name, r, target)
 		if len(out) == 0 {
 			continue
 		}

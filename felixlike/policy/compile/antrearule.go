@@ -9,8 +9,9 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// compileRule compiles a rule. closed is true if tier, priority or appliedTo are not valid.
-func (c *antreaCompiler) compileRule(d model.Direction, name string, r *antrea.Rule, closed bool) []model.Rule {
+// compileRule compiles a rule. It is closed if tier, priority or appliedTo are not valid.
+func (c *antreaCompiler) compileRule(d model.Direction, name string, r *antrea.Rule, target antreaTarget) []model.Rule {
+	closed := c.closed || target.closed
 	path := "spec." + name
 	action, known := antreaAction(r.Action)
 	if !known {
@@ -25,6 +26,9 @@ func (c *antreaCompiler) compileRule(d model.Direction, name string, r *antrea.R
 	}
 	peers := c.antreaPeers(of, path+field)
 	ports := c.antreaPorts(r.Ports, path+".ports")
+	if d == model.Ingress && len(target.nodes) > 0 && len(ports.names) > 0 {
+		c.Add(path+".ports", "a node has no named ports")
+	}
 	c.antreaProtocols(&ports, r.Protocols, path+".protocols")
 	if len(c.Problems) > before {
 		// For Antrea, an Allow with l7Protocols decides each packet that it matches: none may go

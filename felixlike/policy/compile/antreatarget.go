@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/felixlike/felixlike/felixlike/antrea"
 	"github.com/felixlike/felixlike/felixlike/policy/label"
 	"github.com/felixlike/felixlike/model"
@@ -12,6 +14,8 @@ import (
 // antreaTarget is where a rule applies.
 type antreaTarget struct {
 	selections []Selection
+	// nodes select nodes. Then there are no selections.
+	nodes []*label.Selector
 	// closed is true if the appliedTo cannot be understood. The rule then applies to all pods, or if it is a group that cannot be
 	// understood, to the pods that this selected before: who edits a group must not widen a policy.
 	closed bool
@@ -73,6 +77,12 @@ func (c *antreaCompiler) appliedTo(entries []antrea.AppliedTo, path string) antr
 	before := len(c.Problems)
 	bad := false
 	for i, e := range entries {
+		if c.toNodes && e.NodeSelector != nil {
+			if nodes := c.appliedToNodes(e.NodeSelector, indexed(path, i)+".nodeSelector"); nodes != nil {
+				out.nodes = append(out.nodes, nodes)
+			}
+			continue
+		}
 		selections, ok := c.appliedToEntry(e, indexed(path, i))
 		if ok && e.Group != "" {
 			selections, out.closed = c.appliedToGroup(e.Group, indexed(path, i)+".group", out.closed)
@@ -89,6 +99,9 @@ func (c *antreaCompiler) appliedTo(entries []antrea.AppliedTo, path string) antr
 	for _, s := range out.selections {
 		keys = append(keys, s.key())
 	}
+	for _, s := range out.nodes {
+		keys = append(keys, "nodes "+s.String()) // no key of a selection begins so
+	}
 	out.key = strings.Join(keys, "\x00")
 	return out
 }
@@ -99,6 +112,36 @@ func distinct(problems []model.Problem, from int) []model.Problem {
 		return slices.Contains(problems[:from], p)
 	})...)
 }
+
+// findTargets finds out whether the policy is for nodes or for pods.
+func (c *antreaCompiler) findTargets() {
+	entries := slices.Clone(c.spec.AppliedTo)
+	for _, r := range slices.Concat(c.spec.Ingress, c.spec.Egress) {
+		entries = append(entries, r.AppliedTo...)
+	}
+	only := func(e antrea.AppliedTo) bool {
+		nodes := e.NodeSelector
+		e.NodeSelector = nil
+		return nodes != nil && e == antrea.AppliedTo{}
+	}
+	pods := slices.ContainsFunc(entries, func(e antrea.AppliedTo) bool { return !only(e) })
+	c.toNodes = !pods && c.id.Kind == antrea.KindClusterNetworkPolicy
+}
+
+// appliedToNodes compiles an entry for nodes. It returns nil if it selects none.
+func (c *antreaCompiler) appliedToNodes(s *metav1.LabelSelector, path string) *label.Selector {
+	if c.matchesSelf {
+		if c.within.Name == "" { // else it is reported already
+			c.Add(path, "not allowed with a peer in the subject's own namespace, which a node does not have"+SelectsNoNode)
+		}
+		return nil
+	}
+	c.Add(path, "not supported"+SelectsNoPod)
+	return c.selector(s, path, SelectsNoNode)
+}
+
+// SelectsNoNode is the effect of an entry of appliedTo for nodes that is not valid.
+const SelectsNoNode = ": it selects no node"
 
 // appliedToEntry compiles an entry, apart from a group. ok is false if it cannot be understood.
 func (c *antreaCompiler) appliedToEntry(e antrea.AppliedTo, path string) (selections []Selection, ok bool) {
@@ -120,7 +163,14 @@ func (c *antreaCompiler) appliedToEntry(e antrea.AppliedTo, path string) (select
 		if e.Group != "" || e.PodSelector != nil || e.NamespaceSelector != nil {
 			return refuse(field, "not allowed together with a group or a selector of pods")
 		}
-		c.Add(path+field, "not supported"+SelectsNoPod)
+		switch {
+		case e.NodeSelector == nil:
+			c.Add(path+field, "not supported"+SelectsNoPod)
+		case c.id.Kind != antrea.KindClusterNetworkPolicy:
+			c.Add(path+field, "not allowed in a NetworkPolicy, which applies to pods of its namespace"+SelectsNoPod)
+		default:
+			c.Add(path+field, "not supported"+SelectsNoPod)
+		}
 		return nil, true
 	case e.Group != "" && (e.PodSelector != nil || e.NamespaceSelector != nil):
 		return refuse("", "group together with a selector")

@@ -13,6 +13,8 @@ type Policy struct {
 	// Targets select the pods that the policy applies to: those of any of them. A policy may
 	// have none; then it applies to no pod.
 	Targets []Selection
+	// Nodes select the nodes that the policy applies to. A policy has Targets or Nodes, never both.
+	Nodes []*label.Selector
 	// Ingress and Egress are the directions in which it applies. A NetworkPolicy isolates
 	// in these directions.
 	Ingress, Egress bool
@@ -27,6 +29,9 @@ func (p *Policy) Selectors() iter.Seq[**label.Selector] {
 		var all []**label.Selector
 		for i := range p.Targets {
 			all = append(all, &p.Targets[i].Namespaces, &p.Targets[i].Pods)
+		}
+		for i := range p.Nodes {
+			all = append(all, &p.Nodes[i])
 		}
 		for i := range p.Groups {
 			g := &p.Groups[i]
