@@ -11,6 +11,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/ovsfwd/wireguard"
 )
@@ -133,7 +134,7 @@ func TestAgentKeepsManifests(t *testing.T) {
 		}
 		mounts := slices.DeleteFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return m.Name != "state" })
 		var want []corev1.VolumeMount
-		for _, dir := range []string{"manifests", filepath.Dir(wireguard.KeyFile)} {
+		for _, dir := range []string{"manifests", filepath.Dir(wireguard.KeyFile), backend.HostsDir} {
 			want = append(want, corev1.VolumeMount{Name: "state", MountPath: filepath.Join(state, dir), SubPath: dir})
 		}
 		if diff := cmp.Diff(want, mounts); diff != "" {

@@ -25,6 +25,7 @@ import (
 	"github.com/felixlike/felixlike/felixlike/driver"
 	"github.com/felixlike/felixlike/felixlike/egress"
 	"github.com/felixlike/felixlike/felixlike/health"
+	"github.com/felixlike/felixlike/felixlike/hosts"
 	"github.com/felixlike/felixlike/felixlike/metrics"
 	"github.com/felixlike/felixlike/felixlike/node"
 	"github.com/felixlike/felixlike/felixlike/revalidate"
@@ -247,6 +248,7 @@ func (a *agent) driver(ctx context.Context) (*api, *node.Bridge) {
 			forwarding.OnUpdate(model.HopsUpdate{Hops: known})
 		}
 	}
+	api := newAPI(os.Stdout)
 	senders, distrusted := backend.Senders(a.backendConfig, hops)
 	tunnelPort := backend.TunnelPort(a.backendConfig)
 	firewalls, dropping := backend.Firewalls(a.backendConfig, tunnelPort.Ends)
@@ -257,6 +259,7 @@ func (a *agent) driver(ctx context.Context) (*api, *node.Bridge) {
 	readDropped := func(ctx context.Context) (map[string]uint64, error) {
 		return dropped.Read(ctx, a.backendConfig.Switch.ManagementSocket())
 	}
+	hosts := a.hosts(api.view)
 	a.strangers = node.NewStrangers(cfg.NodeName, readDropped)
 	daemon := vswitchd.New(cfg.OVSRunDir, a.backendConfig.Switch.DatapathType())
 	timing := driver.DefaultTiming()
@@ -267,7 +270,6 @@ func (a *agent) driver(ctx context.Context) (*api, *node.Bridge) {
 	if a.watchTunnels(); a.tunnels != nil {
 		all = append(all, a.tunnels)
 	}
-	api := newAPI(os.Stdout)
 	api.connections = func(ctx context.Context, place backend.Place) ([]control.Connection, error) {
 		return node.Connections(ctx, carrier, place, ports.ServiceCIDRs)
 	}
@@ -315,11 +317,11 @@ func (a *agent) driver(ctx context.Context) (*api, *node.Bridge) {
 		RemoveOthers: a.removeOthers, Source: a.source, ServiceCIDRs: ports.ServiceCIDRs, Isolation: cfg.Isolation == config.IsolationNamespaces,
 		Attachments: a.watchAttachments,
 		Managers:    all,
-		Stages:      a.stages(a.startupHandover(migration), back, conntrack, br, host, senders, tunnelPort.Stage, firewalls, forwards, egress, egressAddresses, backend.Services(a.backendConfig), backend.RemovePodSources(a.backendConfig)),
+		Stages:      a.stages(a.startupHandover(migration), back, conntrack, br, host, hosts.Table.Stage(), senders, tunnelPort.Stage, firewalls, forwards, egress, egressAddresses, backend.Services(a.backendConfig), backend.RemovePodSources(a.backendConfig)),
 		View:        api.view,
 		Modules: append(append(api.modules(), a.serviceProxy(api, timing)...),
 			driver.Source(api.view, addressesNeeded, a.watchHostAddresses), driver.Source(api.view, "", a.watchHops(hops)), driver.Source(api.view, "", a.offloading.Run),
-			a.egress(api.view).Module(), existing.Module(), revalidate.NewTranslations(api.view, sources, timing).Module(), asked.Module(), a.lost.Module(api.view), node.Peers(api.view), watches),
+			a.egress(api.view).Module(), hosts.Module(), existing.Module(), revalidate.NewTranslations(api.view, sources, timing).Module(), asked.Module(), a.lost.Module(api.view), node.Peers(api.view), watches),
 		Log: log, Timing: timing,
 	})
 	migration.OnCarried(existing.Carried)
@@ -426,6 +428,18 @@ func (a *agent) egress(v *driver.View) *egress.Egress {
 		o.API = s.Dynamic()
 	}
 	return egress.New(v, o)
+}
+
+// hosts returns the module of the policies of the node itself.
+func (a *agent) hosts(v *driver.View) *hosts.Module {
+	o := hosts.Options{Dir: filepath.Join(a.cfg.StateDir, backend.HostsDir), Log: a.log.With("component", "hosts")}
+	var servers []uint16
+	if s, ok := a.source.(*kubernetes.Source); ok {
+		o.Reach, servers = s.Reach, s.Ports()
+	}
+	o.Failsafe = backend.FailsafeOf(a.cfg, servers)
+	o.Table = backend.NewHosts(a.backendConfig, o.Failsafe)
+	return hosts.New(v, o)
 }
 
 // established returns the carrier if connections that policy denies are to end.

@@ -71,6 +71,7 @@ func (a *agent) policyOnlyDriver(ctx context.Context) *api {
 	timing := driver.DefaultTiming()
 	timing.Resync = time.Duration(cfg.ResyncInterval)
 	api := newAPI(os.Stdout)
+	hosts := a.hosts(api.view)
 	watches := driver.Module{
 		Notices:  (&node.Outages{Node: cfg.NodeName, Configs: a.configs}).Now,
 		Problems: func() []model.Problem { return slices.Concat(a.chained.Problems(), egresses.problems()) },
@@ -94,6 +95,7 @@ func (a *agent) policyOnlyDriver(ctx context.Context) *api {
 		RemoveOthers: a.removeOthers, Source: a.source, Attachments: a.chained.Watch,
 		Managers: []managers.Manager{managers.NewConntrackManager(conntrack), egresses},
 		Stages: []backend.Stage{
+			hosts.Table.Stage(),
 			// Before a pod gets its policy, the old connections of its address are deleted.
 			{Name: "conntrack", Required: true, Timeout: 30 * time.Second, Apply: backend.Writes(conntrack.Apply)},
 			backend.PodSources(a.backendConfig, a.chained.Bridged),
@@ -102,7 +104,7 @@ func (a *agent) policyOnlyDriver(ctx context.Context) *api {
 				return 0, a.removeOthers(ctx, a.backend.Name())
 			})},
 		},
-		View: api.view, Modules: append(api.modules(), addresses, a.lost.Module(api.view), revalidate.NewConnections(api.view, nil, nil, timing).Module(), watches),
+		View: api.view, Modules: append(api.modules(), addresses, a.lost.Module(api.view), hosts.Module(), revalidate.NewConnections(api.view, nil, nil, timing).Module(), watches),
 		Log: log, Timing: timing,
 	})
 	return api

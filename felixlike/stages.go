@@ -17,9 +17,11 @@ import (
 )
 
 // stages returns all stages in their order.
-func (a *agent) stages(startup *driver.StartupHandover, back *node.OVSRestart, conntrack *hostnet.Conntrack, br *node.Bridge, host *hostnet.Reconciler, senders, tunnelPort, firewalls, forwards, egress, egressAddresses, services, podSources backend.Stage) []backend.Stage {
+func (a *agent) stages(startup *driver.StartupHandover, back *node.OVSRestart, conntrack *hostnet.Conntrack, br *node.Bridge, host *hostnet.Reconciler, hosts, senders, tunnelPort, firewalls, forwards, egress, egressAddresses, services, podSources backend.Stage) []backend.Stage {
 	all := []backend.Stage{
 		startup.Before(),
+		// It needs no other stage, and waits for none.
+		hosts,
 		// No stage needs an object that a later stage makes: this stage makes the bridge.
 		{Name: "ovsdb", Timeout: switchTimeout, Apply: backend.Writes(br.Apply), Invalidate: br.Invalidate},
 		// Before a pod gets its flows, the old connections of its address are deleted.

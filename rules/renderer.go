@@ -16,6 +16,8 @@ type Renderer struct {
 	// nftables is true for rules of nftables: one rule can set a mark and return, and
 	// sets change in one transaction with rules.
 	nftables bool
+	// hosts is true for the policies of the node itself (OfHosts).
+	hosts    bool
 	policies *Claims[PolicySide]
 	// logs is true while rules with Log report.
 	logs bool
@@ -99,6 +101,9 @@ func (r *Renderer) decision(id model.PolicyID, rule *model.Rule, d model.Directi
 	case model.Allow:
 		return []tables.Rule{{Matches: matches, Action: r.allow(d), Comment: comment}}
 	case model.Pass:
+		if r.hosts {
+			return []tables.Rule{{Matches: matches, Action: tables.Goto{Chain: hostsBaseline(d)}, Comment: comment}}
+		}
 		passed := append(matches[:len(matches):len(matches)], tables.MatchMark{Value: MarkPass, Mask: MarkPass})
 		return []tables.Rule{
 			{Matches: matches, Action: tables.SetMark{Value: MarkPass, Mask: MarkPass}, Comment: comment},
@@ -109,10 +114,25 @@ func (r *Renderer) decision(id model.PolicyID, rule *model.Rule, d model.Directi
 		return []tables.Rule{{Matches: matches, Action: tables.Return{}, Comment: comment}}
 	}
 	if a == model.Reject {
-		return []tables.Rule{{Matches: matches, Action: reject(d), Comment: comment}}
+		return []tables.Rule{{Matches: matches, Action: r.reject(d), Comment: comment}}
 	}
 	// Deny, and actions that this version does not know.
-	return []tables.Rule{{Matches: matches, Action: Deny(d), Comment: comment}}
+	return []tables.Rule{{Matches: matches, Action: r.deny(d), Comment: comment}}
+}
+
+// deny and reject return the actions that end the evaluation of a direction.
+func (r *Renderer) deny(d model.Direction) tables.Action {
+	if r.hosts {
+		return tables.Goto{Chain: HostsDenied(d)}
+	}
+	return Deny(d)
+}
+
+func (r *Renderer) reject(d model.Direction) tables.Action {
+	if r.hosts {
+		return tables.Goto{Chain: hostsRejected(d)}
+	}
+	return reject(d)
 }
 
 // allow returns the action of a rule that allows the packet in one direction. It leads to
@@ -120,7 +140,7 @@ func (r *Renderer) decision(id model.PolicyID, rule *model.Rule, d model.Directi
 // once for each such rule.
 func (r *Renderer) allow(d model.Direction) tables.Action {
 	switch {
-	case d == model.Ingress:
+	case d == model.Ingress, r.hosts:
 		return tables.Accept{}
 	case r.nftables:
 		return tables.SetMarkAndReturn{Value: MarkJudged, Mask: MarkJudged}

@@ -117,6 +117,7 @@ func RemoveBeside(ctx context.Context, netns int) error {
 		{Table: nftables.SendersTable},
 		{Table: nftables.TunnelTable},
 		{Table: nftables.EgressTable},
+		{Table: nftables.HostsTable},
 		{Table: nftables.PodSourcesTable},
 		{Table: nftables.PodSourcesTable, Bridge: true},
 	} {

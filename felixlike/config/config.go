@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/felixlike/felixlike/internal/nearest"
+	"github.com/felixlike/felixlike/model"
 )
 
 // APIVersion and Kind must be in every configuration file.
@@ -163,6 +164,9 @@ type Config struct {
 	// "openflow" and on datapath "netdev". Rules of other programs at FORWARD then see a connection's first packets only. With
 	// "auto" all packets pass the host while there are rules that this would matter to.
 	Offload string `json:"offload" help:"packets of established connections that policy has allowed, on the kernel's datapath with a netfilter backend: auto (switched in the bridge, unless rules of other programs have to see them), on (switched), or off (all through the host)"`
+	// FailsafeIn and FailsafeOut are the ports that no policy for nodes closes. Change them where a node is reached in another way.
+	FailsafeIn  Ports `json:"failsafe.in" help:"ports of the node that no policy for nodes closes, as tcp/22 or tcp/2379-2380; DHCP, the tunnel, WireGuard and healthAddress come on top"`
+	FailsafeOut Ports `json:"failsafe.out" help:"ports of other hosts that no policy for nodes closes to the node; DHCP, the tunnel, WireGuard and the API servers of this agent come on top"`
 	// RunDir holds the control socket and that of the CNI plugin.
 	RunDir string `json:"runDir" help:"directory of the control socket and the CNI plugin's"`
 	// StateDir keeps the last good versions of manifests over restarts. Change it where /var/lib is not kept over a reboot.
@@ -212,6 +216,10 @@ func Defaults() Config {
 		ExistingConnections: Keep,
 		Offload:             OffloadAuto,
 
+		// ssh, API server, kubelet, and etcd with its peers; out also DNS.
+		FailsafeIn:  Ports{tcp(22), tcp(6443), tcp(10250), {Protocol: model.TCP, First: 2379, Last: 2380}},
+		FailsafeOut: Ports{tcp(6443), tcp(10250), {Protocol: model.TCP, First: 2379, Last: 2380}, {Protocol: model.UDP, First: 53, Last: 53}, tcp(53)},
+
 		RunDir:   "/run/felixlike",
 		StateDir: "/var/lib/felixlike",
 
@@ -223,6 +231,10 @@ func Defaults() Config {
 		ResyncInterval: Duration(90 * time.Second),
 		LogLevel:       "info",
 	}
+}
+
+func tcp(port uint16) model.PortRange {
+	return model.PortRange{Protocol: model.TCP, First: port, Last: port}
 }
 
 // BackendNames lists the values of the setting backend.
@@ -515,6 +527,42 @@ func parseHosts(text string) (Hosts, error) {
 			return nil, fmt.Errorf("%q is not an address, name, address:port or name:port, as 192.0.2.10 or 192.0.2.10:6443", part)
 		}
 		all = append(all, net.JoinHostPort(host, port))
+	}
+	return all, nil
+}
+
+// Ports is a list of ports that the environment and flags write with commas, and files as a list or with commas.
+type Ports []model.PortRange
+
+// String returns the ports with commas between them.
+func (p Ports) String() string {
+	texts := make([]string, len(p))
+	for i, r := range p {
+		texts[i] = r.String()
+	}
+	return strings.Join(texts, ",")
+}
+
+// parsePorts parses the format of String.
+func parsePorts(text string) (Ports, error) {
+	all := Ports{}
+	if strings.TrimSpace(text) == "" {
+		return all, nil
+	}
+	for part := range strings.SplitSeq(text, ",") {
+		part = strings.TrimSpace(part)
+		name, ports, _ := strings.Cut(part, "/")
+		first, last, isRange := strings.Cut(ports, "-")
+		if !isRange {
+			last = first
+		}
+		protocol, err := model.ParseProtocol(strings.ToUpper(name))
+		from, errFrom := strconv.ParseUint(first, 10, 16)
+		to, errTo := strconv.ParseUint(last, 10, 16)
+		if err != nil || errFrom != nil || errTo != nil || from == 0 || to < from {
+			return nil, fmt.Errorf("%q is not a port as tcp/22, or a range as tcp/2379-2380", part)
+		}
+		all = append(all, model.PortRange{Protocol: protocol, First: uint16(from), Last: uint16(to)})
 	}
 	return all, nil
 }

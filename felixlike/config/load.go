@@ -216,6 +216,11 @@ func (s setting) text(value any) (string, error) {
 			return text, nil
 		}
 		want = "a list of addresses"
+	case Ports:
+		if text, ok := listed(value); ok {
+			return text, nil
+		}
+		want = "a list of ports"
 	default:
 		if text, ok := value.(string); ok {
 			return text, nil
@@ -269,6 +274,12 @@ func (s setting) set(text string) error {
 		s.value.Set(reflect.ValueOf(all))
 	case Hosts:
 		all, err := parseHosts(text)
+		if err != nil {
+			return err
+		}
+		s.value.Set(reflect.ValueOf(all))
+	case Ports:
+		all, err := parsePorts(text)
 		if err != nil {
 			return err
 		}

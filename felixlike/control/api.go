@@ -64,6 +64,28 @@ type Status struct {
 	ExistingConnections ExistingConnections `json:"existingConnections"`
 	// Offload says whether packets of established connections skip the host.
 	Offload *Offload `json:"offload,omitempty"`
+	// Hosts are the policies of the node itself, nil if it has none.
+	Hosts *Hosts `json:"hosts,omitempty"`
+}
+
+// States of the policies of the node itself.
+const (
+	HostsConfirmed   = "confirmed"
+	HostsUnconfirmed = "not confirmed yet"
+	HostsWithdrawn   = "withdrawn"
+	HostsOff         = "off"
+)
+
+// Hosts are the policies of the node itself.
+type Hosts struct {
+	State string `json:"state"`
+	// Policies are those that the datastore has for the node. Withdrawn are those of the last change, if the node did not work with it.
+	Policies  []string `json:"policies"`
+	Withdrawn []string `json:"withdrawn,omitempty"`
+	Reason    string   `json:"reason,omitempty"`
+	// FailsafeIn and FailsafeOut are the ports that no policy of the node closes.
+	FailsafeIn  []string `json:"failsafeIn"`
+	FailsafeOut []string `json:"failsafeOut"`
 }
 
 // Offload is the state of the setting offload.

@@ -49,6 +49,10 @@ type Model struct {
 	RatesUnbounded bool `json:"ratesUnbounded,omitempty"`
 	// KeptInMaps are the lists of policies that the layout auto has in maps although they have few rules.
 	KeptInMaps []string `json:"keptInMaps,omitempty"`
+	// HostPolicies are the policies of the node itself, HostState which of them are in force, and Failsafe the ports that they never close.
+	HostPolicies *model.HostPolicies `json:"hostPolicies,omitempty"`
+	HostState    model.HostState     `json:"hostState,omitzero"`
+	Failsafe     *model.Failsafe     `json:"failsafe,omitempty"`
 	// Pods are all pods of the cluster with addresses: they give names to the members of groups.
 	Pods []Pod `json:"pods"`
 }
@@ -127,6 +131,9 @@ func (m *Model) Updates() []model.Update {
 	for _, g := range m.Groups {
 		all = append(all, model.GroupUpdate{Group: g.Group, Added: g.Members})
 	}
+	if m.HostPolicies != nil {
+		all = append(all, model.HostStateUpdate{State: m.HostState}, model.HostPoliciesUpdate{Policies: m.HostPolicies})
+	}
 	for _, p := range m.Policies {
 		all = append(all, model.PolicyUpdate{Policy: p})
 	}
@@ -157,6 +164,8 @@ func (m *Model) Add(u model.Update) {
 		m.Egresses = u.Egresses
 	case model.GroupUpdate:
 		m.Groups = append(m.Groups, Group{u.Group, u.Added})
+	case model.HostPoliciesUpdate:
+		m.HostPolicies = u.Policies
 	case model.PolicyUpdate:
 		m.Policies = append(m.Policies, u.Policy)
 	case model.EndpointUpdate:

@@ -91,6 +91,10 @@ func reportOf(a nflog.Attribute) (Report, bool) {
 			r.Direction = d
 			return r, true
 		}
+		if prefix == rules.HostsDenied(d) {
+			r.Direction, r.Host = d, true
+			return r, true
+		}
 	}
 	return r, false
 }

@@ -17,6 +17,8 @@ type View struct {
 	// Endpoints are the known pods of this node; Closed is the reason for each closed one.
 	Endpoints map[model.PodID]*model.Endpoint
 	Closed    map[Way]string
+	// Host are the policies of the node itself, nil if there are none.
+	Host *model.HostPolicies
 	// Logs are the rules with Log.
 	Logs map[rules.LogKey]LogRule
 	// Judge has the policies and groups. It may be nil if no endpoint has a policy of an ordered tier: then only
@@ -51,6 +53,10 @@ func (v *View) Drop(r Report) (control.Drop, error) {
 		d.By, d.Service, d.Rejected = serviceReasons[r.Service], r.ServicePort, r.Service == rules.ChainServiceRefused || r.Service == rules.ChainServiceNoPort
 		return d, nil
 	}
+	if r.Host {
+		v.deniedByHost(&d, r.Direction, p)
+		return d, nil
+	}
 	pod := p.Destination
 	if r.Direction == model.Egress {
 		pod = p.Source
@@ -73,6 +79,32 @@ func (v *View) end(a netip.Addr) control.DropEnd {
 	return e
 }
 
+// deniedByHost sets the reason of the denial of a packet to or from the node itself.
+func (v *View) deniedByHost(d *control.Drop, direction model.Direction, p Packet) {
+	d.By = control.ByChanged
+	if v.Host != nil && v.Judge != nil {
+		decided(d, v.Judge.Decide(v.Host.Applied(direction), direction, packetOf(p)))
+	}
+}
+
+// decided sets the reason that a rule gives.
+func decided(d *control.Drop, decision judge.Decision) {
+	if !decision.Action.Denies() {
+		d.By = control.ByChanged
+		return
+	}
+	d.By, d.Rejected = control.ByRule, decision.Action == model.Reject
+	d.Policy, d.Rule, d.RuleName = decision.Policy.String(), decision.Rule, decision.Title
+}
+
+func packetOf(p Packet) judge.Packet {
+	port := p.Port
+	if p.Protocol.IsICMP() {
+		port = model.ICMPMessage(p.Type, p.Code)
+	}
+	return judge.Packet{Source: p.Source, Destination: p.Destination, Protocol: p.Protocol, Port: port}
+}
+
 // deniedBy sets the reason of the denial.
 func (v *View) deniedBy(d *control.Drop, id model.PodID, direction model.Direction, p Packet) {
 	if d.Reason = v.Closed[Way{id, direction}]; d.Reason != "" {
@@ -89,22 +121,14 @@ func (v *View) deniedBy(d *control.Drop, id model.PodID, direction model.Directi
 		j = judge.New()
 	}
 	applied := e.Applied(direction)
-	port := p.Port
-	if p.Protocol.IsICMP() {
-		port = model.ICMPMessage(p.Type, p.Code)
+	decision := j.Decide(applied, direction, packetOf(p))
+	if !decision.Isolated {
+		decided(d, decision)
+		return
 	}
-	decision := j.Decide(applied, direction, judge.Packet{Source: p.Source, Destination: p.Destination, Protocol: p.Protocol, Port: port})
-	switch {
-	case decision.Isolated:
-		d.By = control.ByIsolation
-		for _, policy := range applied.NetworkPolicies {
-			d.Policies = append(d.Policies, policy.String())
-		}
-	case decision.Action.Denies():
-		d.By, d.Rejected = control.ByRule, decision.Action == model.Reject
-		d.Policy, d.Rule, d.RuleName = decision.Policy.String(), decision.Rule, decision.Title
-	default:
-		d.By = control.ByChanged
+	d.By = control.ByIsolation
+	for _, policy := range applied.NetworkPolicies {
+		d.Policies = append(d.Policies, policy.String())
 	}
 }
 

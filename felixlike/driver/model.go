@@ -22,9 +22,11 @@ type Model struct {
 	// ServicePorts are the ports of Services that this node serves.
 	ServicePorts map[model.ServicePortID]*model.ServicePort
 	// Hops is nil until the neighbours that lead to routed peers are known.
-	Hops    *model.HopsUpdate
-	Denials model.DenialsUpdate
-	Logs    model.LogsUpdate
+	Hops *model.HopsUpdate
+	// HostPolicies are those of the node itself; nil if there never was one.
+	HostPolicies *model.HostPolicies
+	Denials      model.DenialsUpdate
+	Logs         model.LogsUpdate
 	// revision counts the updates. pending has the objects that are not programmed yet, by
 	// identifier, with the count at their newest update.
 	revision uint64
@@ -58,6 +60,17 @@ func (t *Model) rules() int {
 	return n
 }
 
+// AllPolicies returns the policies that apply to pods of this node or to the node itself. It is a copy.
+func (t *Model) AllPolicies() map[model.PolicyID]*model.Policy {
+	all := maps.Clone(t.Policies)
+	if t.HostPolicies != nil {
+		for _, p := range t.HostPolicies.Policies {
+			all[p.ID] = p
+		}
+	}
+	return all
+}
+
 // OnUpdate notes an update.
 func (t *Model) OnUpdate(u model.Update) {
 	t.revision++
@@ -74,6 +87,8 @@ func (t *Model) OnUpdate(u model.Update) {
 	case model.PolicyRemove:
 		delete(t.Policies, u.ID)
 		t.pending[u.ID] = t.revision
+	case model.HostPoliciesUpdate:
+		t.HostPolicies = u.Policies
 	case model.EndpointUpdate:
 		t.Endpoints[u.Endpoint.ID] = u.Endpoint
 		t.pending[u.Endpoint.ID] = t.revision

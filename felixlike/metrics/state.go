@@ -20,6 +20,8 @@ type State struct {
 	Problems map[Problem]int
 	// InterfacesLost counts the pods of this node whose interface is gone.
 	InterfacesLost int
+	// HostPolicies counts the policies of the node itself, HostPoliciesWithdrawn those of them that are withdrawn.
+	HostPolicies, HostPoliciesWithdrawn int
 	// Unread counts the files of the datastore of which no version is known, Outdated those with a former version in force.
 	Unread, Outdated int
 	// Rules and Elements count our rules and elements in the policy backend.
@@ -71,6 +73,9 @@ func stateMetrics() []stateMetric {
 			func(s State) float64 { return float64(s.Quarantined) }),
 		gauge("felixlike_interfaces_lost", "Pods of this node without a network because their interface is gone. The agent's status names them.",
 			func(s State) float64 { return float64(s.InterfacesLost) }),
+		gauge("felixlike_host_policies", "Policies of the node itself.", func(s State) float64 { return float64(s.HostPolicies) }),
+		gauge("felixlike_host_policies_withdrawn", "Policies of the node itself that are withdrawn, because the node did not reach the API server with them. The agent's status names them.",
+			func(s State) float64 { return float64(s.HostPoliciesWithdrawn) }),
 		gauge("felixlike_manifests_unread_files", "Manifests that could never be read in full: policies in them are not in force. The agent's status names them.",
 			func(s State) float64 { return float64(s.Unread) }),
 		gauge("felixlike_manifests_outdated_files", "Manifests that cannot be read in full: their last good content is in force. The agent's status names them, and says of when the content is.",

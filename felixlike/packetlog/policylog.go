@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -133,7 +132,7 @@ func (l *Log) wanted(ctx context.Context) backend.Backend {
 		if err != nil {
 			return
 		}
-		for _, p := range l.view.Model().Policies {
+		for _, p := range l.view.Model().AllPolicies() {
 			if p.Logs() {
 				b = enforcing
 				return
@@ -276,7 +275,7 @@ func (l *Log) named(ctx context.Context, names *logNames, limits *logLimits, all
 	err := l.view.Do(ctx, func() {
 		t := l.view.Model()
 		if names.view == nil || names.revision != l.view.Attempted() {
-			policies, names.revision = maps.Clone(t.Policies), l.view.Attempted()
+			policies, names.revision = t.AllPolicies(), l.view.Attempted()
 		}
 		if now := time.Now(); names.outdated(now, l.view.Attempted()) {
 			view := denied.NewView(l.view.Policy().PodAddresses(), t.Attachments, t.Nodes, l.view.Node(), t.Host.Addresses)

@@ -291,6 +291,13 @@ func (n *dropNames) service(packet []byte) string {
 func (d *Denied) cluster() (v *denied.View, ordered []model.Update) {
 	v = denied.NewView(d.view.Policy().PodAddresses(), d.view.Model().Attachments, d.view.Model().Nodes, d.view.Node(), d.view.Model().Host.Addresses)
 	v.Endpoints = maps.Clone(d.view.Model().Endpoints)
+	if v.Host = d.view.Model().HostPolicies; !v.Host.Empty() {
+		ordered = d.view.Policy().Snapshot()
+		for _, p := range v.Host.Policies {
+			ordered = append(ordered, model.PolicyUpdate{Policy: p})
+		}
+		return v, ordered
+	}
 	for _, e := range v.Endpoints {
 		if len(e.Ingress.Admin)+len(e.Ingress.Baseline)+len(e.Egress.Admin)+len(e.Egress.Baseline) == 0 {
 			continue

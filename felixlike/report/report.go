@@ -116,6 +116,9 @@ func (t *text) summary(s control.Status) {
 	if s.Offload != nil {
 		t.offload(*s.Offload)
 	}
+	if s.Hosts != nil {
+		t.hosts(*s.Hosts)
+	}
 	fmt.Fprintf(t, "writes since start: %s   groups %d\n\n", counts(s.Writes), s.Groups)
 }
 
@@ -136,6 +139,22 @@ func (t *text) existing(e control.ExistingConnections) {
 		fmt.Fprintf(t, "  last look at %s in %s: %d connections of %d pod addresses looked at, %d denied, %d ended %s\n",
 			w.At.Format(time.TimeOnly), w.Took.Round(time.Millisecond), w.Looked, w.Pods, w.Denied, w.Ended, w.Error)
 	}
+}
+
+// hosts prints the policies of the node itself.
+func (t *text) hosts(h control.Hosts) {
+	state := h.State
+	if state != control.HostsConfirmed {
+		state = t.style.Bad(state)
+	}
+	fmt.Fprintf(t, "policies of the node itself: %s   %s\n", state, strings.Join(h.Policies, ", "))
+	if len(h.Withdrawn) > 0 {
+		fmt.Fprintf(t, "  withdrawn: %s\n", strings.Join(h.Withdrawn, ", "))
+	}
+	if h.Reason != "" {
+		fmt.Fprintf(t, "  %s\n", h.Reason)
+	}
+	fmt.Fprintf(t, "  failsafe ports in: %s   out: %s\n", strings.Join(h.FailsafeIn, ", "), strings.Join(h.FailsafeOut, ", "))
 }
 
 // offload prints whether packets of established connections skip the host.

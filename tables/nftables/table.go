@@ -33,6 +33,9 @@ const TunnelTable = DefaultTable + "-tunnel"
 // EgressTable is the name of the table that gives packets of pods to the outside the addresses of Egresses (rules.Egress).
 const EgressTable = DefaultTable + "-egress"
 
+// HostsTable is the name of the table with the policies of the node itself (rules.Hosts).
+const HostsTable = DefaultTable + "-hosts"
+
 // PodSourcesTable is the name of the table that knows the packets of pods whose interfaces another CNI plugin owns
 // (rules.PodSources).
 const PodSourcesTable = DefaultTable + "-pods"

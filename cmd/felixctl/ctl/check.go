@@ -115,6 +115,9 @@ func lookAround(ctx context.Context, cfg *config.Effective, agent *control.Clien
 	o := install.Options{Backend: cfg.Backend, Datapath: cfg.Datapath, InUse: inUse, OVSRunDir: cfg.OVSRunDir, Tunnel: cfg.TunnelInUse(), WireGuardPort: cfg.WireGuardInUse(), SNAT: cfg.SNAT == config.OpenFlow, PolicyOnly: cfg.TrafficMode == config.PolicyOnly, ConfDir: confDir, Conflist: conflist}
 	o.Try = func(ctx context.Context) error { return backend.Try(ctx, cfg) }
 	o.Inspect(ctx, add)
+	if _, err := backend.HostsExist(ctx, 0); err != nil {
+		add(install.Finding{Level: install.Noted, What: "policies for nodes", Detail: "they need nf_tables under every backend, and cannot be in force here: " + err.Error()})
+	}
 	if cfg.ServiceProxy == config.ServiceProxyFull {
 		all = append(append(all, kubeProxy(ctx)...), apiServers(ctx, cfg.APIServer)...)
 	}

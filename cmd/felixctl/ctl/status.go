@@ -16,7 +16,7 @@ import (
 
 // Commands returns the commands that talk to the agent of this node.
 func Commands() []*cobra.Command {
-	return []*cobra.Command{statusCommand(), backendCommand(), previewCommand(), reachCommand(), policiesCommand(), servicesCommand(), dropsCommand(), policyLogCommand(), checkCommand(), diagsCommand(), versionCommand()}
+	return []*cobra.Command{statusCommand(), backendCommand(), previewCommand(), reachCommand(), policiesCommand(), servicesCommand(), dropsCommand(), policyLogCommand(), checkCommand(), hostsCommand(), diagsCommand(), versionCommand()}
 }
 
 // waitEvery is the pause between two requests of status --wait.

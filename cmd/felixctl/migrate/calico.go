@@ -225,7 +225,7 @@ func (c *conversion) refuseCalicoSpec(row *Object, spec *calicoSpec) {
 	}
 	for field, set := range map[string]bool{"spec.doNotTrack": spec.DoNotTrack, "spec.preDNAT": spec.PreDNAT, "spec.applyOnForward": spec.ApplyOnForward} {
 		if set {
-			row.refuse(field, "it is for host endpoints, which felixlike does not have")
+			row.refuse(field, "it is for host endpoints, which are not converted: write a policy for nodes")
 		}
 	}
 	for _, t := range spec.Types {

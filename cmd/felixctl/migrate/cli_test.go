@@ -89,7 +89,7 @@ func TestAllowsMore(t *testing.T) {
 	const antreaText = "{apiVersion: crd.antrea.io/v1beta1, kind: ClusterNetworkPolicy, metadata: {name: a}, spec: {priority: 1, %}}"
 	for text, more := range map[string]bool{
 		"appliedTo: [{group: none}], ingress: [{action: Drop}]":                                                  true,
-		"appliedTo: [{nodeSelector: {}}], egress: [{action: Allow}, {action: Reject}]":                           true,
+		"appliedTo: [{nodeSelector: {}}, {podSelector: {}}], egress: [{action: Allow}, {action: Reject}]":        true,
 		"appliedTo: [{group: none}], ingress: [{action: Allow}]":                                                 false,
 		"ingress: [{action: Drop, appliedTo: [{group: none}]}, {action: Allow, appliedTo: [{podSelector: {}}]}]": true,
 		"ingress: [{action: Drop, appliedTo: [{podSelector: {}}]}, {action: Allow, appliedTo: [{group: none}]}]": false,

@@ -47,7 +47,7 @@ func (c *conversion) refused(owners map[Ref]int) error {
 			row.loosen(p.Field, "felixlike refuses what it converts to: %s. If the API server refuses it too, it denies nothing", p.Reason)
 		case i < undecoded && c.denies(row.Object, ""):
 			row.loosen(p.Field, "felixlike refuses it: %s. If the API server refuses it too, it denies nothing", p.Reason)
-		case strings.HasSuffix(p.Reason, compile.SelectsNoPod) && c.denies(row.Object, p.Field):
+		case (strings.HasSuffix(p.Reason, compile.SelectsNoPod) || strings.HasSuffix(p.Reason, compile.SelectsNoNode)) && c.denies(row.Object, p.Field):
 			row.loosen(p.Field, "felixlike refuses it: %s, so its Drop or Reject denies nothing there", p.Reason)
 		default:
 			row.lose(p.Field, "felixlike refuses it: %s", p.Reason)

@@ -55,6 +55,7 @@ type Options struct {
 // Source reads the objects of a cluster. It is a datastore.Source.
 type Source struct {
 	node    string
+	servers []string
 	clients *clients
 	kinds   kindList
 	state   *state
@@ -75,7 +76,7 @@ func New(o Options) (*Source, error) {
 		return nil, err
 	}
 	s := &Source{
-		node: o.Node, clients: c, kinds: c.kinds(o), state: newState(), log: o.Log,
+		node: o.Node, servers: serversOf(o.Config, o.Servers), clients: c, kinds: c.kinds(o), state: newState(), log: o.Log,
 		offers: newOffers(o.Log),
 		syncs:  make(chan chan<- uint64), ended: make(chan struct{}),
 	}

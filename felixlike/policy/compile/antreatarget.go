@@ -136,7 +136,6 @@ func (c *antreaCompiler) appliedToNodes(s *metav1.LabelSelector, path string) *l
 		}
 		return nil
 	}
-	c.Add(path, "not supported"+SelectsNoPod)
 	return c.selector(s, path, SelectsNoNode)
 }
 
@@ -169,7 +168,7 @@ func (c *antreaCompiler) appliedToEntry(e antrea.AppliedTo, path string) (select
 		case c.id.Kind != antrea.KindClusterNetworkPolicy:
 			c.Add(path+field, "not allowed in a NetworkPolicy, which applies to pods of its namespace"+SelectsNoPod)
 		default:
-			c.Add(path+field, "not supported"+SelectsNoPod)
+			c.Add(path+field, "not allowed in a policy that applies to pods, too"+SelectsNoNode)
 		}
 		return nil, true
 	case e.Group != "" && (e.PodSelector != nil || e.NamespaceSelector != nil):

@@ -107,6 +107,7 @@ func parts(n Node, o Options) []part {
 		nft("list", "table", "inet", nftables.SendersTable)
 		nft("list", "table", "inet", nftables.TunnelTable)
 		nft("list", "table", "inet", nftables.EgressTable)
+		nft("list", "table", "inet", nftables.HostsTable)
 		nft("list", "table", "inet", nftables.PodSourcesTable)
 		nft("list", "table", "bridge", nftables.PodSourcesTable)
 		if o.Services {

@@ -70,6 +70,9 @@ func NewNode(m *control.Model, name string) (*Node, error) {
 	if m.Settings.ServiceProxy {
 		n.services(c)
 	}
+	if m.HostPolicies != nil && m.Failsafe != nil {
+		n.hosts(*m.Failsafe)
+	}
 	if m.Settings.TrafficMode == model.PolicyOnly {
 		noted := newNoted()
 		n.table(noted, nftables.PodSourcesTable, backend.PodSourceManager(c, noted, noted))
@@ -120,6 +123,19 @@ func (n *Node) table(noted *noted, name string, all ...managers.Manager) {
 	n.managers = append(n.managers, all...)
 	n.read = append(n.read, func(s *dump.State) error {
 		s.Tables = append(s.Tables, noted.table(name))
+		return nil
+	})
+}
+
+// hosts adds the table of the node's own policies, which the state has only while one is in force.
+func (n *Node) hosts(failsafe model.Failsafe) {
+	noted := newNoted()
+	hosts := backend.HostsManager(noted, noted, failsafe)
+	n.managers = append(n.managers, hosts)
+	n.read = append(n.read, func(s *dump.State) error {
+		if hosts.InForce() != nil {
+			s.Tables = append(s.Tables, noted.table(nftables.HostsTable))
+		}
 		return nil
 	})
 }

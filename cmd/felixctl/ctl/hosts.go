@@ -1,0 +1,97 @@
+package ctl
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/felixlike/felixlike/felixlike/backend"
+	"github.com/felixlike/felixlike/felixlike/config"
+	"github.com/felixlike/felixlike/internal/nearest"
+)
+
+func hostsCommand() *cobra.Command {
+	var stateDir string
+	c := &cobra.Command{
+		Use:   "hosts",
+		Short: "Turn the policies of this node itself off and on",
+		Example: `  felixctl hosts off
+  felixctl hosts on`,
+		Args: nearest.Command,
+		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
+	}
+	c.AddCommand(&cobra.Command{
+		Use:   "off",
+		Short: "Open this node: remove the table of its own policies, and have the agent not put it back",
+		Long: `Open this node: remove the table inet felixlike-hosts, which has the policies of the node
+itself (ClusterNetworkPolicies that apply to nodes), and have the agent not put it back
+until felixctl hosts on.
+
+It is the way out if such a policy locks you out of a node. It needs neither the agent nor
+the API server, and holds over restarts and reboots. Policies of pods stay in force.
+
+Without felixctl, the same is:
+  mkdir -p /var/lib/felixlike/hosts && touch /var/lib/felixlike/hosts/off
+  nft delete table inet felixlike-hosts
+
+Exit codes: 0 the policies are off; 2 they are not, or not known to be.`,
+		Example: "  felixctl hosts off",
+		Args:    cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error {
+			return hostsOff(c.Context(), c.OutOrStdout(), stateDir, 0)
+		},
+	}, &cobra.Command{
+		Use:     "on",
+		Short:   "End hosts off: the agent programs the policies of this node again",
+		Example: "  felixctl hosts on",
+		Args:    cobra.NoArgs,
+		RunE:    func(c *cobra.Command, _ []string) error { return hostsOn(c.OutOrStdout(), stateDir) },
+	})
+	c.PersistentFlags().StringVar(&stateDir, "state-dir", config.Defaults().StateDir, "the agent's stateDir")
+	return c
+}
+
+// hostsOff writes the file before it removes the table: an agent that runs would put that back.
+func hostsOff(ctx context.Context, out io.Writer, stateDir string, netns int) error {
+	path := filepath.Join(stateDir, backend.HostsDir, backend.HostsOffFile)
+	had, _ := backend.HostsExist(ctx, netns) // an error comes again below
+	err := os.MkdirAll(filepath.Dir(path), 0o700)
+	if err == nil {
+		err = os.WriteFile(path, nil, 0o600)
+	}
+	if err != nil {
+		err = fmt.Errorf("an agent that runs or starts puts the policies back: %w", err)
+	}
+	opened, removeErr := backend.RemoveHosts(ctx, netns)
+	switch {
+	case removeErr != nil:
+		return errors.Join(err, fmt.Errorf("remove the policies of this node: %w", removeErr))
+	case opened || had: // an agent that runs may have been faster
+		fmt.Fprintln(out, "the table inet felixlike-hosts is gone: every port of this node is open, and to every destination, as far as felixlike is concerned")
+	default:
+		fmt.Fprintln(out, "this node had no policy of its own in force: nothing was closed")
+	}
+	if err == nil {
+		fmt.Fprintf(out, "the agent programs none until felixctl hosts on (%s)\n", path)
+	}
+	return err
+}
+
+func hostsOn(out io.Writer, stateDir string) error {
+	err := os.Remove(filepath.Join(stateDir, backend.HostsDir, backend.HostsOffFile))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		fmt.Fprintln(out, "the policies of this node were not off")
+		return nil
+	case err != nil:
+		return err
+	}
+	fmt.Fprintln(out, "the agent programs the policies of this node within seconds, if it runs")
+	return nil
+}

@@ -1,0 +1,45 @@
+package ctl
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/felixlike/felixlike/felixlike/backend"
+	"github.com/felixlike/felixlike/test/tablestest"
+)
+
+// TestHostsOff: the table goes without an agent, the file says so to agents, and the command says what it opened. A table of others stays.
+func TestHostsOff(t *testing.T) {
+	ns := tablestest.NewNamespace(t, "nft")
+	ns.Run(t, "nft", "add table inet felixlike-hosts; add table inet felixlike")
+	dir := t.TempDir()
+	marker := filepath.Join(dir, "hosts", "off")
+	for i, want := range []string{"every port of this node is open", "nothing was closed"} {
+		var out bytes.Buffer
+		if err := hostsOff(t.Context(), &out, dir, ns.FD); err != nil || !strings.Contains(out.String(), want) || !strings.Contains(out.String(), marker) {
+			t.Errorf("%d: %v %q", i, err, out.String())
+		}
+		if left := strings.TrimSpace(ns.Run(t, "nft", "list", "tables")); left != "table inet felixlike" || !backend.HostsOff(marker) {
+			t.Errorf("%d: left %q", i, left)
+		}
+	}
+	for i, want := range []string{"within seconds", "were not off"} {
+		var out bytes.Buffer
+		if err := hostsOn(&out, dir); err != nil || !strings.Contains(out.String(), want) || backend.HostsOff(marker) {
+			t.Errorf("on, %d: %v %q", i, err, out.String())
+		}
+	}
+	// An emergency: the table goes even if no file can be written.
+	ns.Run(t, "nft", "add table inet felixlike-hosts")
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	if err := hostsOff(t.Context(), &out, file, ns.FD); err == nil || !strings.Contains(err.Error(), "puts the policies back") || !strings.Contains(out.String(), "is open") {
+		t.Errorf("%v %q", err, out.String())
+	}
+}

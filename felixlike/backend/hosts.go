@@ -1,0 +1,196 @@
+package backend
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/felixlike/felixlike/felixlike/config"
+	"github.com/felixlike/felixlike/ipsets"
+	"github.com/felixlike/felixlike/managers"
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/rules"
+	"github.com/felixlike/felixlike/tables"
+	"github.com/felixlike/felixlike/tables/nftables"
+)
+
+// HostsStage is the stage of the table with the policies of the node itself.
+const HostsStage = "hosts"
+
+// HostsDir is the folder in stateDir for what is known of these policies, HostsOffFile the file there by which an administrator turns them off.
+const (
+	HostsDir     = "hosts"
+	HostsOffFile = "off"
+)
+
+// hostsTimeout bounds one apply of that table.
+const hostsTimeout = 30 * time.Second
+
+// Hosts is the table with the policies of the node itself, the same beside every backend. Without such a policy there is no table.
+type Hosts struct {
+	// Attempt is called before policies are programmed, with those that the datastore has for the node, Programmed after that, with refused if the kernel does not take all of them. In
+	// and after the call without policies (nil) there is no table. An error of Attempt leaves the table as it is.
+	Attempt    func(p, wanted *model.HostPolicies) error
+	Programmed func(p *model.HostPolicies, refused string)
+	// Off reports whether an administrator has turned the policies off.
+	Off func() bool
+
+	c        Config
+	failsafe model.Failsafe
+	// mu is held while one of the table's drivers programs it.
+	mu sync.Mutex
+	// applied is set once the stage has programmed the table.
+	applied bool
+}
+
+// NewHosts returns the table. The caller sets the functions.
+func NewHosts(c Config, failsafe model.Failsafe) *Hosts { return &Hosts{c: c, failsafe: failsafe} }
+
+// HostsManager returns the manager of that table, which renders into chains and sets.
+func HostsManager(chains managers.Chains, sets ipsets.Sets, failsafe model.Failsafe) *managers.HostsManager {
+	return managers.NewHostsManager(rules.NewRenderer(model.GatewayPort, rules.NFTablesNameLength), chains, sets, failsafe)
+}
+
+// Stage returns the stage that programs the table. It holds back no other one.
+func (h *Hosts) Stage() Stage {
+	table := nftables.New(nftables.Options{Table: nftables.HostsTable, NetNS: h.c.NetNS})
+	m := HostsManager(table, table, h.failsafe)
+	remove := removal(table)
+	return Stage{
+		Name: HostsStage, BestEffort: true, Timeout: hostsTimeout, Managers: []managers.Manager{m},
+		Invalidate: table.Invalidate, Watch: table.Watch,
+		Apply: func(ctx context.Context) (Applied, error) {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			p := m.InForce()
+			if h.Off() {
+				p = nil
+			}
+			if err := h.Attempt(p, m.Wanted()); err != nil {
+				return Applied{}, err
+			}
+			if p == nil {
+				did, err := remove(ctx)
+				if err == nil {
+					h.applied = true
+					h.Programmed(nil, "")
+				}
+				return did, err
+			}
+			result, err := table.Apply(ctx)
+			if h.Off() { // since Apply began
+				_, off := remove(ctx)
+				return applied(result), errors.Join(err, off)
+			}
+			if err == nil {
+				h.applied = true
+				h.Programmed(p, refusals(result.Refused))
+			}
+			return applied(result), err
+		},
+	}
+}
+
+// Restore programs policies before the stage has run for the first time, nil for no table. It does nothing later. With missing it
+// does nothing if there is a table.
+func (h *Hosts) Restore(ctx context.Context, p *model.HostPolicies, missing bool) (did bool, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.applied {
+		return false, nil
+	}
+	table := nftables.New(nftables.Options{Table: nftables.HostsTable, NetNS: h.c.NetNS})
+	defer func() { err = errors.Join(err, table.Close()) }()
+	s, err := table.Snapshot(ctx)
+	if err != nil || missing && s.Exists {
+		return false, err
+	}
+	if p.Empty() {
+		if !s.Exists {
+			return false, nil
+		}
+		return true, table.Remove(ctx)
+	}
+	m := HostsManager(table, table, h.failsafe)
+	m.OnUpdate(model.HostPoliciesUpdate{Policies: p})
+	m.CompleteDeferredWork()
+	_, err = table.Apply(ctx)
+	return true, err
+}
+
+// Exists reports whether there is a table.
+func (h *Hosts) Exists(ctx context.Context) (bool, error) { return HostsExist(ctx, h.c.NetNS) }
+
+// HostsExist reports whether there is a table.
+func HostsExist(ctx context.Context, netns int) (bool, error) {
+	table := nftables.New(nftables.Options{Table: nftables.HostsTable, NetNS: netns})
+	s, err := table.Snapshot(ctx)
+	return s.Exists, errors.Join(err, table.Close())
+}
+
+// RemoveHosts removes the table, and reports whether there was one.
+func RemoveHosts(ctx context.Context, netns int) (bool, error) {
+	table := nftables.New(nftables.Options{Table: nftables.HostsTable, NetNS: netns})
+	s, err := table.Snapshot(ctx)
+	if err != nil || !s.Exists {
+		return false, errors.Join(err, table.Close())
+	}
+	return true, errors.Join(table.Remove(ctx), table.Close())
+}
+
+// FailsafeOf returns the failsafe ports of a node: those of the settings, and those that pods' traffic, DHCP and the agent need. servers
+// are the ports of the API servers that the agent uses.
+func FailsafeOf(cfg *config.Effective, servers []uint16) model.Failsafe {
+	f := model.Failsafe{In: slices.Clone(cfg.FailsafeIn), Out: slices.Clone(cfg.FailsafeOut)}
+	port := func(to *[]model.PortRange, protocol model.Protocol, n uint16) {
+		if p := (model.PortRange{Protocol: protocol, First: n, Last: n}); !slices.Contains(*to, p) {
+			*to = append(*to, p)
+		}
+	}
+	// DHCP to a client and to a server (RFC 2131, RFC 8415).
+	port(&f.In, model.UDP, 68)
+	port(&f.In, model.UDP, 546)
+	port(&f.Out, model.UDP, 67)
+	port(&f.Out, model.UDP, 547)
+	for _, to := range []*[]model.PortRange{&f.In, &f.Out} {
+		switch n := TunnelPortOf(&cfg.Config); {
+		case cfg.WireGuardInUse() == 0 && cfg.TunnelInUse() == "":
+		case n != 0:
+			port(to, model.UDP, n)
+		default:
+			f.GRE = true
+		}
+	}
+	if _, text, err := net.SplitHostPort(cfg.HealthAddress); err == nil {
+		if n, err := strconv.ParseUint(text, 10, 16); err == nil {
+			port(&f.In, model.TCP, uint16(n))
+		}
+	}
+	for _, n := range servers {
+		port(&f.Out, model.TCP, n)
+	}
+	return f
+}
+
+// refusals names what the kernel does not take, "" if there is nothing.
+func refusals(all []tables.Refusal) string {
+	var texts []string
+	for _, r := range all {
+		texts = append(texts, fmt.Sprintf("%s %s: %s", r.Object, r.Name, r.Reason))
+	}
+	return strings.Join(texts, "; ")
+}
+
+// HostsOff reports whether the file is there by which an administrator turns the policies of the node itself off. If nobody can say,
+// they stay in force.
+func HostsOff(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}

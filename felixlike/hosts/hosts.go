@@ -1,0 +1,494 @@
+// Package hosts is the module of the policies of the node itself. It watches over the table that the stage backend.Hosts programs, so that no
+// policy locks the node out:
+//
+//	new policies -> record a trial -> table -> a new connection to the API server -> record them as confirmed
+//	                                              none within 25 s -> record them as withdrawn -> table of the confirmed ones
+//
+// The record is a file that survives restarts and reboots. An agent that starts with a trial in its record decides that first, since such
+// a policy may keep it from the API server. An agent that starts without a table (after a reboot) programs the confirmed policies before it
+// knows any object. A second file, which felixctl hosts off writes, turns everything off.
+//
+// It is tested under a driver, with the table of a kernel.
+package hosts
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/felixlike/felixlike/felixlike/backend"
+	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/felixlike/datastore"
+	"github.com/felixlike/felixlike/felixlike/driver"
+	"github.com/felixlike/felixlike/felixlike/metrics"
+	"github.com/felixlike/felixlike/internal/files"
+	"github.com/felixlike/felixlike/model"
+)
+
+// recordName is the file in the directory for state.
+const recordName = "record.json"
+
+const (
+	// DefaultWithin bounds a trial. With the time to program the table again, a policy is withdrawn after 30 s. If the API server does
+	// not answer for as long after that, the policy is not the reason.
+	DefaultWithin = 25 * time.Second
+	// reachTimeout bounds one connection, every is the time between two, and between two looks for the file.
+	reachTimeout = 3 * time.Second
+	every        = time.Second
+	// maxRecord bounds the record in bytes.
+	maxRecord = 64 << 20
+	// restoreTimeout bounds the work before the loop.
+	restoreTimeout = 10 * time.Second
+)
+
+// Kinds of Events.
+const noticeWithdrawn = "HostPolicyWithdrawn"
+
+// Options are what a Module uses.
+type Options struct {
+	Table *backend.Hosts
+	// Dir has the files.
+	Dir      string
+	Failsafe model.Failsafe
+	// Reach makes a new connection to the API server. Without it, policies are confirmed as soon as they are programmed.
+	Reach func(context.Context) error
+	// Within replaces DefaultWithin if it is not zero.
+	Within time.Duration
+	Log    *slog.Logger
+}
+
+// record is the content of the file.
+type record struct {
+	// Confirmed are the last policies with which the node was seen to work, Trial those that are being tried.
+	Confirmed *model.HostPolicies `json:"confirmed,omitempty"`
+	Trial     *model.HostPolicies `json:"trial,omitempty"`
+	// Withdrawn is the fingerprint of policies that were withdrawn, Changed those that differ from the confirmed ones, and Reason why.
+	Withdrawn string           `json:"withdrawn,omitempty"`
+	Changed   []model.PolicyID `json:"changed,omitempty"`
+	Reason    string           `json:"reason,omitempty"`
+}
+
+// Module watches over the table.
+type Module struct {
+	Options
+	view *driver.View
+	// wake has a trial looked at.
+	wake chan struct{}
+
+	mu     sync.Mutex
+	record record
+	// trial is the one that runs, nil before its policies are programmed.
+	trial *trial
+	// wanted are those of the engine at the last attempt.
+	wanted *model.HostPolicies
+	off    bool
+	// stale is set while the managers do not have the state of the record.
+	stale bool
+
+	// policies are those of the engine. They belong to the loop.
+	policies *model.HostPolicies
+}
+
+// trial are policies that are programmed and not confirmed.
+type trial struct {
+	policies *model.HostPolicies
+	began    time.Time
+	// refused is why the kernel does not take them, "" if it does.
+	refused string
+}
+
+// New returns the module of a driver that is made next.
+func New(v *driver.View, o Options) *Module {
+	if o.Within == 0 {
+		o.Within = DefaultWithin
+	}
+	m := &Module{Options: o, view: v, wake: make(chan struct{}, 1), stale: true}
+	o.Table.Attempt, o.Table.Programmed = m.attempt, m.programmed
+	o.Table.Off = func() bool { return backend.HostsOff(m.path(backend.HostsOffFile)) }
+	return m
+}
+
+// Module returns the functions of the module.
+func (m *Module) Module() driver.Module {
+	return driver.Module{
+		Begin: m.begin, Run: m.run, Updates: m.updates, OnUpdate: m.onUpdate, ObjectProblems: m.problems, Status: m.status,
+		Served:  func(s *control.Model) { s.HostState, s.Failsafe = m.state(), &m.Failsafe },
+		Measure: func(s *metrics.State) { s.HostPolicies, s.HostPoliciesWithdrawn = m.counts() },
+	}
+}
+
+func (m *Module) path(name string) string { return filepath.Join(m.Dir, name) }
+
+// begin reads the record, and programs what must not wait for the datastore.
+func (m *Module) begin() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	ctx, cancel := context.WithTimeout(context.Background(), restoreTimeout)
+	defer cancel()
+	data, err := files.Read(m.path(recordName), maxRecord)
+	if err == nil {
+		err = json.Unmarshal(data, &m.record)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		m.record = record{}
+		m.Log.Error("the record of the policies of this node cannot be read: what the kernel has stays in force until the objects are known", "error", err)
+	}
+	if m.off = m.Table.Off(); m.off {
+		return // the stage removes a table
+	}
+	if m.record.Trial != nil {
+		exists, err := m.Table.Exists(ctx)
+		if err == nil && exists {
+			m.trial = &trial{policies: m.record.Trial, began: time.Now()}
+			m.wakeUp()
+			return
+		}
+		m.record.Trial = nil
+	}
+	did, err := m.Table.Restore(ctx, m.record.Confirmed, true)
+	switch {
+	case err != nil:
+		m.Log.Error("the confirmed policies of this node cannot be programmed before the objects are known", "error", err)
+	case did:
+		m.Log.Info("the confirmed policies of this node are in force again", "policies", len(m.record.Confirmed.Policies))
+	}
+}
+
+func (m *Module) wakeUp() {
+	select {
+	case m.wake <- struct{}{}:
+	default:
+	}
+}
+
+// state returns what the managers need of the record.
+func (m *Module) state() model.HostState {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return model.HostState{Off: m.off, Confirmed: m.record.Confirmed, Withdrawn: m.record.Withdrawn}
+}
+
+func (m *Module) updates() []model.Update {
+	m.mu.Lock()
+	stale := m.stale
+	m.stale = false
+	m.mu.Unlock()
+	state := m.state()
+	if !stale || !state.Off && state.Confirmed == nil && state.Withdrawn == "" {
+		return nil
+	}
+	return []model.Update{model.HostStateUpdate{State: state}}
+}
+
+// publish hands the state to the managers.
+func (m *Module) publish(ctx context.Context) {
+	m.view.Post(ctx, func() { m.view.Update(model.HostStateUpdate{State: m.state()}) })
+}
+
+func (m *Module) onUpdate(u model.Update, _ uint64) {
+	if u, is := u.(model.HostPoliciesUpdate); is {
+		m.policies = u.Policies
+	}
+}
+
+// save writes the record. A reboot finds the old one or the new one.
+func (m *Module) save() error {
+	data, err := json.Marshal(m.record)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(m.Dir, 0o755); err != nil {
+		return err
+	}
+	next := m.path("." + recordName + ".next")
+	f, err := os.OpenFile(next, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	return os.Rename(next, m.path(recordName))
+}
+
+// attempt implements backend.Hosts: it records a trial before its policies are programmed.
+func (m *Module) attempt(p, wanted *model.HostPolicies) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.wanted = wanted
+	switch fp := p.Fingerprint(); {
+	case p == nil, fp == m.record.Confirmed.Fingerprint():
+		m.trial = nil
+		return nil
+	case m.record.Trial.Fingerprint() == fp:
+		return nil
+	}
+	m.trial, m.record.Trial = nil, p
+	if err := m.save(); err != nil {
+		m.record.Trial = nil
+		return fmt.Errorf("policies of this node stay as they are: the new ones cannot be recorded in %s, so nothing could withdraw them after a restart: %w", m.Dir, err)
+	}
+	return nil
+}
+
+// programmed implements backend.Hosts: it begins the trial.
+func (m *Module) programmed(p *model.HostPolicies, refused string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	fp := p.Fingerprint()
+	if p == nil || fp == m.record.Confirmed.Fingerprint() {
+		before := m.record
+		m.record.Trial = nil
+		if p == nil && m.wanted == nil && !m.off {
+			m.record = record{}
+		}
+		if before.Trial != nil || m.record.Confirmed != before.Confirmed || m.record.Withdrawn != before.Withdrawn {
+			if err := m.save(); err != nil {
+				m.Log.Error("the record of the policies of this node cannot be written", "error", err)
+			}
+		}
+		return
+	}
+	if m.trial == nil {
+		m.trial = &trial{policies: p, began: time.Now()}
+	}
+	m.trial.refused = refused
+	m.wakeUp()
+}
+
+func (m *Module) run(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return m.watchOff(ctx) })
+	g.Go(func() error {
+		for {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-m.wake:
+				m.decide(ctx)
+			}
+		}
+	})
+	return g.Wait()
+}
+
+// watchOff tells the managers when the file comes or goes.
+func (m *Module) watchOff(ctx context.Context) error {
+	for {
+		off := m.Table.Off()
+		m.mu.Lock()
+		changed := off != m.off
+		m.off = off
+		m.mu.Unlock()
+		if changed {
+			m.Log.Warn("felixctl hosts has turned the policies of this node on or off", "off", off)
+			m.publish(ctx)
+		}
+		if !pause(ctx, every) {
+			return nil
+		}
+	}
+}
+
+// pause reports whether the time passed before ctx ended.
+func pause(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
+	}
+}
+
+// running returns the trial that runs, and why the kernel does not take its policies.
+func (m *Module) running() (*trial, string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.trial == nil {
+		return nil, ""
+	}
+	return m.trial, m.trial.refused
+}
+
+func (m *Module) reach(ctx context.Context) error {
+	if m.Reach == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, reachTimeout)
+	defer cancel()
+	return m.Reach(ctx)
+}
+
+// decide confirms or withdraws the policies of the trial that runs.
+func (m *Module) decide(ctx context.Context) {
+	t, _ := m.running()
+	for t != nil {
+		now, refused := m.running()
+		if now != t {
+			return // programmed wakes it for the next one
+		}
+		if refused != "" {
+			m.withdraw(ctx, t, "the kernel does not take all of it: "+refused)
+			return
+		}
+		err := m.reach(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case err == nil:
+			m.confirm(ctx, t)
+			return
+		case time.Since(t.began) >= m.Within:
+			m.withdraw(ctx, t, fmt.Sprintf("with it, this node could not reach the API server for %s: %v", m.Within, err))
+			m.blame(ctx, t)
+			return
+		}
+		if !pause(ctx, every) {
+			return
+		}
+	}
+}
+
+// confirm records the policies as confirmed.
+func (m *Module) confirm(ctx context.Context, t *trial) {
+	m.mu.Lock()
+	if m.trial != t {
+		m.mu.Unlock()
+		return
+	}
+	m.trial, m.record = nil, record{Confirmed: t.policies}
+	err := m.save()
+	m.mu.Unlock()
+	if err != nil {
+		m.Log.Error("the confirmed policies of this node cannot be recorded: after a reboot, older ones are in force first", "error", err)
+	}
+	m.Log.Info("the policies of this node are confirmed", "policies", len(t.policies.Policies))
+	m.publish(ctx)
+}
+
+// withdraw has the confirmed policies take the place of those of the trial.
+func (m *Module) withdraw(ctx context.Context, t *trial, reason string) {
+	m.mu.Lock()
+	if m.trial != t {
+		m.mu.Unlock()
+		return
+	}
+	confirmed := m.record.Confirmed
+	m.trial = nil
+	m.record = record{Confirmed: confirmed, Withdrawn: t.policies.Fingerprint(), Changed: t.policies.Differing(confirmed), Reason: reason}
+	changed, err := m.record.Changed, m.save()
+	m.mu.Unlock()
+	if err != nil {
+		m.Log.Error("that policies of this node are withdrawn cannot be recorded", "error", err)
+	}
+	m.Log.Error("policies of this node are withdrawn: the last confirmed ones are in force", "changed", changed, "reason", reason)
+	m.publish(ctx)
+	// Before the first listing there is no cycle. The API server may be out of reach because of these policies.
+	if did, err := m.Table.Restore(ctx, confirmed, false); err != nil {
+		m.Log.Error("the confirmed policies of this node cannot be programmed", "error", err)
+	} else if did {
+		m.Log.Info("the confirmed policies of this node are in force again")
+	}
+}
+
+// blame finds out whether the API server answers without the policies. If it does not, they are tried again once it does.
+func (m *Module) blame(ctx context.Context, t *trial) {
+	fp, began, away := t.policies.Fingerprint(), time.Now(), false
+	for pause(ctx, every) {
+		if m.state().Withdrawn != fp {
+			return
+		}
+		if now, _ := m.running(); now != nil {
+			return
+		}
+		err := m.reach(ctx)
+		switch {
+		case ctx.Err() != nil, err == nil && !away:
+			return
+		case err == nil:
+			m.mu.Lock()
+			if m.record.Withdrawn == fp {
+				m.record = record{Confirmed: m.record.Confirmed}
+			}
+			m.mu.Unlock()
+			m.Log.Info("the API server answers again: the withdrawn policies of this node are tried once more")
+			m.publish(ctx)
+			return
+		}
+		away = away || time.Since(began) > m.Within
+	}
+}
+
+// counts returns the policies of this node, and those that are withdrawn.
+func (m *Module) counts() (all, withdrawn int) {
+	if m.policies != nil {
+		all = len(m.policies.Policies)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.policies.Fingerprint() == m.record.Withdrawn {
+		withdrawn = len(m.record.Changed)
+	}
+	return all, withdrawn
+}
+
+func (m *Module) problems() (all []datastore.Notice) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.policies.Empty() || m.policies.Fingerprint() != m.record.Withdrawn {
+		return nil
+	}
+	for _, id := range m.record.Changed {
+		all = append(all, datastore.Notice{Kind: noticeWithdrawn, Problem: model.Problem{
+			Object: id.Object(), Field: "spec.appliedTo",
+			Reason: "withdrawn from node " + m.view.Node() + " until it changes, and the last confirmed policies are in force there: " + m.record.Reason,
+		}})
+	}
+	return all
+}
+
+// status shows the policies of the node, if there are any or they are off.
+func (m *Module) status(s *control.Status) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.policies.Empty() && !m.off {
+		return
+	}
+	h := &control.Hosts{State: control.HostsConfirmed}
+	if m.policies != nil {
+		for _, p := range m.policies.Policies {
+			h.Policies = append(h.Policies, p.ID.String())
+		}
+	}
+	for _, p := range m.Failsafe.In {
+		h.FailsafeIn = append(h.FailsafeIn, p.String())
+	}
+	for _, p := range m.Failsafe.Out {
+		h.FailsafeOut = append(h.FailsafeOut, p.String())
+	}
+	if m.Failsafe.GRE {
+		h.FailsafeIn, h.FailsafeOut = append(h.FailsafeIn, "gre"), append(h.FailsafeOut, "gre")
+	}
+	switch fp := m.policies.Fingerprint(); {
+	case m.off:
+		h.State, h.Reason = control.HostsOff, "felixctl hosts off has written "+m.path(backend.HostsOffFile)
+	case fp == m.record.Withdrawn:
+		h.State, h.Reason = control.HostsWithdrawn, m.record.Reason
+		for _, id := range m.record.Changed {
+			h.Withdrawn = append(h.Withdrawn, id.String())
+		}
+	case fp != m.record.Confirmed.Fingerprint():
+		h.State = control.HostsUnconfirmed
+	}
+	s.Hosts = h
+}

@@ -1,0 +1,412 @@
+package hosts
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"sigs.k8s.io/yaml"
+
+	"github.com/felixlike/felixlike/felixlike/antrea"
+	"github.com/felixlike/felixlike/felixlike/backend"
+	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/felixlike/datastore"
+	"github.com/felixlike/felixlike/felixlike/driver"
+	"github.com/felixlike/felixlike/felixlike/driver/drivertest"
+	"github.com/felixlike/felixlike/felixlike/driver/moduletest"
+	"github.com/felixlike/felixlike/internal/namespace"
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/ovsfwd/conntrack"
+	"github.com/felixlike/felixlike/test/eventually"
+	"github.com/felixlike/felixlike/test/tablestest"
+)
+
+// world is a node with a peer and a pod, each in a namespace. The node and the peer answer on TCP ports 22, 80 and 6443 of both families.
+type world struct {
+	*testing.T
+	at  map[string]tablestest.Namespace
+	dir string
+}
+
+var addresses = map[string][2]string{"node": {"192.168.60.1", "fd60::1"}, "peer": {"192.168.60.2", "fd60::2"}, "pod": {"10.10.0.2", "fd10::2"}}
+
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	w := &world{T: t, dir: t.TempDir(), at: map[string]tablestest.Namespace{}}
+	for name := range addresses {
+		w.at[name] = tablestest.NewNamespace(t, "nft")
+		w.sh(name, "ip link set lo up")
+	}
+	for name, dev := range map[string]string{"peer": "up0", "pod": "pod0"} {
+		w.sh("node", "ip link add %s type veth peer name eth0 netns %s; ip link set %s up", dev, w.at[name].Name, dev)
+		w.sh(name, "ip link set eth0 up; ip addr add %s/24 dev eth0; ip addr add %s/64 dev eth0 nodad", addresses[name][0], addresses[name][1])
+	}
+	hold, err := conntrack.HoldTracking(w.at["node"].FD) // as each agent does when it starts
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = hold.Close() })
+	w.sh("node", "ip addr add 192.168.60.1/24 dev up0; ip addr add fd60::1/64 dev up0 nodad; ip addr add 10.10.0.1/24 dev pod0; ip addr add fd10::1/64 dev pod0 nodad")
+	for name := range addresses {
+		for _, port := range []string{"22", "80", "6443"} {
+			w.in(name, func() error {
+				l, err := net.Listen("tcp", ":"+port)
+				if err != nil {
+					return err
+				}
+				t.Cleanup(func() { _ = l.Close() })
+				go echo(l)
+				return nil
+			})
+		}
+	}
+	for _, to := range []string{"node", "peer"} { // duplicate address detection is over
+		from := map[string]string{"node": "peer", "peer": "node"}[to]
+		eventually.True(t, from+" reaches "+to, func() bool { return w.reaches(from, to, "80") == "46" })
+	}
+	eventually.True(t, "the node reaches the pod", func() bool { return w.reaches("node", "pod", "80") == "46" })
+	return w
+}
+
+func echo(l net.Listener) {
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		go func() {
+			defer c.Close()
+			one := make([]byte, 1)
+			for {
+				if _, err := c.Read(one); err != nil {
+					return
+				}
+				if _, err := c.Write(one); err != nil {
+					return
+				}
+			}
+		}()
+	}
+}
+
+func (w *world) sh(name, format string, args ...any) {
+	w.Helper()
+	w.at[name].Run(w, "sh", "-ec", fmt.Sprintf(format, args...))
+}
+
+func (w *world) in(name string, f func() error) {
+	w.Helper()
+	if err := namespace.In(w.at[name].FD, f); err != nil {
+		w.Fatal(err)
+	}
+}
+
+// dial connects from a namespace.
+func (w *world) dial(from, at string, wait time.Duration) (conn net.Conn, err error) {
+	err = namespace.In(w.at[from].FD, func() (err error) {
+		conn, err = net.DialTimeout("tcp", at, wait)
+		return err
+	})
+	return conn, err
+}
+
+// reaches returns the families in which new connections work.
+func (w *world) reaches(from, to, port string) (families string) {
+	for i, f := range []string{"4", "6"} {
+		if c, err := w.dial(from, net.JoinHostPort(addresses[to][i], port), 300*time.Millisecond); err == nil {
+			families += f
+			_ = c.Close()
+		}
+	}
+	return families
+}
+
+// session is a connection that answers.
+func (w *world) session(from, to, port string) net.Conn {
+	w.Helper()
+	c, err := w.dial(from, net.JoinHostPort(addresses[to][0], port), 5*time.Second)
+	if err != nil {
+		w.Fatal(err)
+	}
+	w.Cleanup(func() { _ = c.Close() })
+	w.alive(c)
+	return c
+}
+
+func (w *world) alive(c net.Conn) {
+	w.Helper()
+	_ = c.SetDeadline(time.Now().Add(5 * time.Second))
+	one := []byte{1}
+	if _, err := c.Write(one); err != nil {
+		w.Errorf("session of %s: %v", c.RemoteAddr(), err)
+	} else if _, err := c.Read(one); err != nil {
+		w.Errorf("session of %s: %v", c.RemoteAddr(), err)
+	}
+}
+
+func failsafe() model.Failsafe {
+	port := func(n uint16) model.PortRange { return model.PortRange{Protocol: model.TCP, First: n, Last: n} }
+	return model.Failsafe{In: []model.PortRange{port(22)}, Out: []model.PortRange{port(22)}}
+}
+
+// agent is an agent of the world's node.
+type agent struct {
+	*moduletest.Fixture
+	*world
+}
+
+// start starts an agent. Its test ends it.
+func (w *world) start(t *testing.T, reach func(context.Context) error, within time.Duration) *agent {
+	t.Helper()
+	o := Options{Dir: w.dir, Failsafe: failsafe(), Reach: reach, Within: within, Log: slog.New(slog.DiscardHandler)}
+	o.Table = backend.NewHosts(backend.Config{Node: "node1", NetNS: w.at["node"].FD}, o.Failsafe)
+	v := &driver.View{}
+	m := New(v, o)
+	return &agent{moduletest.Start(t, driver.Config{Stages: []backend.Stage{drivertest.NewTable(t).Stage(), o.Table.Stage()}}, v, m.Module()), w}
+}
+
+func policyOf(t *testing.T, name, spec string) datastore.Event {
+	t.Helper()
+	p := &antrea.ClusterNetworkPolicy{}
+	if err := yaml.UnmarshalStrict([]byte("spec: "+spec), p); err != nil {
+		t.Fatal(err)
+	}
+	p.Name = name
+	return datastore.AntreaSet{Object: p}
+}
+
+const (
+	denyAll = "{priority: 9, appliedTo: [{nodeSelector: {}}], ingress: [{action: Drop}], egress: [{action: Drop}]}"
+	allow80 = "{priority: 1, appliedTo: [{nodeSelector: {}}], ingress: [{action: Allow, ports: [{port: 80}], from: [{ipBlock: {cidr: 192.168.60.2/32}}]}], egress: [{action: Reject, ports: [{port: 6443}]}]}"
+)
+
+func (a *agent) hosts(t *testing.T) *control.Hosts {
+	t.Helper()
+	return a.Status().Hosts
+}
+
+func (a *agent) awaits(t *testing.T, state string) {
+	t.Helper()
+	eventually.True(t, "state "+state, func() bool { h := a.hosts(t); return h != nil && h.State == state })
+}
+
+func (w *world) table() string {
+	return w.at["node"].Run(w, "sh", "-c", "nft list table inet felixlike-hosts 2>/dev/null || true")
+}
+
+// TestDenyAll: sessions that were established go on, failsafe ports and the node's own pods stay open, and everything else is closed, in both
+// directions and families. Order, Allow and Reject are those of pods. Foreign changes are repaired. Without a policy there is no table.
+func TestDenyAll(t *testing.T) {
+	w := newWorld(t)
+	a := w.start(t, nil, 0)
+	a.Attach("pod", addresses["pod"][0], addresses["pod"][1])
+	a.Begin(t)
+	if table := w.table(); table != "" || a.hosts(t) != nil {
+		t.Errorf("without a policy: %v\n%s", a.hosts(t), table)
+	}
+	in, out, local := w.session("peer", "node", "80"), w.session("node", "peer", "80"), w.session("node", "node", "80")
+	expect := func(when string, want map[[3]string]string) {
+		t.Helper()
+		for way, families := range want {
+			if got := w.reaches(way[0], way[1], way[2]); got != families {
+				t.Errorf("%s: %v in families %q, want %q", when, way, got, families)
+			}
+		}
+		w.alive(in)
+		w.alive(out)
+		w.alive(local)
+	}
+	a.Source.Send(true, policyOf(t, "all", denyAll))
+	a.awaits(t, control.HostsConfirmed)
+	closed := map[[3]string]string{
+		{"peer", "node", "80"}: "", {"node", "peer", "80"}: "", {"peer", "node", "22"}: "46", {"node", "peer", "22"}: "46", {"peer", "node", "6443"}: "",
+		{"node", "node", "80"}: "46", {"node", "pod", "80"}: "46", {"pod", "node", "80"}: "",
+	}
+	expect("deny all", closed)
+	w.at["node"].Run(t, "nft", "flush", "ruleset")
+	eventually.True(t, "repaired", func() bool { return w.reaches("peer", "node", "80") == "" })
+	expect("after a flush of everything", closed)
+	a.Source.Send(true, policyOf(t, "web", allow80))
+	a.awaits(t, control.HostsConfirmed)
+	expect("allow one", map[[3]string]string{{"peer", "node", "80"}: "4", {"peer", "node", "22"}: "46", {"peer", "node", "6443"}: ""})
+	if _, err := w.dial("node", "192.168.60.2:6443", 5*time.Second); err == nil || strings.Contains(err.Error(), "timeout") {
+		t.Errorf("a rejected connection: %v", err)
+	}
+	h := a.hosts(t)
+	if strings.Join(h.Policies, " ") != "antrea-cluster:all antrea-cluster:web" || strings.Join(h.FailsafeIn, " ") != "tcp/22" {
+		t.Errorf("status %+v", h)
+	}
+	a.Source.Send(true, datastore.AntreaDeleted{ID: antrea.ID{Kind: antrea.KindClusterNetworkPolicy, Name: "web"}}, datastore.AntreaDeleted{ID: antrea.ID{Kind: antrea.KindClusterNetworkPolicy, Name: "all"}})
+	a.Programmed(t)
+	eventually.True(t, "no table", func() bool { return w.table() == "" })
+	expect("without policies", map[[3]string]string{{"peer", "node", "6443"}: "46", {"node", "peer", "80"}: "46"})
+}
+
+// TestRestart: an agent that starts leaves a confirmed policy in force until it knows the objects; after a reboot (no table) it programs it
+// before that. No packet passes in between.
+func TestRestart(t *testing.T) {
+	w := newWorld(t)
+	t.Run("first", func(t *testing.T) {
+		a := w.start(t, nil, 0)
+		a.Begin(t, policyOf(t, "all", denyAll))
+		a.awaits(t, control.HostsConfirmed)
+	})
+	if got := w.reaches("peer", "node", "80"); got != "" {
+		t.Errorf("without an agent: open in families %q", got)
+	}
+	before := w.table()
+	t.Run("restarted", func(t *testing.T) {
+		a := w.start(t, func(context.Context) error { return errors.New("asked although nothing is tried") }, 0)
+		a.Begin(t, policyOf(t, "all", denyAll))
+		a.awaits(t, control.HostsConfirmed)
+		if now := w.table(); now != before && len(now) != len(before) {
+			t.Errorf("other rules than before:\n%s", now)
+		}
+	})
+	w.at["node"].Run(t, "nft", "flush", "ruleset")
+	t.Run("rebooted", func(t *testing.T) {
+		w.start(t, func(context.Context) error { return errors.New("no API server") }, 0)
+		eventually.True(t, "closed before the objects are known", func() bool { return w.table() != "" })
+		if w.reaches("peer", "node", "80") != "" || w.reaches("peer", "node", "22") != "46" {
+			t.Error("not the confirmed policy")
+		}
+	})
+}
+
+// TestWithdrawal: a policy with which the node cannot connect to the API server is withdrawn, by name, and the confirmed ones are in force. It is
+// not tried again until it changes, also not by an agent that starts. An agent that ends during the trial decides it at its next start, before it
+// knows any object.
+func TestWithdrawal(t *testing.T) {
+	w := newWorld(t)
+	reach := func(context.Context) error {
+		c, err := w.dial("node", "192.168.60.2:6443", 300*time.Millisecond)
+		if err == nil {
+			_ = c.Close()
+		}
+		return err
+	}
+	const (
+		in  = "{priority: 9, appliedTo: [{nodeSelector: {}}], ingress: [{action: Drop}]}"
+		out = "{priority: 1, appliedTo: [{nodeSelector: {}}], egress: [{action: Drop, ports: [{port: 6443}]}]}"
+	)
+	withdrawn := func(t *testing.T, a *agent) {
+		t.Helper()
+		a.awaits(t, control.HostsWithdrawn)
+		eventually.True(t, "the API server is reached", func() bool { return reach(t.Context()) == nil })
+		if got := w.reaches("peer", "node", "80"); got != "" {
+			t.Errorf("the confirmed policy is not in force: open in families %q", got)
+		}
+		h := a.hosts(t)
+		if strings.Join(h.Withdrawn, " ") != "antrea-cluster:out" || !strings.Contains(h.Reason, "could not reach the API server") {
+			t.Errorf("status %+v", h)
+		}
+		var named []string
+		notices, err := a.Driver.Notices(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, n := range notices {
+			named = append(named, n.Kind+" "+n.Object.String())
+		}
+		if strings.Join(named, ", ") != "HostPolicyWithdrawn ClusterNetworkPolicy.crd.antrea.io out" {
+			t.Errorf("notices %q", named)
+		}
+		if s := a.Status(); s.LastApply.Error != "" {
+			t.Errorf("status %+v", s.LastApply)
+		}
+	}
+	t.Run("live", func(t *testing.T) {
+		a := w.start(t, reach, time.Second)
+		a.Begin(t, policyOf(t, "in", in))
+		a.awaits(t, control.HostsConfirmed)
+		a.Source.Send(true, policyOf(t, "out", out))
+		withdrawn(t, a)
+	})
+	t.Run("restarted", func(t *testing.T) {
+		a := w.start(t, reach, time.Second)
+		a.Begin(t, policyOf(t, "in", in), policyOf(t, "out", out))
+		withdrawn(t, a)
+	})
+	t.Run("changed", func(t *testing.T) {
+		a := w.start(t, reach, time.Hour)
+		a.Begin(t, policyOf(t, "in", in), policyOf(t, "out", strings.Replace(out, "6443", "6000, endPort: 7000", 1)))
+		eventually.True(t, "cut off", func() bool { return reach(t.Context()) != nil })
+		a.awaits(t, control.HostsUnconfirmed)
+	})
+	t.Run("in the trial", func(t *testing.T) {
+		w.start(t, reach, time.Second) // no object ever comes
+		eventually.True(t, "the API server is reached", func() bool { return reach(t.Context()) == nil })
+		if w.reaches("peer", "node", "80") != "" {
+			t.Error("the confirmed policy is not in force")
+		}
+	})
+}
+
+// TestAPIServerAway: if the API server does not answer without the policies either, they are tried again when it does.
+func TestAPIServerAway(t *testing.T) {
+	w := newWorld(t)
+	var away atomic.Bool
+	var failures atomic.Int32
+	away.Store(true)
+	a := w.start(t, func(context.Context) error {
+		if away.Load() {
+			failures.Add(1)
+			return errors.New("away")
+		}
+		return nil
+	}, time.Second)
+	a.Begin(t, policyOf(t, "all", denyAll))
+	a.awaits(t, control.HostsWithdrawn)
+	eventually.True(t, "open: there is no confirmed policy", func() bool { return w.reaches("peer", "node", "80") == "46" })
+	// The third failure without the policy comes more than a second after the first.
+	failures.Store(0)
+	eventually.True(t, "away for longer than a policy can be the reason", func() bool { return failures.Load() >= 4 })
+	away.Store(false)
+	eventually.True(t, "tried again", func() bool { return w.reaches("peer", "node", "80") == "" })
+	a.awaits(t, control.HostsConfirmed)
+}
+
+// TestOff: the file turns everything off, also while the agent runs, and the agent puts nothing back. When it goes, the policies are in force.
+func TestOff(t *testing.T) {
+	w := newWorld(t)
+	a := w.start(t, nil, 0)
+	a.Begin(t, policyOf(t, "all", denyAll))
+	a.awaits(t, control.HostsConfirmed)
+	marker := filepath.Join(w.dir, backend.HostsOffFile)
+	if err := os.WriteFile(marker, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := backend.RemoveHosts(t.Context(), w.at["node"].FD); err != nil { // the agent may have been faster
+		t.Error(err)
+	}
+	a.awaits(t, control.HostsOff)
+	a.Source.Send(true, policyOf(t, "web", allow80))
+	a.Programmed(t)
+	eventually.True(t, "off", func() bool { return w.table() == "" && w.reaches("peer", "node", "80") == "46" })
+	if err := os.Remove(marker); err != nil {
+		t.Fatal(err)
+	}
+	a.awaits(t, control.HostsConfirmed)
+	eventually.True(t, "on", func() bool { return w.reaches("peer", "node", "80") == "4" })
+}
+
+// TestUnwritable: policies that cannot be recorded are not programmed, since nothing could withdraw them after a restart.
+func TestUnwritable(t *testing.T) {
+	w := newWorld(t)
+	w.dir = "/proc/flx-none"
+	a := w.start(t, nil, 0)
+	a.AttachmentsSynced()
+	a.Source.Send(true, drivertest.Node("node1", "10.10.0.0/24"), policyOf(t, "all", denyAll))
+	eventually.True(t, "named", func() bool { return strings.Contains(fmt.Sprint(a.Status()), "cannot be recorded") })
+	if w.table() != "" {
+		t.Error("programmed")
+	}
+}
