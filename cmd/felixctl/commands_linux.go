@@ -21,8 +21,10 @@ func notAsExpected(err error) bool {
 	return errors.Is(err, tracecli.ErrDenied) || errors.Is(err, dumpcli.ErrDifferent) || errors.Is(err, ctl.ErrDenied) || errors.Is(err, ctl.ErrPasses)
 }
 
-// contradiction reports whether policies and programmed state disagree.
-func contradiction(err error) bool { return errors.Is(err, tracecli.ErrDisagreement) }
+// inBetween reports whether policies and programmed state disagree, or a proof is one in part.
+func inBetween(err error) bool {
+	return errors.Is(err, tracecli.ErrDisagreement) || errors.Is(err, dumpcli.ErrPartly)
+}
 
 // becomeFelixlab runs felixlab in the place of this process if the arguments are for it.
 func becomeFelixlab(args []string) error {

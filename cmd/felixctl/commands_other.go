@@ -38,6 +38,6 @@ func elsewhere(name, instead string) *cobra.Command {
 
 func notAsExpected(error) bool { return false }
 
-func contradiction(error) bool { return false }
+func inBetween(error) bool { return false }
 
 func becomeFelixlab([]string) error { return nil }

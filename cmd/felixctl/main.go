@@ -27,8 +27,8 @@ import (
 const (
 	exitNotAsExpected = 1
 	exitFailure       = 2
-	// exitContradiction is that of trace: policies and kernel disagree.
-	exitContradiction = 3
+	// exitInBetween is that of trace if policies and kernel disagree, and of prove for a proof in part.
+	exitInBetween = 3
 )
 
 func main() {
@@ -48,9 +48,9 @@ func main() {
 	case err == nil:
 	case errors.Is(err, report.ErrFaults), notAsExpected(err):
 		os.Exit(exitNotAsExpected) // the text is printed
-	case contradiction(err):
+	case inBetween(err):
 		fmt.Fprintln(os.Stderr, "felixctl:", printable.Lines(err.Error()))
-		os.Exit(exitContradiction)
+		os.Exit(exitInBetween)
 	default:
 		fmt.Fprintln(os.Stderr, "felixctl:", printable.Lines(err.Error()))
 		os.Exit(exitFailure)

@@ -72,7 +72,11 @@ func TestDiffWalk(t *testing.T) {
 		}
 		for _, other := range []string{"nftables", "iptables", "openflow"} {
 			ask(0, append([]string{"diff", "live", "backend:" + other, "--view", "verdicts"}, node...)...)
-			ask(0, append([]string{"prove", "live", "backend:" + other}, node...)...)
+			want := 0
+			if (backend == "openflow") != (other == "openflow") {
+				want = 3 // later packets are not compared over the switch
+			}
+			ask(want, append([]string{"prove", "live", "backend:" + other}, node...)...)
 			// Without more flags, states of two backends are compared by verdicts.
 			if out := ask(0, append([]string{"diff", "live", "backend:" + other}, node...)...); !strings.Contains(out, "no verdict differs") && !strings.Contains(out, "no difference") {
 				t.Errorf("%s and %s:\n%s", backend, other, out)

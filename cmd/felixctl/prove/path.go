@@ -1,6 +1,7 @@
 package prove
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -75,7 +76,7 @@ func newNetfilter(s *space, st *dump.State) (*netfilter, error) {
 		}
 		for _, c := range t.Chains {
 			r.chains[c.Name], _ = split(t, c)
-			if h := c.Hook; h != nil && !slices.Contains(hooks(), h.Point) && len(r.chains[c.Name].Rules) > 0 {
+			if h := c.Hook; h != nil && !slices.Contains(hooks(), h.Point) && (len(r.chains[c.Name].Rules) > 0 || c.Policy == "drop") {
 				return nil, &NotProved{r.place + " chain " + c.Name, "the hook " + h.Point + " is none that the proof knows"}
 			}
 		}
@@ -124,25 +125,83 @@ func split(t *dump.Table, c *dump.Chain) (ours, others *dump.Chain) {
 	return &first, &rest
 }
 
+// base is a base chain. The kernel runs all chains of the type nat at one priority of the hook, in the order of their own.
 type base struct {
 	*ruleset
-	chain *dump.Chain
+	chain    *dump.Chain
+	priority int32
 }
 
-func (n *netfilter) bases(at tables.HookPoint) (all []base) {
+// Priorities of the kernel (uapi/linux/netfilter_ipv4.h). At sourceNAT the source of a connection's later packets is rewritten, but for answers.
+const (
+	connTrack      = -200
+	destinationNAT = -100
+	sourceNAT      = 100
+)
+
+func (n *netfilter) bases(at tables.HookPoint) (all []base, err error) {
 	for _, r := range n.all {
 		for _, c := range r.table.Chains {
-			if c.Hook != nil && c.Hook.Point == at.String() {
-				all = append(all, base{r, r.chains[c.Name]})
+			if c.Hook == nil || c.Hook.Point != at.String() {
+				continue
+			}
+			b := base{r, r.chains[c.Name], int32(c.Hook.Priority)}
+			switch {
+			case c.Hook.Type != tables.HookNAT.String():
+			case at == tables.HookPrerouting || at == tables.HookOutput:
+				b.priority = destinationNAT
+			default:
+				b.priority = sourceNAT
+			}
+			all = append(all, b)
+			if at == tables.HookPrerouting && r.mentions(c.Name, map[string]bool{}) {
+				return nil, &NotProved{r.place + " chain " + c.Name, "it asks for the interface that packets leave by, which is not known there"}
 			}
 		}
 	}
-	slices.SortStableFunc(all, func(a, b base) int { return int(a.chain.Hook.Priority) - int(b.chain.Hook.Priority) })
-	return all
+	slices.SortStableFunc(all, func(a, b base) int {
+		return cmp.Or(cmp.Compare(a.priority, b.priority), cmp.Compare(a.chain.Hook.Priority, b.chain.Hook.Priority))
+	})
+	for i := 1; i < len(all); i++ {
+		a, b := all[i-1], all[i]
+		if a.priority == b.priority && a.chain.Hook.Priority == b.chain.Hook.Priority && len(a.chain.Rules) > 0 && len(b.chain.Rules) > 0 {
+			return nil, &NotProved{b.place + " chain " + b.chain.Name, fmt.Sprintf("it has the priority of %s chain %s, and a listing does not tell which comes first", a.place, a.chain.Name)}
+		}
+	}
+	return all, nil
 }
 
-// sourceNAT is the kernel's NF_IP_PRI_NAT_SRC: there the source of a connection's later packets is rewritten, but for answers.
-const sourceNAT = 100
+// mentions reports whether a chain, or one that it leads to, asks for the interface that packets leave by.
+func (r *ruleset) mentions(name string, seen map[string]bool) bool {
+	c := r.chains[name]
+	if c == nil || seen[name] {
+		return false
+	}
+	seen[name] = true
+	into := func(a tables.Action) bool {
+		switch a := a.(type) {
+		case tables.Jump:
+			return r.mentions(a.Chain, seen)
+		case tables.Goto:
+			return r.mentions(a.Chain, seen)
+		case tables.Dispatch:
+			if s := r.sets[a.Map]; s != nil {
+				return slices.ContainsFunc(s.Elements, func(e dump.Element) bool {
+					to, _ := e.Verdict.(tables.Goto)
+					also, _ := e.Verdict.(tables.Jump)
+					return r.mentions(to.Chain, seen) || r.mentions(also.Chain, seen)
+				})
+			}
+		}
+		return false
+	}
+	return slices.ContainsFunc(c.Rules, func(rule dump.Rule) bool {
+		return into(rule.Action) || slices.ContainsFunc(rule.Matches, func(m tables.Match) bool {
+			i, is := m.(tables.MatchInterface)
+			return is && i.Side == tables.Destination
+		})
+	})
+}
 
 // pass returns what becomes of all packets in a state on a way. Those of a known connection have the nat that their first packet got.
 func (n *netfilter) pass(w way, st state, bound string) (map[ended]packets, error) {
@@ -156,13 +215,31 @@ func (n *netfilter) pass(w way, st state, bound string) (map[ended]packets, erro
 		if hook == tables.HookPostrouting {
 			left = n.changed(left, func(st *state) { st.bound, st.late = bound, true })
 		}
-		for _, b := range n.bases(hook) {
-			if hook == tables.HookPostrouting && b.chain.Hook.Priority >= sourceNAT && bound != "" {
+		bases, err := n.bases(hook)
+		if err != nil {
+			return nil, err
+		}
+		early := hook == tables.HookPrerouting || hook == tables.HookOutput
+		for _, b := range bases {
+			if hook == tables.HookPostrouting && b.priority >= sourceNAT && bound != "" {
 				left = n.changed(left, rewrite)
 			}
-			var err error
+			if early && b.priority <= connTrack { // the packet has no connection yet: it is invalid, unless a rule says untracked
+				left = n.changed(left, func(one *state) {
+					if one.conn.state != tables.StateUntracked {
+						one.conn = connection{state: tables.StateInvalid}
+					}
+				})
+			}
 			if left, err = n.base(b, left, done); err != nil {
 				return nil, err
+			}
+			if early && b.priority <= connTrack {
+				left = n.changed(left, func(one *state) {
+					if one.conn.state != tables.StateUntracked {
+						one.conn = st.conn
+					}
+				})
 			}
 		}
 	}
@@ -189,7 +266,7 @@ func (n *netfilter) changed(left map[state]packets, change func(*state)) map[sta
 func (n *netfilter) base(b base, left map[state]packets, done gathered[ended]) (map[state]packets, error) {
 	next := gathered[state]{}
 	for st, some := range left {
-		if b.chain.Hook.Type == tables.HookNAT.String() && (st.nat != "" || st.conn.state != tables.StateNew) {
+		if b.chain.Hook.Type == tables.HookNAT.String() && (st.nat != "" || st.conn.state != tables.StateNew || st.conn.known) {
 			next.add(n.space, st, some)
 			continue
 		}
@@ -215,7 +292,8 @@ func (n *netfilter) base(b base, left map[state]packets, done gathered[ended]) (
 	return joined(n.space, next), nil
 }
 
-// memory is what connection tracking keeps of a connection, which decides about its later packets.
+// memory is what connection tracking keeps of a connection, which decides about its later packets. The first packet of a connection leaves nothing if it
+// is dropped.
 type memory struct {
 	mark uint32
 	nat  string
@@ -225,6 +303,8 @@ type memory struct {
 type final struct {
 	verdict verdict
 	memory
+	// packetMark is the packet's mark but for the bits that felixlike uses on the way.
+	packetMark uint32
 }
 
 func (f final) String() string {
@@ -240,21 +320,40 @@ func (n *netfilter) finals(w way, conn connection, m memory) (map[final]packets,
 	out := gathered[final]{}
 	for e, p := range done {
 		f := final{verdict: e.verdict}
-		if e.verdict == accepts {
+		if e.verdict == accepts || conn.known || conn.state != tables.StateNew {
 			f.mark = e.connMark
+		}
+		if e.verdict == accepts {
+			f.packetMark = e.mark &^ ownMarks
 			if translated(e.nat) {
 				f.nat = e.nat
 			}
 		}
 		out.add(n.space, f, p)
 	}
-	return joined(n.space, out), err
+	return n.answered(joined(n.space, out)), err
+}
+
+// answered counts as rejected what is dropped only because the rate of answers is used up.
+func (n *netfilter) answered(ends map[final]packets) map[final]packets {
+	rate := []int{n.flagAt(rateUsedUp)}
+	for f, p := range ends {
+		if f.verdict == accepts || f.verdict == drops {
+			continue
+		}
+		silent := f
+		silent.verdict = drops
+		some := n.and(n.whatever(rate, p), ends[silent])
+		ends[silent], ends[f] = n.without(ends[silent], some), n.or(p, some)
+	}
+	return ends
 }
 
 // contexts are the states in which packets come.
 func contexts() map[string]connection {
 	return map[string]connection{
 		"new":                {state: tables.StateNew},
+		"new, not answered":  {state: tables.StateNew, known: true},
 		"established":        {state: tables.StateEstablished},
 		"answer":             {state: tables.StateEstablished, answer: true},
 		"related":            {state: tables.StateRelated},
@@ -264,43 +363,115 @@ func contexts() map[string]connection {
 	}
 }
 
+// following are connections whose packets are still to be compared.
+type following struct {
+	*proof
+	*space
+	sides [2]*netfilter
+	seen  map[memory]bool
+	next  []memory
+}
+
 // compareNetfilter compares what netfilter does with all packets of all connections. Connections are followed from what their first packets leave
 // in connection tracking, until nothing new is left there.
 func (p *proof) compareNetfilter(s *space, sides [2]*netfilter) error {
-	seen, next := map[memory]bool{{}: true}, []memory{{}}
-	for len(next) > 0 {
-		m := next[0]
-		next = next[1:]
+	c := &following{p, s, sides, map[memory]bool{{}: true}, []memory{{}}}
+	for _, w := range ways() {
+		if err := c.begin(w); err != nil {
+			return err
+		}
+	}
+	for len(c.next) > 0 {
+		m := c.next[0]
+		c.next = c.next[1:]
 		for _, w := range ways() {
-			possible := w.possible(s)
 			for _, name := range slices.Sorted(maps.Keys(contexts())) {
 				conn := contexts()[name]
-				if m != (memory{}) && (conn.state == tables.StateNew || !conn.tracked()) {
+				if conn.state == tables.StateNew || m != (memory{}) && !conn.tracked() {
 					continue
 				}
-				var ends [2]map[final]packets
-				for i, n := range sides {
-					var err error
-					if ends[i], err = n.finals(w, conn, m); err != nil {
-						return err
+				if err := c.compare(w, name, conn, m, w.possible(s), func(left memory, _ packets) {
+					if conn.tracked() {
+						c.follow(left)
 					}
-					for e := range ends[i] {
-						left := e.memory
-						if conn.state != tables.StateNew {
-							left.nat = m.nat
-						}
-						if e.verdict == accepts && conn.tracked() && !seen[left] {
-							seen[left] = true
-							next = append(next, left)
-						}
-					}
+				}); err != nil {
+					return err
 				}
-				if m.mark != 0 {
-					name = fmt.Sprintf("%s, mark 0x%x", name, m.mark)
-				}
-				differences(p, s, w.name, name, possible, ends)
 			}
 		}
 	}
 	return nil
 }
+
+func (c *following) follow(m memory) {
+	if !c.seen[m] {
+		c.seen[m] = true
+		c.next = append(c.next, m)
+	}
+}
+
+// begin compares the packets of connections on a way before there is an answer: the first one, and others that come again with what it has left.
+func (c *following) begin(w way) error {
+	conn := contexts()["new"]
+	begun := map[memory]packets{}
+	next := gathered[memory]{}
+	leave := func(left memory, some packets) {
+		c.follow(left)
+		next.add(c.space, left, some)
+	}
+	if err := c.compare(w, "new", conn, memory{}, w.possible(c.space), leave); err != nil {
+		return err
+	}
+	conn.known = true
+	for len(next) > 0 {
+		now := joined(c.space, next)
+		next = gathered[memory]{}
+		for m, some := range now {
+			some = c.whatever([]int{c.flagAt(rateUsedUp)}, some)
+			if old, has := begun[m]; has {
+				if some = c.without(some, old); some == nothing {
+					continue
+				}
+				begun[m] = c.or(old, some)
+			} else {
+				begun[m] = some
+			}
+			if err := c.compare(w, "new, not answered", conn, m, some, leave); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// compare compares some packets of connections with a memory, and tells which memory is left of which of them.
+func (c *following) compare(w way, name string, conn connection, m memory, some packets, leave func(memory, packets)) error {
+	if c.full || len(c.seen) > mostStates {
+		return &NotProved{"the marks of connections", fmt.Sprintf("more than %d states that packets leave, or 1 GB of memory", mostStates)}
+	}
+	first := conn.state == tables.StateNew && !conn.known
+	var ends [2]map[final]packets
+	for i, n := range c.sides {
+		var err error
+		if ends[i], err = n.finals(w, conn, m); err != nil {
+			return err
+		}
+		for e, p := range ends[i] {
+			left := e.memory
+			if !first {
+				left.nat = m.nat
+			}
+			if p = c.and(p, some); p != nothing && (e.verdict == accepts || !first) {
+				leave(left, p)
+			}
+		}
+	}
+	if m.mark != 0 {
+		name = fmt.Sprintf("%s, mark 0x%x", name, m.mark)
+	}
+	differences(c.proof, c.space, w.name, name, some, ends)
+	return nil
+}
+
+// ownMarks are the bits of packet marks that felixlike's rules use on the way.
+const ownMarks = rules.MarkPass | rules.MarkMasquerade | rules.MarkJudged | rules.MarkRejected | rules.MarkBelieved | rules.MarkAway | rules.MarkAllowed | rules.MarkSettled | rules.MarkUntranslated

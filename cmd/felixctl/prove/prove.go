@@ -14,6 +14,7 @@ import (
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/pipeline"
 	"github.com/felixlike/felixlike/rules"
+	"github.com/felixlike/felixlike/tables"
 	"github.com/felixlike/felixlike/tables/nftables"
 )
 
@@ -134,15 +135,18 @@ func (p *proof) alike(a, b Side, o Options) error {
 	p.Assumed = []string{
 		"The kernel and the switch carry out rules and flows as documented; routes and neighbours of the node are as felixlike sets them.",
 		"Packets come whole, without a mark, with a hop limit that does not end, and with the destination that they have behind the translation of Services. Masquerade takes a node's address outside the pod networks.",
+		"No other program rewrites the sources of packets that felixlike leaves as they are, and conntrack expects no connections (as helpers for FTP do).",
 	}
 	mine, theirs := apart(a.State), apart(b.State)
 	for _, both := range []struct {
-		what string
-		text [2]string
-		must bool
+		what    string
+		text    [2]string
+		must    bool
+		leaveTo *[]string
 	}{
-		{"the tables of Services and of bridges (" + rules.ServicesTable + ", bridge " + nftables.PodSourcesTable + ")", [2]string{mine.unjudged, theirs.unjudged}, true},
-		{"rules of other programs behind felixlike's", [2]string{mine.foreign, theirs.foreign}, !o.OnlyOurs},
+		{"the tables of Services and of bridges (" + rules.ServicesTable + ", bridge " + nftables.PodSourcesTable + ")", [2]string{mine.unjudged, theirs.unjudged}, true, nil},
+		{"rules of other programs in front of felixlike's", [2]string{mine.front, theirs.front}, !o.OnlyOurs, &p.NotProved},
+		{"rules of other programs behind felixlike's", [2]string{mine.behind, theirs.behind}, !o.OnlyOurs, &p.Assumed},
 	} {
 		same := both.text[0] == both.text[1]
 		switch {
@@ -152,7 +156,7 @@ func (p *proof) alike(a, b Side, o Options) error {
 		case both.must:
 			return &NotProved{both.what, "they differ, and are compared by their text alone: " + firstDifference(both.text)}
 		default:
-			p.NotProved = append(p.NotProved, "That "+both.what+" do the same: they differ.")
+			*both.leaveTo = append(*both.leaveTo, "That "+both.what+" do the same. They differ: "+firstDifference(both.text))
 		}
 	}
 	return nil
@@ -170,33 +174,73 @@ func firstDifference(text [2]string) string {
 	return "the order of lines"
 }
 
-// texts are the parts of a state that the proof does not walk.
-type texts struct{ unjudged, foreign string }
+// texts are the parts of a state that the proof does not walk: tables of felixlike, and what other programs have in front of felixlike's rules and behind them.
+type texts struct{ unjudged, front, behind string }
 
 func apart(s *dump.State) texts {
-	unjudged, foreign := &dump.State{}, &dump.State{}
+	var unjudged, front, behind dump.State
 	iptables := slices.ContainsFunc(s.Tables, func(t *dump.Table) bool { return t.Dialect == dump.IPTables })
+	mine := hooksOf(s)
+	inFront := func(c *dump.Chain) bool {
+		return c.Hook != nil && c.Hook.Type != tables.HookNAT.String() && slices.ContainsFunc(mine, func(h *dump.Hook) bool { return before(c.Hook, h) })
+	}
 	for _, t := range s.Tables {
 		switch {
 		case judged(t):
 		case ours(t):
 			unjudged.Tables = append(unjudged.Tables, t)
-		case t.Dialect == dump.NFT && !(iptables && t.IPFamily() != 0): // else it may be one that iptables-nft keeps
-			foreign.Tables = append(foreign.Tables, t)
-		case t.Dialect == dump.IPTables:
-			rest := *t
-			rest.Chains = nil
-			for _, c := range t.Chains {
-				if _, others := split(t, c); len(others.Rules) > 0 || others.Policy == "drop" {
-					rest.Chains = append(rest.Chains, others)
-				}
+		case t.Dialect == dump.NFT && !(iptables && t.IPFamily() != 0 && slices.Contains(kernelTables(), t.Name)): // else iptables-nft keeps it
+			to := &behind
+			if slices.ContainsFunc(t.Chains, inFront) {
+				to = &front
 			}
-			if len(rest.Chains) > 0 {
-				foreign.Tables = append(foreign.Tables, &rest)
+			to.Tables = append(to.Tables, t)
+		case t.Dialect == dump.IPTables:
+			for _, c := range t.Chains {
+				first, others := split(t, c)
+				if len(others.Rules) == 0 && others.Policy != "drop" {
+					continue
+				}
+				to := &behind
+				if len(first.Rules) == 0 && inFront(c) {
+					to = &front
+				}
+				rest := *t
+				rest.Chains = []*dump.Chain{others}
+				to.Tables = append(to.Tables, &rest)
 			}
 		}
 	}
-	return texts{text(unjudged), text(foreign)}
+	return texts{text(&unjudged), text(&front), text(&behind)}
+}
+
+func kernelTables() []string { return []string{"raw", "mangle", "nat", "filter", "security"} }
+
+// hooksOf returns where a state has rules of felixlike.
+func hooksOf(s *dump.State) (all []*dump.Hook) {
+	for _, t := range s.Tables {
+		for _, c := range t.Chains {
+			if mine, _ := split(t, c); c.Hook != nil && (judged(t) || t.Dialect == dump.IPTables && len(mine.Rules) > 0) {
+				all = append(all, c.Hook)
+			}
+		}
+	}
+	return all
+}
+
+// before reports whether packets pass a hook before, or at the same time as, another one.
+func before(a, b *dump.Hook) bool {
+	for _, w := range ways() {
+		point := func(h *dump.Hook) int {
+			return slices.IndexFunc(w.hooks, func(p tables.HookPoint) bool { return p.String() == h.Point })
+		}
+		switch i, j := point(a), point(b); {
+		case i < 0 || j < 0:
+		case i < j || i == j && a.Priority <= b.Priority:
+			return true
+		}
+	}
+	return false
 }
 
 // text is a state in the tools' words, without what changes with traffic.

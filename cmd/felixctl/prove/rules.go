@@ -30,7 +30,14 @@ type ruleset struct {
 // matches returns the packets that match a rule, of the packets in a state.
 func (r *ruleset) matches(rule *tables.Rule, st state) (packets, error) {
 	all := everything
-	if f := rule.Family(); f != 0 && f != r.family {
+	bound := *rule // nft does not list the family of a rule for ICMP
+	if r.table.Dialect == dump.IPTables {
+		bound.Matches = slices.DeleteFunc(slices.Clone(rule.Matches), func(m tables.Match) bool {
+			_, is := m.(tables.MatchProtocol) // packets of IPv6 can have the protocol icmp
+			return is
+		})
+	}
+	if f := bound.Family(); f != 0 && f != r.family {
 		return nothing, nil
 	}
 	for _, m := range rule.Matches {
@@ -121,7 +128,11 @@ func (r *ruleset) asItIs(m tables.Match, st state) (packets, error) {
 			for _, a := range r.local {
 				some = r.ofFamily(some, netip.PrefixFrom(a, a.BitLen()))
 			}
-			return not(r.any(end(m.Side), some), m.Negated), nil
+			own := r.any(end(m.Side), some)
+			for _, p := range []string{"127.0.0.0/8", "::1/128", "fe80::/10"} { // the model does not have all of them
+				own = r.or(own, r.and(r.prefixes(end(m.Side), []netip.Prefix{netip.MustParsePrefix(p)}), r.flag(m)))
+			}
+			return not(own, m.Negated), nil
 		}
 		return not(r.flag(m), m.Negated), nil
 	case tables.MatchHopLimit:
@@ -129,7 +140,7 @@ func (r *ruleset) asItIs(m tables.Match, st state) (packets, error) {
 	case tables.MatchConnDNAT:
 		return r.and(r.when(st.conn.tracked()), r.flag(m)), nil
 	case tables.MatchConnTranslated:
-		if !st.late && st.conn.tracked() && st.conn.state != tables.StateNew {
+		if !st.late && st.conn.tracked() && (st.conn.known || st.conn.state != tables.StateNew) {
 			return nothing, fmt.Errorf("%s: asked before postrouting", m)
 		}
 		return r.and(r.when(st.conn.tracked()), r.or(r.flag(m), r.when(translated(st.nat) || translated(st.bound)))), nil
@@ -138,12 +149,19 @@ func (r *ruleset) asItIs(m tables.Match, st state) (packets, error) {
 		if st.conn.answer {
 			side = tables.Destination
 		}
+		if st.conn.state == tables.StateRelated { // another connection's, which the packet does not tell
+			return r.flag(m), nil
+		}
 		span := netipx.RangeOfPrefix(m.Prefix)
 		return r.and(r.when(st.conn.tracked()), r.address(side, span.From(), span.To())), nil
 	case tables.MatchSet:
-		return r.lookup(m.Set, m.Side)
-	case tables.MatchPortSet, tables.MatchLoop, tables.MatchSender:
-		return r.lookup(tables.SetOf(m), 0)
+		return r.lookup(m.Set, m.Side, model.Addresses, model.Networks)
+	case tables.MatchPortSet:
+		return r.lookup(m.Set, 0, model.AddressPorts)
+	case tables.MatchLoop:
+		return r.lookup(m.Set, 0, model.Loops)
+	case tables.MatchSender:
+		return r.lookup(m.Set, 0, model.Senders)
 	case tables.MatchGrant:
 		return r.granted(m)
 	case nil:
@@ -178,8 +196,8 @@ func (r *ruleset) set(name string) (*dump.Set, error) {
 	return s, nil
 }
 
-// lookup returns the packets that are found in a set, by the address at an end where the set is one of addresses.
-func (r *ruleset) lookup(name string, side tables.Side) (packets, error) {
+// lookup returns the packets that are found in a set of one of the kinds, by the address at an end where the set is one of addresses.
+func (r *ruleset) lookup(name string, side tables.Side, kinds ...model.GroupKind) (packets, error) {
 	key := fmt.Sprint(name, " ", side)
 	if found, known := r.looked[key]; known {
 		return found, nil
@@ -187,6 +205,9 @@ func (r *ruleset) lookup(name string, side tables.Side) (packets, error) {
 	s, err := r.set(name)
 	if err != nil {
 		return nothing, err
+	}
+	if !slices.Contains(kinds, s.Kind) || s.Family != 0 && s.Family != r.family {
+		return nothing, fmt.Errorf("set %s is of IPv%s and of the kind %s, which no condition here looks up so", name, s.Family, s.Kind)
 	}
 	found := nothing
 	switch s.Kind {

@@ -127,6 +127,7 @@ func (s *space) layOut() {
 	s.names = append(slices.Compact(s.names), "")
 	slices.SortFunc(s.macs, func(a, b model.MAC) int { return cmp.Compare(a.String(), b.String()) })
 	s.macs = append(slices.Compact(s.macs), model.MAC{})
+	s.conditions = append(s.conditions, rateUsedUp)
 	slices.Sort(s.conditions)
 	s.conditions = slices.Compact(s.conditions)
 
@@ -230,6 +231,7 @@ func (s *space) noteRule(r *dump.Rule) {
 			s.noteMember(model.Member{Prefix: m.Prefix})
 		case tables.MatchConnSource:
 			s.noteMember(model.Member{Prefix: m.Prefix})
+			s.conditions = append(s.conditions, positive(m))
 		case tables.MatchInterface:
 			s.names = append(s.names, m.Name)
 		case tables.MatchLocal, tables.MatchHopLimit, tables.MatchSYN, tables.MatchConnDNAT, tables.MatchConnTranslated:
@@ -259,8 +261,18 @@ func positive(m tables.Match) string {
 // flag returns the packets for which a condition holds that is taken as it is: both states ask the same of a packet, and the answer
 // is not known here.
 func (s *space) flag(m tables.Match) packets {
-	return s.variable(s.begin[flags] + slices.Index(s.conditions, positive(m)))
+	return s.flagNamed(positive(m))
 }
+
+// rateUsedUp is the condition that there have been more answers than the rate of a rule allows.
+const rateUsedUp = "the rate of answers is used up"
+
+// flagNamed returns the packets for which a condition of the name holds.
+func (s *space) flagNamed(name string) packets {
+	return s.variable(s.flagAt(name))
+}
+
+func (s *space) flagAt(name string) int { return s.begin[flags] + slices.Index(s.conditions, name) }
 
 // classes returns the packets whose field has one of the classes, which are sorted.
 func (s *space) classes(f field, sorted []int, count int) packets {

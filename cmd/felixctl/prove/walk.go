@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/tables"
 )
 
@@ -12,6 +13,8 @@ import (
 type connection struct {
 	state  tables.ConnState
 	answer bool
+	// known is set if packets of the connection have passed before.
+	known bool
 }
 
 func (c connection) tracked() bool {
@@ -63,6 +66,9 @@ type summaryKey struct {
 	chain string
 	state state
 }
+
+// mostStates bounds what packets of one set may have in common otherwise.
+const mostStates = 1024
 
 // maxDepth is the kernel's NFT_JUMP_STACK_SIZE.
 const maxDepth = 16
@@ -227,7 +233,9 @@ func (r *ruleset) walk(name string, st state, depth int) (*outcome, error) {
 				return nil, refused(err, place)
 			}
 		}
-		left = joined(r.space, out.next)
+		if left = joined(r.space, out.next); len(left) > mostStates || r.full {
+			return nil, &NotProved{place, fmt.Sprintf("more than %d states of packets, or 1 GB of memory", mostStates)}
+		}
 	}
 	for st, some := range left {
 		out.back.add(r.space, st, some)
@@ -257,11 +265,15 @@ func (r *ruleset) act(action tables.Action, st state, some packets, out *ends, d
 	case tables.Drop:
 		end(drops)
 	case tables.Reject:
-		if a.Family == 0 || a.Family == r.family {
-			end(verdict("rejected with " + a.With.String()))
-		} else {
-			out.next.add(r.space, st, some)
+		answered := some
+		switch {
+		case a.Family != 0 && a.Family != r.family:
+			answered = nothing
+		case a.PerSecond > 0:
+			answered = r.without(some, r.flagNamed(rateUsedUp))
 		}
+		out.ended.add(r.space, ended{verdict("rejected with " + a.With.String()), st}, answered)
+		out.next.add(r.space, st, r.without(some, answered))
 	case tables.Return:
 		out.back.add(r.space, st, some)
 	case tables.Jump:
@@ -282,7 +294,9 @@ func (r *ruleset) act(action tables.Action, st state, some packets, out *ends, d
 	case tables.Report:
 		out.next.add(r.space, st, some)
 	case tables.NoTrack:
-		st.conn = connection{state: tables.StateUntracked}
+		if !st.conn.tracked() { // else the kernel lets the packet's connection be
+			st.conn = connection{state: tables.StateUntracked}
+		}
 		out.next.add(r.space, st, some)
 	case tables.Masquerade:
 		st.nat = "masqueraded"
@@ -336,7 +350,7 @@ func (r *ruleset) byMap(a tables.Dispatch, st state, depth int) (*outcome, error
 	if err != nil {
 		return nil, err
 	}
-	all, err := r.lookup(a.Map, a.Side)
+	all, err := r.lookup(a.Map, a.Side, model.Addresses, model.Networks)
 	if err != nil {
 		return nil, err
 	}

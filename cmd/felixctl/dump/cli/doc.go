@@ -9,3 +9,6 @@ import "errors"
 // ErrDifferent is the error of `felixctl diff` and `prove` for sides that differ, after the
 // differences are printed.
 var ErrDifferent = errors.New("the two differ")
+
+// ErrPartly is the error of `felixctl prove` for sides that do not differ where they were compared, after the certificate is printed.
+var ErrPartly = errors.New("proved in part: the certificate names what was not compared")

@@ -41,7 +41,8 @@ packet of each connection ends. The certificate says which, and what was assumed
 
 An object that prove does not understand is named, and nothing is proved.
 
-Exit codes: 0 equal; 1 different; 2 not proved, wrong usage, or the command failed.`,
+Exit codes: 0 equal; 1 different; 2 not proved, wrong usage, or the command failed; 3 no
+difference in what could be compared, and the certificate names the rest.`,
 		Example: `  felixctl prove live
   felixctl prove backend:nftables backend:openflow
   felixctl prove before live
@@ -57,6 +58,7 @@ Exit codes: 0 equal; 1 different; 2 not proved, wrong usage, or the command fail
 
 // certificate is the result as JSON.
 type certificate struct {
+	// Equal is set if nothing differs and all was compared.
 	Equal   bool        `json:"equal"`
 	Version string      `json:"version"`
 	A       provedState `json:"a"`
@@ -86,8 +88,12 @@ func (p *proving) run(c *cobra.Command, args []string) error {
 		}
 		w := c.OutOrStdout()
 		err = p.output.Print(w, out, func() error { return out.text(w, p.output.Style(w)) })
-		if err == nil && !out.Equal {
+		switch {
+		case err != nil:
+		case len(out.Differences) > 0:
 			err = ErrDifferent
+		case !out.Equal:
+			err = ErrPartly
 		}
 		return err
 	})
@@ -113,7 +119,7 @@ func (p *proving) prove(ctx context.Context, names [2]string) (both [2]*side, ou
 	if out.Result, err = prove.Compare(ctx, sides[0], sides[1], prove.Options{OnlyOurs: p.onlyOurs}); err != nil {
 		return both, nil, err
 	}
-	out.Equal = len(out.Differences) == 0
+	out.Equal = len(out.Differences)+len(out.NotProved) == 0
 	return both, out, nil
 }
 
@@ -122,9 +128,12 @@ const mostLines = 20
 
 func (c *certificate) text(w io.Writer, style terminal.Style) error {
 	var b strings.Builder
-	if c.Equal {
-		fmt.Fprintf(&b, "%s: no compared packet tells A and B apart\n\n", style.Good("equal"))
-	} else {
+	switch {
+	case c.Equal:
+		fmt.Fprintf(&b, "%s: no packet tells A and B apart\n\n", style.Good("equal"))
+	case len(c.Differences) == 0:
+		fmt.Fprintf(&b, "%s: no compared packet tells A and B apart\n\n", style.Bad("proved in part"))
+	default:
 		c.different(&b, style)
 	}
 	row := func(name, text string) {

@@ -5,8 +5,11 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/rogpeppe/go-internal/txtar"
 
 	"github.com/felixlike/felixlike/cmd/felixctl/prove"
 )
@@ -73,5 +76,41 @@ spec: {podSelector: {matchLabels: {app: db}}, ingress: [{from: [{podSelector: {m
 	}
 	if out, err := run(t, "", "prove", write(t, "table inet theirs {\n}\n"), listing); err == nil || errors.Is(err, ErrDifferent) || !strings.Contains(err.Error(), "it has no policy of felixlike") {
 		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// TestProveTellsApart: of states that some packet tells apart, none is called equal.
+func TestProveTellsApart(t *testing.T) {
+	archive, err := txtar.ParseFile(filepath.Join("testdata", "prove.txtar"))
+	if err != nil || len(archive.Files)%3 != 0 {
+		t.Fatal(err)
+	}
+	for pair := range slices.Chunk(archive.Files, 3) {
+		name, want, _ := strings.Cut(pair[0].Name, "/")
+		want, why, _ := strings.Cut(want, ": ")
+		t.Run(name, func(t *testing.T) {
+			var files []string
+			for _, f := range pair[1:] {
+				path := filepath.Join(t.TempDir(), filepath.Base(f.Name))
+				if err := os.WriteFile(path, f.Data, 0o600); err != nil {
+					t.Fatal(err)
+				}
+				files = append(files, path)
+			}
+			out, err := run(t, "", append([]string{"prove", "--socket", "/nonexistent/socket"}, files...)...)
+			var refused *prove.NotProved
+			got := "equal"
+			switch {
+			case errors.Is(err, ErrDifferent):
+				got = "different"
+			case errors.Is(err, ErrPartly):
+				got = "in part"
+			case errors.As(err, &refused):
+				got = "not proved"
+			}
+			if got != want {
+				t.Errorf("%s: %s, want %s: %v\n%s", why, got, want, err, out)
+			}
+		})
 	}
 }
