@@ -29,8 +29,8 @@ const (
 	nothing    packets = 1
 	// noVariable is that of the node of everything, behind all others.
 	noVariable = 1 << 30
-	// maxNodes bounds the memory of a proof to about 1 GB.
-	maxNodes = 1 << 25
+	// maxNodes bounds the memory of a proof of both families to about 1 GB.
+	maxNodes = 1 << 24
 )
 
 func newDiagrams() *diagrams {

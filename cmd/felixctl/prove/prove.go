@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/felixlike/felixlike/cmd/felixctl/dump"
 	"github.com/felixlike/felixlike/cmd/felixctl/dump/compare"
 	"github.com/felixlike/felixlike/cmd/felixctl/dump/names"
@@ -99,16 +101,24 @@ func compareSides(a, b Side, o Options) (*Result, error) {
 		return nil, err
 	}
 	a, b = withoutLearned(a), withoutLearned(b)
-	for _, f := range model.Families() {
-		p.found = map[[2]string]*difference{}
-		s, err := p.family(f, flows, a, b)
-		if err != nil {
-			return nil, err
-		}
-		if s.full {
-			return nil, &NotProved{"IPv" + f.String(), "the proof needs more than 1 GB of memory"}
-		}
-		p.Classes = append(p.Classes, Classes{"IPv" + f.String(), len(s.first), len(s.ports), len(s.names)})
+	var spaces [2]*space
+	var parts [2]proof
+	var running errgroup.Group
+	for i, f := range model.Families() {
+		running.Go(func() (err error) {
+			parts[i] = proof{models: p.models, found: map[[2]string]*difference{}}
+			if spaces[i], err = parts[i].family(f, flows, a, b); err == nil && spaces[i].full {
+				err = &NotProved{"IPv" + f.String(), "the proof needs more than 1 GB of memory"}
+			}
+			return err
+		})
+	}
+	if err := running.Wait(); err != nil {
+		return nil, err
+	}
+	for i, s := range spaces {
+		p.Classes = append(p.Classes, Classes{"IPv" + model.Families()[i].String(), len(s.first), len(s.ports), len(s.names)})
+		p.found = parts[i].found
 		p.conclude(s)
 	}
 	return &p.Result, nil
