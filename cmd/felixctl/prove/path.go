@@ -29,7 +29,7 @@ func ways() []way {
 	}
 }
 
-// possible returns the packets that can take a way: without an interface at the end that is the host itself.
+// possible returns the packets that can take a way. Packets to the host have no out interface, packets from it no in interface.
 func (w way) possible(s *space) packets {
 	switch {
 	case !w.forwarded:
@@ -105,8 +105,8 @@ func judged(t *dump.Table) bool {
 	return ours(t) && t.Family == "inet" && t.Name != rules.ServicesTable
 }
 
-// split parts a chain into what is felixlike's, with all before it, and what other programs have behind. The kernel's own chains of iptables are
-// theirs, with the policy, but for the rules that lead to ours.
+// split cuts a chain of iptables after its last rule that is felixlike's or leads to felixlike's chains. The rest, and the chain's policy, belong to
+// others. A chain of nftables, or of felixlike, is not cut.
 func split(t *dump.Table, c *dump.Chain) (ours, others *dump.Chain) {
 	if t.Dialect == dump.NFT || strings.HasPrefix(c.Name, iptables.Prefix) {
 		return c, &dump.Chain{}
@@ -125,7 +125,7 @@ func split(t *dump.Table, c *dump.Chain) (ours, others *dump.Chain) {
 	return &first, &rest
 }
 
-// base is a base chain. The kernel runs all chains of the type nat at one priority of the hook, in the order of their own.
+// base is a base chain. All chains of the type nat at a hook run at one priority of the kernel, ordered among themselves by their own.
 type base struct {
 	*ruleset
 	chain    *dump.Chain
@@ -203,7 +203,7 @@ func (r *ruleset) mentions(name string, seen map[string]bool) bool {
 	})
 }
 
-// pass returns what becomes of all packets in a state on a way. Those of a known connection have the nat that their first packet got.
+// pass returns the ends of all packets of a state on a way. bound is the NAT of the connection's first packet, "" for none.
 func (n *netfilter) pass(w way, st state, bound string) (map[ended]packets, error) {
 	done, left := gathered[ended]{}, map[state]packets{st: everything}
 	rewrite := func(st *state) {
@@ -292,8 +292,7 @@ func (n *netfilter) base(b base, left map[state]packets, done gathered[ended]) (
 	return joined(n.space, next), nil
 }
 
-// memory is what connection tracking keeps of a connection, which decides about its later packets. The first packet of a connection leaves nothing if it
-// is dropped.
+// memory is what conntrack keeps of a connection and later packets depend on. A first packet leaves it only if it is accepted.
 type memory struct {
 	mark uint32
 	nat  string
@@ -314,7 +313,7 @@ func (f final) String() string {
 	return string(f.verdict)
 }
 
-// finals merges states that are the same for whoever sends and receives packets.
+// finals runs pass, and merges ends that differ only in what no peer and no later packet can observe.
 func (n *netfilter) finals(w way, conn connection, m memory) (map[final]packets, error) {
 	done, err := n.pass(w, state{conn: conn, connMark: m.mark, forwarded: w.forwarded}, m.nat)
 	out := gathered[final]{}
@@ -410,7 +409,7 @@ func (c *following) follow(m memory) {
 	}
 }
 
-// begin compares the packets of connections on a way before there is an answer: the first one, and others that come again with what it has left.
+// begin compares the packets of connections before the first answer: the first packet, and later ones with the memory that it left.
 func (c *following) begin(w way) error {
 	conn := contexts()["new"]
 	begun := map[memory]packets{}

@@ -26,15 +26,15 @@ type Side struct {
 	Model *control.Model
 }
 
-// NotProved says why nothing is proved: an object has a form or a feature that the proof does not know.
+// NotProved is the error of a comparison that cannot be done: an unknown object, texts that differ, or a limit.
 type NotProved struct{ Place, Reason string }
 
 // Error implements error.
 func (e *NotProved) Error() string { return "not proved: " + e.Place + ": " + e.Reason }
 
-// Result is a proof that two states are equal, if it has no differences.
+// Result is the outcome of a comparison. The states are equal if Differences and NotProved are empty.
 type Result struct {
-	// Compared says which packets were, NotProved which were not, and Assumed on what the proof rests.
+	// Compared names the packets that were compared, NotProved those that were not, Assumed the assumptions.
 	Compared    string       `json:"compared"`
 	NotProved   []string     `json:"notProved"`
 	Assumed     []string     `json:"assumed"`
@@ -42,7 +42,7 @@ type Result struct {
 	Differences []Difference `json:"differences"`
 }
 
-// Classes are the numbers of classes of a family's packets that neither state tells apart.
+// Classes counts the classes of one family: neither state tells the members of a class apart.
 type Classes struct {
 	Family     string `json:"family"`
 	Addresses  int    `json:"addresses"`
@@ -144,7 +144,7 @@ func (p *proof) family(f model.Family, sameFlows bool, a, b Side) (*space, error
 func (p *proof) alike(a, b Side, o Options) error {
 	p.Assumed = []string{
 		"The kernel and the switch carry out rules and flows as documented; routes and neighbours of the node are as felixlike sets them.",
-		"Packets come whole, without a mark, with a hop limit that does not end, and with the destination that they have behind the translation of Services. Masquerade takes a node's address outside the pod networks.",
+		"Packets are not fragments, have no mark, and do not run out of hops. Their destination is that after the translation of Services. Masquerade uses an address of the node outside the pod networks.",
 		"No other program rewrites the sources of packets that felixlike leaves as they are, and conntrack expects no connections (as helpers for FTP do).",
 	}
 	mine, theirs := apart(a.State), apart(b.State)
@@ -289,7 +289,7 @@ func (p *proof) sameFlows(a, b Side) (bool, error) {
 	p.NotProved = append(p.NotProved, "Later packets of connections, and packets to Services: the flows differ.")
 	p.Assumed = append(p.Assumed,
 		"Of several conjunctions that match at one priority, the switch takes that with the lowest id.",
-		"Pods send to their gateway with their own MAC address, other nodes by the tunnel. Sources in the cluster do not come from outside, unrouted addresses (RFC 6890) from nowhere.",
+		"Pods send to their gateway with their own MAC address; other nodes send by the tunnel. No packet from outside has a source in the cluster, and no packet has an unrouted address (RFC 6890).",
 		fmt.Sprintf("Packets from outside do not have the sources %s and %s, which openflow drops.", pipeline.Hairpin(model.IPv4), pipeline.Hairpin(model.IPv6)),
 	)
 	return false, nil
@@ -336,7 +336,9 @@ func differences[E outcomes](p *proof, s *space, way, conn string, possible pack
 	}
 }
 
-func (f final) detail() string { return fmt.Sprintf("%s with connection mark 0x%x", f, f.mark) }
+func (f final) detail() string {
+	return fmt.Sprintf("%s with connection mark 0x%x, packet mark 0x%x", f, f.mark, f.packetMark)
+}
 
 // sortDifferences puts those first that are easiest to see: of new connections.
 func sortDifferences(all []Difference) {

@@ -196,7 +196,7 @@ func (r *ruleset) set(name string) (*dump.Set, error) {
 	return s, nil
 }
 
-// lookup returns the packets that are found in a set of one of the kinds, by the address at an end where the set is one of addresses.
+// lookup returns the packets that match a set. kinds are the kinds that the condition allows; side chooses the address for sets of addresses.
 func (r *ruleset) lookup(name string, side tables.Side, kinds ...model.GroupKind) (packets, error) {
 	key := fmt.Sprint(name, " ", side)
 	if found, known := r.looked[key]; known {

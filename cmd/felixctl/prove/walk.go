@@ -25,8 +25,8 @@ func (c connection) tracked() bool {
 type state struct {
 	conn           connection
 	mark, connMark uint32
-	// nat is what becomes of the source: "" is not decided. bound is what the connection's first packet decided, which is
-	// known and late set from postrouting on: hooks before it do not see it, so their chains are walked once for all.
+	// nat is the new source, "" if undecided. bound is the NAT of the connection's first packet. bound and late are set from
+	// postrouting on only, so that earlier chains are walked once for all values.
 	nat, bound string
 	late       bool
 	forwarded  bool
@@ -67,7 +67,7 @@ type summaryKey struct {
 	state state
 }
 
-// mostStates bounds what packets of one set may have in common otherwise.
+// mostStates bounds the different states in one chain, and the memories of connections of one proof.
 const mostStates = 1024
 
 // maxDepth is the kernel's NFT_JUMP_STACK_SIZE.

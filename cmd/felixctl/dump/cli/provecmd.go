@@ -39,7 +39,7 @@ sides, it compares all packets of all connections on their way through the host.
 differ, as between two backends of which one judges in the switch, it compares where the first
 packet of each connection ends. The certificate says which, and what was assumed.
 
-An object that prove does not understand is named, and nothing is proved.
+If a packet reaches an object that prove does not understand, prove names it and ends.
 
 Exit codes: 0 equal; 1 different; 2 not proved, wrong usage, or the command failed; 3 no
 difference in what could be compared, and the certificate names the rest.`,
@@ -51,7 +51,7 @@ difference in what could be compared, and the certificate names the rest.`,
 		RunE: func(c *cobra.Command, args []string) error { return p.run(c, append(args, "wanted")[:2]) },
 	}
 	p.sides.flags(c)
-	c.Flags().BoolVar(&p.onlyOurs, "only-ours", true, "leave out rules of other programs behind those of felixlike (false: they must be the same)")
+	c.Flags().BoolVar(&p.onlyOurs, "only-ours", true, "allow rules of other programs to differ (false: read them, and require the same text)")
 	p.output.Flag(c)
 	return c
 }
