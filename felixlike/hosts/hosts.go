@@ -86,8 +86,10 @@ type Module struct {
 
 	mu     sync.Mutex
 	record record
-	// trial is the one that runs, nil before its policies are programmed.
+	// trial is the one that runs. It is nil before its policies are programmed, and is replaced once other policies are.
 	trial *trial
+	// superseded is set while other policies than those of trial may be in the table: it may be withdrawn, not confirmed.
+	superseded bool
 	// wanted are those of the engine at the last attempt.
 	wanted *model.HostPolicies
 	off    bool
@@ -98,12 +100,17 @@ type Module struct {
 	policies *model.HostPolicies
 }
 
-// trial are policies that are programmed and not confirmed.
+// trial are policies that are programmed and not confirmed. It is never changed.
 type trial struct {
-	policies *model.HostPolicies
-	began    time.Time
+	policies    *model.HostPolicies
+	fingerprint string
+	// began is the time since when nothing is confirmed and the API server does not answer.
+	began time.Time
 	// refused is why the kernel does not take them, "" if it does.
 	refused string
+	// inherited is set for the trial of the agent before this one: its policies may have been recorded and not programmed. So it
+	// may be withdrawn, not confirmed.
+	inherited bool
 }
 
 // New returns the module of a driver that is made next.
@@ -148,7 +155,7 @@ func (m *Module) begin() {
 	if m.record.Trial != nil {
 		exists, err := m.Table.Exists(ctx)
 		if err == nil && exists {
-			m.trial = &trial{policies: m.record.Trial, began: time.Now()}
+			m.trial = &trial{policies: m.record.Trial, fingerprint: m.record.Trial.Fingerprint(), began: time.Now(), inherited: true}
 			m.wakeUp()
 			return
 		}
@@ -226,17 +233,17 @@ func (m *Module) attempt(p, wanted *model.HostPolicies) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.wanted = wanted
-	switch fp := p.Fingerprint(); {
-	case p == nil, fp == m.record.Confirmed.Fingerprint():
-		m.trial = nil
-		return nil
-	case m.record.Trial.Fingerprint() == fp:
-		return nil
+	fp := p.Fingerprint()
+	if p != nil && fp != m.record.Confirmed.Fingerprint() && fp != m.record.Trial.Fingerprint() {
+		before := m.record.Trial
+		m.record.Trial = p
+		if err := m.save(); err != nil {
+			m.record.Trial = before
+			return fmt.Errorf("policies of this node stay as they are: the new ones cannot be recorded in %s, so nothing could withdraw them after a restart: %w", m.Dir, err)
+		}
 	}
-	m.trial, m.record.Trial = nil, p
-	if err := m.save(); err != nil {
-		m.record.Trial = nil
-		return fmt.Errorf("policies of this node stay as they are: the new ones cannot be recorded in %s, so nothing could withdraw them after a restart: %w", m.Dir, err)
+	if m.trial != nil && fp != m.trial.fingerprint {
+		m.superseded = true
 	}
 	return nil
 }
@@ -246,7 +253,9 @@ func (m *Module) programmed(p *model.HostPolicies, refused string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	fp := p.Fingerprint()
+	m.superseded = false
 	if p == nil || fp == m.record.Confirmed.Fingerprint() {
+		m.trial = nil
 		before := m.record
 		m.record.Trial = nil
 		if p == nil && m.wanted == nil && !m.off {
@@ -259,10 +268,12 @@ func (m *Module) programmed(p *model.HostPolicies, refused string) {
 		}
 		return
 	}
-	if m.trial == nil {
-		m.trial = &trial{policies: p, began: time.Now()}
+	if now := m.trial; now == nil || now.inherited || now.fingerprint != fp || now.refused != refused {
+		m.trial = &trial{policies: p, fingerprint: fp, began: time.Now(), refused: refused}
+		if now != nil && !now.inherited {
+			m.trial.began = now.began // else policies that change again and again would never be withdrawn
+		}
 	}
-	m.trial.refused = refused
 	m.wakeUp()
 }
 
@@ -310,14 +321,11 @@ func pause(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// running returns the trial that runs, and why the kernel does not take its policies.
-func (m *Module) running() (*trial, string) {
+// running returns the trial that runs, and whether other policies may be in the table.
+func (m *Module) running() (_ *trial, superseded bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.trial == nil {
-		return nil, ""
-	}
-	return m.trial, m.trial.refused
+	return m.trial, m.superseded
 }
 
 func (m *Module) reach(ctx context.Context) error {
@@ -329,29 +337,26 @@ func (m *Module) reach(ctx context.Context) error {
 	return m.Reach(ctx)
 }
 
-// decide confirms or withdraws the policies of the trial that runs.
+// decide confirms or withdraws the policies of the trial that runs, until none does.
 func (m *Module) decide(ctx context.Context) {
-	t, _ := m.running()
-	for t != nil {
-		now, refused := m.running()
-		if now != t {
-			return // programmed wakes it for the next one
-		}
-		if refused != "" {
-			m.withdraw(ctx, t, "the kernel does not take all of it: "+refused)
+	for {
+		t, superseded := m.running()
+		switch {
+		case t == nil:
 			return
+		case t.refused != "" && !superseded:
+			m.withdraw(ctx, t, "the kernel does not take all of it: "+t.refused)
+			continue
 		}
 		err := m.reach(ctx)
-		switch {
-		case ctx.Err() != nil:
+		if ctx.Err() != nil || err == nil && m.confirm(ctx, t) {
 			return
-		case err == nil:
-			m.confirm(ctx, t)
-			return
-		case time.Since(t.began) >= m.Within:
+		}
+		// Other policies may have been programmed since.
+		if t, _ = m.running(); err != nil && t != nil && time.Since(t.began) >= m.Within {
 			m.withdraw(ctx, t, fmt.Sprintf("with it, this node could not reach the API server for %s: %v", m.Within, err))
-			m.blame(ctx, t)
-			return
+			m.blame(ctx)
+			continue
 		}
 		if !pause(ctx, every) {
 			return
@@ -359,12 +364,24 @@ func (m *Module) decide(ctx context.Context) {
 	}
 }
 
-// confirm records the policies as confirmed.
-func (m *Module) confirm(ctx context.Context, t *trial) {
+// confirm records the policies of a trial as confirmed, and reports whether the trial is over. It does not if others may have been in force when
+// the API server answered.
+func (m *Module) confirm(ctx context.Context, t *trial) (over bool) {
 	m.mu.Lock()
-	if m.trial != t {
+	switch {
+	case m.trial == nil:
 		m.mu.Unlock()
-		return
+		return true
+	case m.trial == t && t.inherited: // the first cycle begins another one
+		m.trial = nil
+		m.mu.Unlock()
+		return true
+	case m.trial != t, m.superseded:
+		again := *m.trial
+		again.began = time.Now()
+		m.trial = &again
+		m.mu.Unlock()
+		return false
 	}
 	m.trial, m.record = nil, record{Confirmed: t.policies}
 	err := m.save()
@@ -374,18 +391,22 @@ func (m *Module) confirm(ctx context.Context, t *trial) {
 	}
 	m.Log.Info("the policies of this node are confirmed", "policies", len(t.policies.Policies))
 	m.publish(ctx)
+	return true
 }
 
-// withdraw has the confirmed policies take the place of those of the trial.
+// withdraw has the confirmed policies take the place of those of the trial, and of those that are wanted by now.
 func (m *Module) withdraw(ctx context.Context, t *trial, reason string) {
 	m.mu.Lock()
 	if m.trial != t {
 		m.mu.Unlock()
 		return
 	}
-	confirmed := m.record.Confirmed
+	confirmed, policies := m.record.Confirmed, t.policies
+	if fp := m.wanted.Fingerprint(); !t.inherited && fp != "" && fp != confirmed.Fingerprint() {
+		policies = m.wanted // they follow upon the trial, and are not programmed
+	}
 	m.trial = nil
-	m.record = record{Confirmed: confirmed, Withdrawn: t.policies.Fingerprint(), Changed: t.policies.Differing(confirmed), Reason: reason}
+	m.record = record{Confirmed: confirmed, Withdrawn: policies.Fingerprint(), Changed: policies.Differing(confirmed), Reason: reason}
 	changed, err := m.record.Changed, m.save()
 	m.mu.Unlock()
 	if err != nil {
@@ -402,13 +423,10 @@ func (m *Module) withdraw(ctx context.Context, t *trial, reason string) {
 }
 
 // blame finds out whether the API server answers without the policies. If it does not, they are tried again once it does.
-func (m *Module) blame(ctx context.Context, t *trial) {
-	fp, began, away := t.policies.Fingerprint(), time.Now(), false
+func (m *Module) blame(ctx context.Context) {
+	fp, began, away := m.state().Withdrawn, time.Now(), false
 	for pause(ctx, every) {
-		if m.state().Withdrawn != fp {
-			return
-		}
-		if now, _ := m.running(); now != nil {
+		if t, _ := m.running(); t != nil || fp == "" || m.state().Withdrawn != fp {
 			return
 		}
 		err := m.reach(ctx)

@@ -188,6 +188,25 @@ const (
 	allow80 = "{priority: 1, appliedTo: [{nodeSelector: {}}], ingress: [{action: Allow, ports: [{port: 80}], from: [{ipBlock: {cidr: 192.168.60.2/32}}]}], egress: [{action: Reject, ports: [{port: 6443}]}]}"
 )
 
+const (
+	in  = "{priority: 9, appliedTo: [{nodeSelector: {}}], ingress: [{action: Drop}]}"
+	out = "{priority: 1, appliedTo: [{nodeSelector: {}}], egress: [{action: Drop, ports: [{port: 6443}]}]}"
+)
+
+// outTo drops what out does, and more.
+func outTo(last int) string {
+	return strings.Replace(out, "6443", fmt.Sprintf("6000, endPort: %d", last), 1)
+}
+
+// api connects to the API server, which is at the peer.
+func (w *world) api(context.Context) error {
+	c, err := w.dial("node", "192.168.60.2:6443", 300*time.Millisecond)
+	if err == nil {
+		_ = c.Close()
+	}
+	return err
+}
+
 func (a *agent) hosts(t *testing.T) *control.Hosts {
 	t.Helper()
 	return a.Status().Hosts
@@ -286,17 +305,7 @@ func TestRestart(t *testing.T) {
 // knows any object.
 func TestWithdrawal(t *testing.T) {
 	w := newWorld(t)
-	reach := func(context.Context) error {
-		c, err := w.dial("node", "192.168.60.2:6443", 300*time.Millisecond)
-		if err == nil {
-			_ = c.Close()
-		}
-		return err
-	}
-	const (
-		in  = "{priority: 9, appliedTo: [{nodeSelector: {}}], ingress: [{action: Drop}]}"
-		out = "{priority: 1, appliedTo: [{nodeSelector: {}}], egress: [{action: Drop, ports: [{port: 6443}]}]}"
-	)
+	reach := w.api
 	withdrawn := func(t *testing.T, a *agent) {
 		t.Helper()
 		a.awaits(t, control.HostsWithdrawn)
@@ -337,7 +346,7 @@ func TestWithdrawal(t *testing.T) {
 	})
 	t.Run("changed", func(t *testing.T) {
 		a := w.start(t, reach, time.Hour)
-		a.Begin(t, policyOf(t, "in", in), policyOf(t, "out", strings.Replace(out, "6443", "6000, endPort: 7000", 1)))
+		a.Begin(t, policyOf(t, "in", in), policyOf(t, "out", outTo(7000)))
 		eventually.True(t, "cut off", func() bool { return reach(t.Context()) != nil })
 		a.awaits(t, control.HostsUnconfirmed)
 	})
@@ -347,6 +356,79 @@ func TestWithdrawal(t *testing.T) {
 		if w.reaches("peer", "node", "80") != "" {
 			t.Error("the confirmed policy is not in force")
 		}
+	})
+}
+
+// TestNeverProgrammed: an agent that ended after it recorded a trial and before it programmed its policies has proved nothing by reaching the API
+// server at its next start. The policies are tried once they are programmed.
+func TestNeverProgrammed(t *testing.T) {
+	w := newWorld(t)
+	t.Run("confirmed", func(t *testing.T) {
+		a := w.start(t, w.api, time.Second)
+		a.Begin(t, policyOf(t, "in", in))
+		a.awaits(t, control.HostsConfirmed)
+	})
+	before := w.at["node"].Run(t, "nft", "list", "table", "inet", "felixlike-hosts")
+	t.Run("recorded", func(t *testing.T) {
+		a := w.start(t, w.api, time.Hour)
+		a.Begin(t, policyOf(t, "in", in), policyOf(t, "out", out))
+		a.awaits(t, control.HostsUnconfirmed)
+	})
+	w.at["node"].Feed(t, "delete table inet felixlike-hosts\n"+before, "nft", "-f", "-")
+	t.Run("started", func(t *testing.T) {
+		var asked atomic.Int32
+		a := w.start(t, func(ctx context.Context) error {
+			defer asked.Add(1)
+			return w.api(ctx)
+		}, time.Second)
+		eventually.True(t, "the agent reaches the API server before it knows any object", func() bool { return asked.Load() > 0 })
+		a.Begin(t, policyOf(t, "in", in), policyOf(t, "out", out))
+		a.awaits(t, control.HostsWithdrawn)
+		eventually.True(t, "the API server is reached", func() bool { return w.api(t.Context()) == nil })
+		if w.reaches("peer", "node", "80") != "" {
+			t.Error("the confirmed policy is not in force")
+		}
+	})
+}
+
+// TestChangesInTrial: policies that follow a trial and cannot be programmed do not end it, and policies that change again and again do not put off
+// their withdrawal.
+func TestChangesInTrial(t *testing.T) {
+	w := newWorld(t)
+	a := w.start(t, w.api, 4*time.Second)
+	a.Begin(t, policyOf(t, "in", in))
+	a.awaits(t, control.HostsConfirmed)
+	last := 7000
+	change := func() {
+		last++
+		a.Source.Send(true, policyOf(t, "out", outTo(last)))
+	}
+	change()
+	eventually.True(t, "cut off", func() bool { return w.api(t.Context()) != nil })
+	obstacle := filepath.Join(w.dir, ".record.json.next")
+	if err := os.Mkdir(obstacle, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	change()
+	eventually.True(t, "cannot be recorded", func() bool { return strings.Contains(fmt.Sprint(a.Status()), "cannot be recorded") })
+	eventually.True(t, "the API server is reached", func() bool { return w.api(t.Context()) == nil })
+	if w.reaches("peer", "node", "80") != "" {
+		t.Error("the confirmed policy is not in force")
+	}
+	if err := os.Remove(obstacle); err != nil {
+		t.Fatal(err)
+	}
+	withdrawn := func() bool {
+		data, err := os.ReadFile(filepath.Join(w.dir, recordName))
+		return err == nil && strings.Contains(string(data), `"withdrawn":`)
+	}
+	if withdrawn() {
+		t.Error("recorded in spite of the obstacle")
+	}
+	eventually.True(t, "withdrawn while it changes", func() bool {
+		change()
+		a.Programmed(t)
+		return withdrawn()
 	})
 }
 
