@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/felixlike/felixlike/felixlike/config"
@@ -47,7 +48,9 @@ type Hosts struct {
 	// mu is held while one of the table's drivers programs it.
 	mu sync.Mutex
 	// applied is set once the stage has programmed the table.
-	applied bool
+	applied atomic.Bool
+	// obeyed is set when there is no table because of Off.
+	obeyed atomic.Bool
 }
 
 // NewHosts returns the table. The caller sets the functions.
@@ -70,7 +73,7 @@ func (h *Hosts) Stage() Stage {
 			h.mu.Lock()
 			defer h.mu.Unlock()
 			p := m.InForce()
-			if h.Off() {
+			if h.off() {
 				p = nil
 			}
 			if err := h.Attempt(p, m.Wanted()); err != nil {
@@ -79,18 +82,18 @@ func (h *Hosts) Stage() Stage {
 			if p == nil {
 				did, err := remove(ctx)
 				if err == nil {
-					h.applied = true
+					h.applied.Store(true)
 					h.Programmed(nil, "")
 				}
 				return did, err
 			}
 			result, err := table.Apply(ctx)
-			if h.Off() { // since Apply began
+			if h.off() { // since Apply began
 				_, off := remove(ctx)
 				return applied(result), errors.Join(err, off)
 			}
 			if err == nil {
-				h.applied = true
+				h.applied.Store(true)
 				h.Programmed(p, refusals(result.Refused))
 			}
 			return applied(result), err
@@ -98,12 +101,15 @@ func (h *Hosts) Stage() Stage {
 	}
 }
 
-// Restore programs policies before the stage has run for the first time, nil for no table. It does nothing later. With missing it
-// does nothing if there is a table.
+// Restore programs policies before the stage has run for the first time, nil for no table. It does nothing later, or while they are turned
+// off. With missing it does nothing if there is a table.
 func (h *Hosts) Restore(ctx context.Context, p *model.HostPolicies, missing bool) (did bool, err error) {
+	if h.applied.Load() {
+		return false, nil // it does not wait for a stage that runs
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.applied {
+	if h.applied.Load() || h.Off() {
 		return false, nil
 	}
 	table := nftables.New(nftables.Options{Table: nftables.HostsTable, NetNS: h.c.NetNS})
@@ -122,8 +128,23 @@ func (h *Hosts) Restore(ctx context.Context, p *model.HostPolicies, missing bool
 	m.OnUpdate(model.HostPoliciesUpdate{Policies: p})
 	m.CompleteDeferredWork()
 	_, err = table.Apply(ctx)
+	if h.Off() { // since Apply began
+		return false, errors.Join(err, table.Remove(ctx))
+	}
 	return true, err
 }
+
+// off asks Off for the stage.
+func (h *Hosts) off() bool {
+	off := h.Off()
+	if off {
+		h.obeyed.Store(true)
+	}
+	return off
+}
+
+// ObeyedOff reports whether the stage has found the policies turned off since it was asked last. It then runs again only if somebody tells it.
+func (h *Hosts) ObeyedOff() bool { return h.obeyed.Swap(false) }
 
 // Exists reports whether there is a table.
 func (h *Hosts) Exists(ctx context.Context) (bool, error) { return HostsExist(ctx, h.c.NetNS) }

@@ -85,6 +85,24 @@ func TestHostsTable(t *testing.T) {
 	}
 }
 
+// TestHostsRestoreOff: the confirmed policies do not come back while an administrator has turned them off, also if that happens meanwhile.
+func TestHostsRestoreOff(t *testing.T) {
+	ns := tablestest.NewNamespace(t, "nft")
+	p := &model.Policy{ID: model.PolicyID{Tier: model.TierAdmin, API: model.AntreaCluster, Name: "all"}, Ingress: []model.Rule{{Name: "ingress[0]", Action: model.Deny, AnyPeer: true, AnyPort: true}}}
+	all := &model.HostPolicies{Ingress: model.Applied{Admin: []model.PolicyID{p.ID}}, Policies: []*model.Policy{p}}
+	for _, off := range []int{1, 2, 3} { // 3: never
+		h, asked := NewHosts(Config{Node: "n1", NetNS: ns.FD}, model.Failsafe{}), 0
+		h.Off = func() bool {
+			asked++
+			return asked >= off
+		}
+		did, err := h.Restore(t.Context(), all, false)
+		if is, want := ns.Run(t, "nft", "list", "tables") != "", off == 3; is != want || did != want || err != nil {
+			t.Errorf("off at the %d. look: table %v, did %v, %v", off, is, did, err)
+		}
+	}
+}
+
 // TestFailsafe: what pods' traffic and the agent need is always open, once.
 func TestFailsafe(t *testing.T) {
 	text := func(change func(*config.Config)) string {

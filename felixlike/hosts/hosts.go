@@ -293,17 +293,25 @@ func (m *Module) run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// watchOff tells the managers when the file comes or goes.
+// watchOff tells the managers when the file comes or goes. Until the stage has run for the first time, it also programs the confirmed
+// policies again if the table is gone: felixctl hosts on may follow so soon upon off that nobody sees the file.
 func (m *Module) watchOff(ctx context.Context) error {
 	for {
-		off := m.Table.Off()
+		obeyed, off := m.Table.ObeyedOff(), m.Table.Off()
 		m.mu.Lock()
-		changed := off != m.off
+		changed := off != m.off || obeyed && !off
 		m.off = off
+		if off {
+			m.trial = nil // the API server answers without its policies
+		}
+		confirmed := m.record.Confirmed
 		m.mu.Unlock()
 		if changed {
 			m.Log.Warn("felixctl hosts has turned the policies of this node on or off", "off", off)
 			m.publish(ctx)
+		}
+		if did, err := m.Table.Restore(ctx, confirmed, true); did {
+			m.Log.Warn("the table of the policies of this node was gone: the confirmed policies are programmed again", "error", err)
 		}
 		if !pause(ctx, every) {
 			return nil
@@ -353,7 +361,7 @@ func (m *Module) decide(ctx context.Context) {
 			return
 		}
 		// Other policies may have been programmed since.
-		if t, _ = m.running(); err != nil && t != nil && time.Since(t.began) >= m.Within {
+		if t, _ = m.running(); err != nil && t != nil && time.Since(t.began) >= m.Within && !m.Table.Off() {
 			m.withdraw(ctx, t, fmt.Sprintf("with it, this node could not reach the API server for %s: %v", m.Within, err))
 			m.blame(ctx)
 			continue
@@ -365,8 +373,11 @@ func (m *Module) decide(ctx context.Context) {
 }
 
 // confirm records the policies of a trial as confirmed, and reports whether the trial is over. It does not if others may have been in force when
-// the API server answered.
+// the API server answered, or no table at all.
 func (m *Module) confirm(ctx context.Context, t *trial) (over bool) {
+	if exists, err := m.Table.Exists(ctx); err != nil || !exists || m.Table.Off() {
+		return false
+	}
 	m.mu.Lock()
 	switch {
 	case m.trial == nil:

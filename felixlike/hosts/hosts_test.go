@@ -478,6 +478,49 @@ func TestOff(t *testing.T) {
 	}
 	a.awaits(t, control.HostsConfirmed)
 	eventually.True(t, "on", func() bool { return w.reaches("peer", "node", "80") == "4" })
+	// The file comes and goes between two looks at it, and the stage saw it.
+	if err := os.WriteFile(marker, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	a.Source.Send(true, policyOf(t, "all", strings.Replace(denyAll, "9", "8", 1)))
+	a.Programmed(t)
+	if err := os.Remove(marker); err != nil {
+		t.Fatal(err)
+	}
+	eventually.True(t, "on again", func() bool { return w.reaches("peer", "node", "80") == "4" })
+}
+
+// TestOffBeforeObjects: what felixctl hosts off removes before the agent knows any object comes back with hosts on, also if the file came and went
+// between two looks at it.
+func TestOffBeforeObjects(t *testing.T) {
+	w := newWorld(t)
+	t.Run("confirmed", func(t *testing.T) {
+		a := w.start(t, nil, 0)
+		a.Begin(t, policyOf(t, "all", denyAll))
+		a.awaits(t, control.HostsConfirmed)
+	})
+	a := w.start(t, nil, 0)
+	eventually.True(t, "the agent runs", func() bool { return a.Status().Node == "node1" })
+	if did, err := backend.RemoveHosts(t.Context(), w.at["node"].FD); err != nil || !did {
+		t.Fatal(did, err)
+	}
+	eventually.True(t, "the confirmed policy is in force", func() bool { return w.reaches("peer", "node", "80") == "" })
+}
+
+// TestNotInTable: an answer of the API server while there is no table, as after felixctl hosts off, confirms nothing.
+func TestNotInTable(t *testing.T) {
+	ns := tablestest.NewNamespace(t, "nft")
+	o := Options{Dir: t.TempDir(), Table: backend.NewHosts(backend.Config{Node: "node1", NetNS: ns.FD}, failsafe()), Log: slog.New(slog.DiscardHandler)}
+	m := New(&driver.View{}, o)
+	p := &model.Policy{ID: model.PolicyID{Tier: model.TierAdmin, API: model.AntreaCluster, Name: "all"}}
+	all := &model.HostPolicies{Ingress: model.Applied{Admin: []model.PolicyID{p.ID}}, Policies: []*model.Policy{p}}
+	if err := m.attempt(all, all); err != nil {
+		t.Fatal(err)
+	}
+	m.programmed(all, "")
+	if now, _ := m.running(); m.confirm(t.Context(), now) || m.state().Confirmed != nil {
+		t.Error("confirmed without a table")
+	}
 }
 
 // TestUnwritable: policies that cannot be recorded are not programmed, since nothing could withdraw them after a restart.
