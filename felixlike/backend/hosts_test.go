@@ -1,6 +1,7 @@
 package backend
 
 import (
+	"context"
 	"net/netip"
 	"strings"
 	"testing"
@@ -76,6 +77,15 @@ func TestHostsTable(t *testing.T) {
 	off = true
 	if run(t, s); list() != "" || programmed != nil {
 		t.Errorf("off:\n%s", list())
+	}
+	// A removal that fails is none.
+	off = false
+	run(t, s)
+	programmed, off = confirmed, true
+	ended, end := context.WithCancel(t.Context())
+	end()
+	if _, err := s.Apply(ended); err == nil || programmed == nil || list() == "" {
+		t.Errorf("a removal that cannot read the table: %v, programmed %v", err, programmed)
 	}
 	off = false
 	run(t, s)

@@ -11,6 +11,7 @@ import (
 	"github.com/felixlike/felixlike/managers"
 	"github.com/felixlike/felixlike/ovsfwd/conntrack"
 	"github.com/felixlike/felixlike/rules"
+	"github.com/felixlike/felixlike/tables/nftables"
 	"github.com/felixlike/felixlike/tables/nftables/maps"
 )
 
@@ -29,8 +30,11 @@ func services(c Config, endStranded func(netns int, m *managers.ServiceManager) 
 	if !c.ServiceProxy {
 		return Stage{Name: ServicesStage, StartupOnly: true, BestEffort: true, Timeout: 10 * time.Second, Apply: func(context.Context) (Applied, error) {
 			gone, err := table.Delete()
+			if nftables.Missing(err) {
+				err = nil // without nf_tables there is no table
+			}
 			if err = errors.Join(err, table.Close()); !gone {
-				return Applied{}, nil // without nf_tables there is no table
+				return Applied{}, err
 			}
 			return Applied{Writes: 1}, err
 		}}

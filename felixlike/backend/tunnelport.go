@@ -97,8 +97,11 @@ func TunnelPort(c Config) ClosedPort {
 func removal(table *nftables.Table) func(context.Context) (Applied, error) {
 	return func(ctx context.Context) (Applied, error) {
 		s, err := table.Snapshot(ctx)
-		if err != nil || !s.Exists {
+		if nftables.Missing(err) {
 			return Applied{}, nil // without nf_tables there is no table
+		}
+		if err != nil || !s.Exists {
+			return Applied{}, err
 		}
 		return Applied{Writes: 1}, errors.Join(table.Remove(ctx), table.Close())
 	}

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"slices"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/felixlike/felixlike/tables/nftables/kernel"
 )
 
@@ -94,6 +96,12 @@ func (t *Table) Snapshot(ctx context.Context) (_ Snapshot, err error) {
 	slices.SortFunc(out.Sets, func(a, b SetSnapshot) int { return cmp.Compare(a.Name, b.Name) })
 	slices.SortFunc(out.Maps, func(a, b MapSnapshot) int { return cmp.Compare(a.Name, b.Name) })
 	return out, nil
+}
+
+// Missing reports whether an error of a read says that the kernel has no nf_tables, or not the table's family: then there is no table. Without
+// nfnetlink there is no such protocol. nfnetlink says EINVAL if nobody has registered the subsystem.
+func Missing(err error) bool {
+	return slices.ContainsFunc([]error{unix.EPROTONOSUPPORT, unix.EINVAL, unix.EOPNOTSUPP, unix.EAFNOSUPPORT}, func(code error) bool { return errors.Is(err, code) })
 }
 
 // Rules reads the rules of one chain, over a connection of its own, and may be called

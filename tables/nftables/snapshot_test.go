@@ -1,14 +1,34 @@
 package nftables
 
 import (
+	"context"
+	"fmt"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/mdlayher/netlink"
+	"golang.org/x/sys/unix"
 
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/tables"
 )
+
+// TestMissing: a kernel without nf_tables is none of the other reasons why a table cannot be read.
+func TestMissing(t *testing.T) {
+	for _, test := range []struct {
+		err  error
+		want bool
+	}{
+		{nil, false}, {context.Canceled, false}, {unix.ENOBUFS, false}, {unix.EPERM, false},
+		{fmt.Errorf("read table: %w", unix.EINVAL), true},
+		{fmt.Errorf("connect: %w", &netlink.OpError{Op: "dial", Err: unix.EPROTONOSUPPORT}), true},
+	} {
+		if got := Missing(test.err); got != test.want {
+			t.Errorf("%v: %v", test.err, got)
+		}
+	}
+}
 
 func TestSnapshot(t *testing.T) {
 	ns := newNamespace(t)
