@@ -57,7 +57,8 @@ func (r *Renderer) OfHosts() *Renderer {
 // Hosts renders the chains that judge packets to and from the node itself, in a table of their own that is the same beside every backend:
 //
 //	hosts-input (input), hosts-output (output)
-//	  loopback ...................................... return
+//	  input: from the loopback interface ............ return
+//	  output: to an address of this node ............ return
 //	  of a connection that is known, no SYN ......... return
 //	  neighbour discovery ........................... return
 //	  only output: to a pod of this node ............ return
@@ -72,12 +73,15 @@ func (r *Renderer) OfHosts() *Renderer {
 func (r *Renderer) Hosts(policies *model.HostPolicies, failsafe model.Failsafe, reported bool) []tables.Chain {
 	var all []tables.Chain
 	for _, d := range model.Directions() {
-		point, side, base, list := tables.HookInput, tables.Source, ChainHostsInput, ChainHostsIngress
+		point, base, list := tables.HookInput, ChainHostsInput, ChainHostsIngress
+		local := tables.Match(tables.MatchInterface{Side: tables.Source, Name: "lo"})
 		if d == model.Egress {
-			point, side, base, list = tables.HookOutput, tables.Destination, ChainHostsOutput, ChainHostsEgress
+			point, base, list = tables.HookOutput, ChainHostsOutput, ChainHostsEgress
+			// After DNAT at OUTPUT, the interface is still that of the former destination.
+			local = tables.MatchLocal{Side: tables.Destination}
 		}
 		first := tables.Chain{Name: base, Hook: &tables.Hook{Type: tables.HookFilter, Point: point, Priority: priorityHosts}, Rules: []tables.Rule{
-			{Matches: []tables.Match{tables.MatchInterface{Side: side, Name: "lo"}}, Action: tables.Return{}, Comment: "loopback"},
+			{Matches: []tables.Match{local}, Action: tables.Return{}, Comment: "this node to itself"},
 		}}
 		first.Rules = append(first.Rules, goOn(tables.Return{}, "connections go on", known())...)
 		first.Rules = append(first.Rules, neighbourDiscovery())

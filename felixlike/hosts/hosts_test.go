@@ -269,6 +269,46 @@ func TestDenyAll(t *testing.T) {
 	expect("without policies", map[[3]string]string{{"peer", "node", "6443"}: "46", {"node", "peer", "80"}: "46"})
 }
 
+// TestTranslated: a node's packet to itself is one that ends at the node after DNAT: a port of the node that leads to another host is judged, a cluster
+// IP that leads to the node passes.
+func TestTranslated(t *testing.T) {
+	w := newWorld(t)
+	w.at["node"].Feed(t, `table inet translated {
+	chain output {
+		type nat hook output priority -100
+		ip daddr 192.168.60.1 tcp dport 30080 dnat ip to 192.168.60.2:80
+		ip6 daddr fd60::1 tcp dport 30080 dnat ip6 to [fd60::2]:80
+		ip daddr 10.96.0.1 tcp dport 80 dnat ip to 192.168.60.1:80
+		ip6 daddr fd96::1 tcp dport 80 dnat ip6 to [fd60::1]:80
+	}
+}`, "nft", "-f", "-")
+	w.sh("node", "ip route add default via 192.168.60.2; ip route add default via fd60::2")
+	expect := func(when string, want map[string]bool) {
+		t.Helper()
+		for to, open := range want {
+			wait := 500 * time.Millisecond
+			if open {
+				wait = eventually.Patience
+			}
+			c, err := w.dial("node", to, wait)
+			if err == nil {
+				_ = c.Close()
+			}
+			if (err == nil) != open {
+				t.Errorf("%s: %s: %v", when, to, err)
+			}
+		}
+	}
+	expect("without a policy", map[string]bool{"192.168.60.1:30080": true, "[fd60::1]:30080": true, "10.96.0.1:80": true, "[fd96::1]:80": true})
+	a := w.start(t, nil, 0)
+	a.Begin(t, policyOf(t, "all", denyAll))
+	a.awaits(t, control.HostsConfirmed)
+	expect("deny all", map[string]bool{
+		"192.168.60.1:30080": false, "[fd60::1]:30080": false, "10.96.0.1:80": true, "[fd96::1]:80": true,
+		"192.168.60.1:80": true, "[fd60::1]:80": true, "127.0.0.1:80": true, "[::1]:80": true,
+	})
+}
+
 // TestRestart: an agent that starts leaves a confirmed policy in force until it knows the objects; after a reboot (no table) it programs it
 // before that. No packet passes in between.
 func TestRestart(t *testing.T) {
