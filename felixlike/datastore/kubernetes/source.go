@@ -55,11 +55,14 @@ type Options struct {
 // Source reads the objects of a cluster. It is a datastore.Source.
 type Source struct {
 	node    string
+	config  *rest.Config
 	servers []string
-	clients *clients
-	kinds   kindList
-	state   *state
-	log     *slog.Logger
+	// replaced is set if servers take the place of the one in config.
+	replaced bool
+	clients  *clients
+	kinds    kindList
+	state    *state
+	log      *slog.Logger
 	// offers are the groups with kinds that an API server may lack.
 	offers []*offer
 	// appeared has an element when a kind is served that was absent.
@@ -76,7 +79,7 @@ func New(o Options) (*Source, error) {
 		return nil, err
 	}
 	s := &Source{
-		node: o.Node, servers: serversOf(o.Config, o.Servers), clients: c, kinds: c.kinds(o), state: newState(), log: o.Log,
+		node: o.Node, config: o.Config, servers: serversOf(o.Config, o.Servers), replaced: len(o.Servers) > 0, clients: c, kinds: c.kinds(o), state: newState(), log: o.Log,
 		offers: newOffers(o.Log),
 		syncs:  make(chan chan<- uint64), ended: make(chan struct{}),
 	}
