@@ -4,8 +4,8 @@
 //	new policies -> record a trial -> table -> a new connection to the API server -> record them as confirmed
 //	                                              none within 25 s -> record them as withdrawn -> table of the confirmed ones
 //
-// The record is a file that survives restarts and reboots. An agent that starts with a trial in its record decides that first, since such
-// a policy may keep it from the API server. An agent that starts without a table (after a reboot) programs the confirmed policies before it
+// The record is a file, which survives restarts and reboots. An agent that starts with a trial in its record, or with a damaged record, decides that
+// first, since such a policy may keep it from the API server. An agent that starts without a table (after a reboot) programs the confirmed policies before it
 // knows any object. A second file, which felixctl hosts off writes, turns everything off.
 //
 // It is tested under a driver, with the table of a kernel.
@@ -34,8 +34,11 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// recordName is the file in the directory for state.
-const recordName = "record.json"
+// recordName is the file in the directory for state, previousName the one that it has replaced.
+const (
+	recordName   = "record.json"
+	previousName = "record.json.previous"
+)
 
 const (
 	// DefaultWithin bounds a trial. With the time to program the table again, a policy is withdrawn after 30 s. If the API server does
@@ -84,6 +87,8 @@ type Module struct {
 	// wake has a trial looked at.
 	wake chan struct{}
 
+	// saving is held while the record is written, and mu is not.
+	saving sync.Mutex
 	mu     sync.Mutex
 	record record
 	// trial is the one that runs. It is nil before its policies are programmed, and is replaced once other policies are.
@@ -141,18 +146,24 @@ func (m *Module) begin() {
 	defer m.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), restoreTimeout)
 	defer cancel()
-	data, err := files.Read(m.path(recordName), maxRecord)
-	if err == nil {
-		err = json.Unmarshal(data, &m.record)
-	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		m.record = record{}
-		m.Log.Error("the record of the policies of this node cannot be read: what the kernel has stays in force until the objects are known", "error", err)
+	var err error
+	damaged := false
+	if m.record, err = m.read(recordName); err != nil {
+		var before error
+		m.record, before = m.read(previousName)
+		// The machine may have stopped after save renamed the old record.
+		if damaged = !errors.Is(err, fs.ErrNotExist) || before == nil; damaged {
+			m.Log.Error("the record of the policies of this node cannot be read: the one before it is used", "error", err)
+			// save must not replace the one before it by this one.
+			if err := os.Remove(m.path(recordName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				m.Log.Error("the damaged record cannot be removed", "error", err)
+			}
+		}
 	}
 	if m.off = m.Table.Off(); m.off {
 		return // the stage removes a table
 	}
-	if m.record.Trial != nil {
+	if m.record.Trial != nil || damaged {
 		exists, err := m.Table.Exists(ctx)
 		if err == nil && exists {
 			m.trial = &trial{policies: m.record.Trial, fingerprint: m.record.Trial.Fingerprint(), began: time.Now(), inherited: true}
@@ -207,9 +218,22 @@ func (m *Module) onUpdate(u model.Update, _ uint64) {
 	}
 }
 
-// save writes the record. A reboot finds the old one or the new one.
-func (m *Module) save() error {
-	data, err := json.Marshal(m.record)
+// read reads a record, which is empty if it cannot be read.
+func (m *Module) read(name string) (r record, err error) {
+	data, err := files.Read(m.path(name), maxRecord)
+	if err == nil {
+		err = json.Unmarshal(data, &r)
+	}
+	if err != nil {
+		return record{}, err
+	}
+	return r, nil
+}
+
+// save writes the record, and keeps the one before. A reboot finds the old one or the new one. The caller holds saving, and not mu: a disk that
+// hangs must not stop the loop.
+func (m *Module) save(r record) error {
+	data, err := json.Marshal(r)
 	if err != nil {
 		return err
 	}
@@ -225,19 +249,44 @@ func (m *Module) save() error {
 	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return err
 	}
-	return os.Rename(next, m.path(recordName))
+	if err := os.Rename(m.path(recordName), m.path(previousName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := os.Rename(next, m.path(recordName)); err != nil {
+		return err
+	}
+	dir, err := os.Open(m.Dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(dir.Sync(), dir.Close())
+}
+
+// write writes the record as it is now.
+func (m *Module) write() error {
+	m.saving.Lock()
+	defer m.saving.Unlock()
+	m.mu.Lock()
+	now := m.record
+	m.mu.Unlock()
+	return m.save(now)
 }
 
 // attempt implements backend.Hosts: it records a trial before its policies are programmed.
 func (m *Module) attempt(p, wanted *model.HostPolicies) error {
+	fp := p.Fingerprint()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.wanted = wanted
-	fp := p.Fingerprint()
-	if p != nil && fp != m.record.Confirmed.Fingerprint() && fp != m.record.Trial.Fingerprint() {
-		before := m.record.Trial
+	if before := m.record.Trial; p != nil && fp != m.record.Confirmed.Fingerprint() && fp != before.Fingerprint() {
 		m.record.Trial = p
-		if err := m.save(); err != nil {
+		m.mu.Unlock()
+		err := m.write()
+		m.mu.Lock()
+		switch {
+		case m.record.Trial != p:
+			return errors.New("policies of this node stay as they are: earlier ones were decided upon meanwhile")
+		case err != nil:
 			m.record.Trial = before
 			return fmt.Errorf("policies of this node stay as they are: the new ones cannot be recorded in %s, so nothing could withdraw them after a restart: %w", m.Dir, err)
 		}
@@ -250,6 +299,15 @@ func (m *Module) attempt(p, wanted *model.HostPolicies) error {
 
 // programmed implements backend.Hosts: it begins the trial.
 func (m *Module) programmed(p *model.HostPolicies, refused string) {
+	if m.begun(p, refused) {
+		if err := m.write(); err != nil {
+			m.Log.Error("the record of the policies of this node cannot be written", "error", err)
+		}
+	}
+}
+
+// begun begins the trial of policies that are programmed, or ends one. It reports whether the record has changed.
+func (m *Module) begun(p *model.HostPolicies, refused string) (changed bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	fp := p.Fingerprint()
@@ -261,12 +319,7 @@ func (m *Module) programmed(p *model.HostPolicies, refused string) {
 		if p == nil && m.wanted == nil && !m.off {
 			m.record = record{}
 		}
-		if before.Trial != nil || m.record.Confirmed != before.Confirmed || m.record.Withdrawn != before.Withdrawn {
-			if err := m.save(); err != nil {
-				m.Log.Error("the record of the policies of this node cannot be written", "error", err)
-			}
-		}
-		return
+		return before.Trial != nil || m.record.Confirmed != before.Confirmed || m.record.Withdrawn != before.Withdrawn
 	}
 	if now := m.trial; now == nil || now.inherited || now.fingerprint != fp || now.refused != refused {
 		m.trial = &trial{policies: p, fingerprint: fp, began: time.Now(), refused: refused}
@@ -275,12 +328,14 @@ func (m *Module) programmed(p *model.HostPolicies, refused string) {
 		}
 	}
 	m.wakeUp()
+	return false
 }
 
 func (m *Module) run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return m.watchOff(ctx) })
 	g.Go(func() error {
+		m.blame(ctx) // for the agent before this one
 		for {
 			select {
 			case <-ctx.Done():
@@ -395,9 +450,8 @@ func (m *Module) confirm(ctx context.Context, t *trial) (over bool) {
 		return false
 	}
 	m.trial, m.record = nil, record{Confirmed: t.policies}
-	err := m.save()
 	m.mu.Unlock()
-	if err != nil {
+	if err := m.write(); err != nil {
 		m.Log.Error("the confirmed policies of this node cannot be recorded: after a reboot, older ones are in force first", "error", err)
 	}
 	m.Log.Info("the policies of this node are confirmed", "policies", len(t.policies.Policies))
@@ -418,12 +472,9 @@ func (m *Module) withdraw(ctx context.Context, t *trial, reason string) {
 	}
 	m.trial = nil
 	m.record = record{Confirmed: confirmed, Withdrawn: policies.Fingerprint(), Changed: policies.Differing(confirmed), Reason: reason}
-	changed, err := m.record.Changed, m.save()
+	next := m.record
 	m.mu.Unlock()
-	if err != nil {
-		m.Log.Error("that policies of this node are withdrawn cannot be recorded", "error", err)
-	}
-	m.Log.Error("policies of this node are withdrawn: the last confirmed ones are in force", "changed", changed, "reason", reason)
+	m.Log.Error("policies of this node are withdrawn: the last confirmed ones are in force", "changed", next.Changed, "reason", reason)
 	m.publish(ctx)
 	// Before the first listing there is no cycle. The API server may be out of reach because of these policies.
 	if did, err := m.Table.Restore(ctx, confirmed, false); err != nil {
@@ -431,13 +482,17 @@ func (m *Module) withdraw(ctx context.Context, t *trial, reason string) {
 	} else if did {
 		m.Log.Info("the confirmed policies of this node are in force again")
 	}
+	// After the table: a disk that hangs does not put it off.
+	if err := m.write(); err != nil {
+		m.Log.Error("that policies of this node are withdrawn cannot be recorded", "error", err)
+	}
 }
 
 // blame finds out whether the API server answers without the policies. If it does not, they are tried again once it does.
 func (m *Module) blame(ctx context.Context) {
 	fp, began, away := m.state().Withdrawn, time.Now(), false
-	for pause(ctx, every) {
-		if t, _ := m.running(); t != nil || fp == "" || m.state().Withdrawn != fp {
+	for fp != "" && pause(ctx, every) {
+		if t, _ := m.running(); t != nil || m.state().Withdrawn != fp {
 			return
 		}
 		err := m.reach(ctx)
@@ -450,6 +505,9 @@ func (m *Module) blame(ctx context.Context) {
 				m.record = record{Confirmed: m.record.Confirmed}
 			}
 			m.mu.Unlock()
+			if err := m.write(); err != nil {
+				m.Log.Error("that withdrawn policies of this node are tried once more cannot be recorded", "error", err)
+			}
 			m.Log.Info("the API server answers again: the withdrawn policies of this node are tried once more")
 			m.publish(ctx)
 			return

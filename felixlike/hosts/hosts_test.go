@@ -472,28 +472,126 @@ func TestChangesInTrial(t *testing.T) {
 	})
 }
 
-// TestAPIServerAway: if the API server does not answer without the policies either, they are tried again when it does.
+// TestDamagedRecord: an agent that cannot read its record uses the one before. It withdraws what is in the table if it does not reach the API server,
+// and after a reboot the confirmed policies are in force.
+func TestDamagedRecord(t *testing.T) {
+	w := newWorld(t)
+	t.Run("confirmed", func(t *testing.T) {
+		a := w.start(t, w.api, time.Second)
+		a.Begin(t, policyOf(t, "in", in))
+		a.awaits(t, control.HostsConfirmed)
+	})
+	t.Run("in the trial", func(t *testing.T) {
+		a := w.start(t, w.api, time.Hour)
+		a.Begin(t, policyOf(t, "in", in), policyOf(t, "out", out))
+		eventually.True(t, "cut off", func() bool { return w.api(t.Context()) != nil })
+	})
+	damage := func() {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(w.dir, recordName), []byte(`{"confirmed":{"in`), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	damage()
+	t.Run("started", func(t *testing.T) {
+		w.start(t, w.api, time.Second)
+		eventually.True(t, "the API server is reached", func() bool { return w.api(t.Context()) == nil })
+		if w.reaches("peer", "node", "80") != "" {
+			t.Error("the confirmed policy is not in force")
+		}
+	})
+	damage()
+	w.at["node"].Run(t, "nft", "flush", "ruleset")
+	t.Run("rebooted", func(t *testing.T) {
+		w.start(t, w.api, time.Second)
+		eventually.True(t, "the confirmed policy is in force", func() bool { return w.reaches("peer", "node", "80") == "" })
+	})
+}
+
+// TestSlowDisk: while the record is being written, the agent answers.
+func TestSlowDisk(t *testing.T) {
+	w := newWorld(t)
+	a := w.start(t, nil, 0)
+	a.Begin(t)
+	pipe := filepath.Join(w.dir, ".record.json.next")
+	w.sh("node", "mkfifo %s", pipe) // opening it waits for a reader
+	release := func() {
+		f, err := os.OpenFile(pipe, os.O_RDWR, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(os.Remove(pipe), f.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a.Source.Send(true, policyOf(t, "all", denyAll))
+	answered := make(chan string, 1)
+	go func() {
+		for {
+			if h := a.Status().Hosts; h != nil {
+				answered <- h.State
+				return
+			}
+			time.Sleep(time.Millisecond)
+		}
+	}()
+	select {
+	case state := <-answered:
+		if state != control.HostsUnconfirmed || w.table() != "" {
+			t.Errorf("not recorded yet, and %s", state)
+		}
+		release()
+	case <-time.After(eventually.Patience):
+		release()
+		t.Fatal("no answer")
+	}
+	a.awaits(t, control.HostsConfirmed)
+}
+
+// TestAPIServerAway: if the API server does not answer without the policies either, they are tried again when it does, also by an agent that starts.
 func TestAPIServerAway(t *testing.T) {
 	w := newWorld(t)
 	var away atomic.Bool
 	var failures atomic.Int32
-	away.Store(true)
-	a := w.start(t, func(context.Context) error {
+	reach := func(context.Context) error {
 		if away.Load() {
 			failures.Add(1)
 			return errors.New("away")
 		}
 		return nil
-	}, time.Second)
-	a.Begin(t, policyOf(t, "all", denyAll))
-	a.awaits(t, control.HostsWithdrawn)
-	eventually.True(t, "open: there is no confirmed policy", func() bool { return w.reaches("peer", "node", "80") == "46" })
-	// The third failure without the policy comes more than a second after the first.
-	failures.Store(0)
-	eventually.True(t, "away for longer than a policy can be the reason", func() bool { return failures.Load() >= 4 })
-	away.Store(false)
-	eventually.True(t, "tried again", func() bool { return w.reaches("peer", "node", "80") == "" })
-	a.awaits(t, control.HostsConfirmed)
+	}
+	triedAgain := func(t *testing.T, a *agent) {
+		t.Helper()
+		// The third failure without the policy comes more than a second after the first.
+		failures.Store(0)
+		eventually.True(t, "away for longer than a policy can be the reason", func() bool { return failures.Load() >= 4 })
+		away.Store(false)
+		eventually.True(t, "tried again", func() bool { return w.reaches("peer", "node", "80") == "" })
+		a.awaits(t, control.HostsConfirmed)
+	}
+	withdrawn := func(t *testing.T) *agent {
+		t.Helper()
+		away.Store(true)
+		a := w.start(t, reach, time.Second)
+		a.Begin(t, policyOf(t, "all", denyAll))
+		a.awaits(t, control.HostsWithdrawn)
+		eventually.True(t, "open: there is no confirmed policy", func() bool { return w.reaches("peer", "node", "80") == "46" })
+		return a
+	}
+	t.Run("live", func(t *testing.T) {
+		a := withdrawn(t)
+		triedAgain(t, a)
+		a.Source.Send(true, datastore.AntreaDeleted{ID: antrea.ID{Kind: antrea.KindClusterNetworkPolicy, Name: "all"}})
+		a.Programmed(t)
+		eventually.True(t, "no table", func() bool { return w.table() == "" })
+	})
+	t.Run("ends", func(t *testing.T) { withdrawn(t) })
+	t.Run("starts", func(t *testing.T) {
+		a := w.start(t, reach, time.Second)
+		a.Begin(t, policyOf(t, "all", denyAll))
+		a.awaits(t, control.HostsWithdrawn)
+		triedAgain(t, a)
+	})
 }
 
 // TestOff: the file turns everything off, also while the agent runs, and the agent puts nothing back. When it goes, the policies are in force.
