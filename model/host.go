@@ -48,6 +48,11 @@ func (h *HostPolicies) Fingerprint() string {
 	return hex.EncodeToString(sum[:])
 }
 
+// SameMembers reports whether the groups of h and o have the same members.
+func (h *HostPolicies) SameMembers(o *HostPolicies) bool {
+	return slices.EqualFunc(h.Groups, o.Groups, func(a, b HostGroup) bool { return a.ID == b.ID && slices.Equal(a.Members, b.Members) })
+}
+
 // Differing returns the policies of h that o does not have, or has otherwise, and those of o alone, in order.
 func (h *HostPolicies) Differing(o *HostPolicies) []PolicyID {
 	text := func(h *HostPolicies) map[PolicyID]string {

@@ -49,6 +49,8 @@ const (
 	every        = time.Second
 	// maxRecord bounds the record in bytes.
 	maxRecord = 64 << 20
+	// membersEvery is the least time between two records of other members.
+	membersEvery = 10 * time.Second
 	// restoreTimeout bounds the work before the loop.
 	restoreTimeout = 10 * time.Second
 )
@@ -84,8 +86,8 @@ type record struct {
 type Module struct {
 	Options
 	view *driver.View
-	// wake has a trial looked at.
-	wake chan struct{}
+	// wake has a trial looked at, moved the members.
+	wake, moved chan struct{}
 
 	// saving is held while the record is written, and mu is not.
 	saving sync.Mutex
@@ -95,6 +97,8 @@ type Module struct {
 	trial *trial
 	// superseded is set while other policies than those of trial may be in the table: it may be withdrawn, not confirmed.
 	superseded bool
+	// members are the confirmed policies as they are programmed, if their groups have other members than in the record; else nil.
+	members *model.HostPolicies
 	// wanted are those of the engine at the last attempt.
 	wanted *model.HostPolicies
 	off    bool
@@ -123,7 +127,7 @@ func New(v *driver.View, o Options) *Module {
 	if o.Within == 0 {
 		o.Within = DefaultWithin
 	}
-	m := &Module{Options: o, view: v, wake: make(chan struct{}, 1), stale: true}
+	m := &Module{Options: o, view: v, wake: make(chan struct{}, 1), moved: make(chan struct{}, 1), stale: true}
 	o.Table.Attempt, o.Table.Programmed = m.attempt, m.programmed
 	o.Table.Off = func() bool { return backend.HostsOff(m.path(backend.HostsOffFile)) }
 	return m
@@ -167,7 +171,7 @@ func (m *Module) begin() {
 		exists, err := m.Table.Exists(ctx)
 		if err == nil && exists {
 			m.trial = &trial{policies: m.record.Trial, fingerprint: m.record.Trial.Fingerprint(), began: time.Now(), inherited: true}
-			m.wakeUp()
+			signal(m.wake)
 			return
 		}
 		m.record.Trial = nil
@@ -181,9 +185,9 @@ func (m *Module) begin() {
 	}
 }
 
-func (m *Module) wakeUp() {
+func signal(c chan<- struct{}) {
 	select {
-	case m.wake <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
 }
@@ -311,9 +315,13 @@ func (m *Module) begun(p *model.HostPolicies, refused string) (changed bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	fp := p.Fingerprint()
-	m.superseded = false
+	m.superseded, m.members = false, nil
 	if p == nil || fp == m.record.Confirmed.Fingerprint() {
 		m.trial = nil
+		if p != nil && !p.SameMembers(m.record.Confirmed) {
+			m.members = p
+			signal(m.moved)
+		}
 		before := m.record
 		m.record.Trial = nil
 		if p == nil && m.wanted == nil && !m.off {
@@ -327,13 +335,14 @@ func (m *Module) begun(p *model.HostPolicies, refused string) (changed bool) {
 			m.trial.began = now.began // else policies that change again and again would never be withdrawn
 		}
 	}
-	m.wakeUp()
+	signal(m.wake)
 	return false
 }
 
 func (m *Module) run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return m.watchOff(ctx) })
+	g.Go(func() error { return m.watchMembers(ctx) })
 	g.Go(func() error {
 		m.blame(ctx) // for the agent before this one
 		for {
@@ -372,6 +381,51 @@ func (m *Module) watchOff(ctx context.Context) error {
 			return nil
 		}
 	}
+}
+
+// watchMembers records other members of the confirmed policies once the API server answers with them: after a reboot they are in force.
+func (m *Module) watchMembers(ctx context.Context) error {
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-m.moved:
+		}
+		for m.recordMembers(ctx) != nil {
+			if !pause(ctx, every) {
+				return nil
+			}
+		}
+		if !pause(ctx, membersEvery) {
+			return nil
+		}
+	}
+}
+
+// recordMembers records the members of the confirmed policies. It fails while the API server does not answer.
+func (m *Module) recordMembers(ctx context.Context) error {
+	m.mu.Lock()
+	p := m.members
+	m.mu.Unlock()
+	if p == nil {
+		return nil
+	}
+	if err := m.reach(ctx); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	same := m.members == p
+	if same {
+		m.members, m.record.Confirmed = nil, p
+	}
+	m.mu.Unlock()
+	if !same {
+		return nil // programmed has given the signal again
+	}
+	if err := m.write(); err != nil {
+		m.Log.Error("other members of the peers of this node's policies cannot be recorded: after a reboot, older ones are in force first", "error", err)
+	}
+	return nil
 }
 
 // pause reports whether the time passed before ctx ended.

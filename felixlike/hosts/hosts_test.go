@@ -340,6 +340,51 @@ func TestRestart(t *testing.T) {
 	})
 }
 
+// TestMembers: after a reboot, the confirmed policies have the members that their peers had last while the agent reached the API server.
+func TestMembers(t *testing.T) {
+	w := newWorld(t)
+	node := func(address string) datastore.Event {
+		e := drivertest.Node("node2", "10.10.1.0/24").(datastore.NodeSet)
+		e.Node.Status.Addresses[0].Address = address
+		return e
+	}
+	recorded := func(address string) bool {
+		data, err := os.ReadFile(filepath.Join(w.dir, recordName))
+		return err == nil && strings.Contains(string(data), address+"/32")
+	}
+	t.Run("before", func(t *testing.T) {
+		var away atomic.Bool
+		var failures atomic.Int32
+		a := w.start(t, func(context.Context) error {
+			if away.Load() {
+				failures.Add(1)
+				return errors.New("away")
+			}
+			return nil
+		}, time.Hour)
+		a.Begin(t, node("192.168.60.9"), policyOf(t, "peers", "{priority: 1, appliedTo: [{nodeSelector: {}}], ingress: [{action: Drop, from: [{nodeSelector: {}}]}]}"))
+		a.awaits(t, control.HostsConfirmed)
+		if w.reaches("peer", "node", "80") != "46" || !recorded("192.168.60.9") {
+			t.Error("not the first members")
+		}
+		away.Store(true)
+		a.Source.Send(true, node("192.168.60.2"))
+		a.Programmed(t)
+		eventually.True(t, "the other members are in force", func() bool { return w.reaches("peer", "node", "80") == "6" })
+		eventually.True(t, "asked", func() bool { return failures.Load() > 0 })
+		if recorded("192.168.60.2") {
+			t.Error("recorded although the API server does not answer")
+		}
+		away.Store(false)
+		eventually.True(t, "recorded", func() bool { return recorded("192.168.60.2") })
+	})
+	w.at["node"].Run(t, "nft", "flush", "ruleset")
+	t.Run("rebooted", func(t *testing.T) {
+		w.start(t, nil, 0)
+		eventually.True(t, "the last members are in force", func() bool { return w.reaches("peer", "node", "80") == "6" })
+	})
+}
+
 // TestWithdrawal: a policy with which the node cannot connect to the API server is withdrawn, by name, and the confirmed ones are in force. It is
 // not tried again until it changes, also not by an agent that starts. An agent that ends during the trial decides it at its next start, before it
 // knows any object.
