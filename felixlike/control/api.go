@@ -82,6 +82,8 @@ type Hosts struct {
 	// Policies are those that the datastore has for the node. Withdrawn are those of the last change, if the node did not work with it.
 	Policies  []string `json:"policies"`
 	Withdrawn []string `json:"withdrawn,omitempty"`
+	// Confirmed are those in force in place of Policies, if the last change is withdrawn.
+	Confirmed []string `json:"confirmed,omitempty"`
 	Reason    string   `json:"reason,omitempty"`
 	// FailsafeIn and FailsafeOut are the ports that no policy of the node closes.
 	FailsafeIn  []string `json:"failsafeIn"`

@@ -589,10 +589,14 @@ func (m *Module) problems() (all []datastore.Notice) {
 	if m.policies.Empty() || m.policies.Fingerprint() != m.record.Withdrawn {
 		return nil
 	}
+	inForce := "none"
+	if !m.record.Confirmed.Empty() {
+		inForce = "the last confirmed policies"
+	}
 	for _, id := range m.record.Changed {
 		all = append(all, datastore.Notice{Kind: noticeWithdrawn, Problem: model.Problem{
 			Object: id.Object(), Field: "spec.appliedTo",
-			Reason: "withdrawn from node " + m.view.Node() + " until it changes, and the last confirmed policies are in force there: " + m.record.Reason,
+			Reason: "withdrawn from node " + m.view.Node() + ": " + m.record.Reason + ". In force there: " + inForce + ". Tried again when it changes.",
 		}})
 	}
 	return all
@@ -605,12 +609,7 @@ func (m *Module) status(s *control.Status) {
 	if m.policies.Empty() && !m.off {
 		return
 	}
-	h := &control.Hosts{State: control.HostsConfirmed}
-	if m.policies != nil {
-		for _, p := range m.policies.Policies {
-			h.Policies = append(h.Policies, p.ID.String())
-		}
-	}
+	h := &control.Hosts{State: control.HostsConfirmed, Policies: names(m.policies)}
 	for _, p := range m.Failsafe.In {
 		h.FailsafeIn = append(h.FailsafeIn, p.String())
 	}
@@ -624,7 +623,7 @@ func (m *Module) status(s *control.Status) {
 	case m.off:
 		h.State, h.Reason = control.HostsOff, "felixctl hosts off has written "+m.path(backend.HostsOffFile)
 	case fp == m.record.Withdrawn:
-		h.State, h.Reason = control.HostsWithdrawn, m.record.Reason
+		h.State, h.Reason, h.Confirmed = control.HostsWithdrawn, m.record.Reason, names(m.record.Confirmed)
 		for _, id := range m.record.Changed {
 			h.Withdrawn = append(h.Withdrawn, id.String())
 		}
@@ -632,4 +631,14 @@ func (m *Module) status(s *control.Status) {
 		h.State = control.HostsUnconfirmed
 	}
 	s.Hosts = h
+}
+
+// names returns the identifiers of policies.
+func names(h *model.HostPolicies) (all []string) {
+	if h != nil {
+		for _, p := range h.Policies {
+			all = append(all, p.ID.String())
+		}
+	}
+	return all
 }

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -399,7 +400,7 @@ func TestWithdrawal(t *testing.T) {
 			t.Errorf("the confirmed policy is not in force: open in families %q", got)
 		}
 		h := a.hosts(t)
-		if strings.Join(h.Withdrawn, " ") != "antrea-cluster:out" || !strings.Contains(h.Reason, "could not reach the API server") {
+		if strings.Join(h.Withdrawn, " ") != "antrea-cluster:out" || strings.Join(h.Confirmed, " ") != "antrea-cluster:in" || !strings.Contains(h.Reason, "could not reach the API server") {
 			t.Errorf("status %+v", h)
 		}
 		var named []string
@@ -408,6 +409,9 @@ func TestWithdrawal(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, n := range notices {
+			if !strings.HasPrefix(n.Reason, "withdrawn from node node1: with it, this node could not") || !strings.HasSuffix(n.Reason, ". In force there: the last confirmed policies. Tried again when it changes.") {
+				t.Errorf("notice %q", n.Reason)
+			}
 			named = append(named, n.Kind+" "+n.Object.String())
 		}
 		if strings.Join(named, ", ") != "HostPolicyWithdrawn ClusterNetworkPolicy.crd.antrea.io out" {
@@ -570,16 +574,12 @@ func TestSlowDisk(t *testing.T) {
 		}
 	}
 	a.Source.Send(true, policyOf(t, "all", denyAll))
+	stacks := make([]byte, 4<<20)
+	eventually.True(t, "the record is being written", func() bool {
+		return strings.Contains(string(stacks[:runtime.Stack(stacks, true)]), "hosts.(*Module).save(")
+	})
 	answered := make(chan string, 1)
-	go func() {
-		for {
-			if h := a.Status().Hosts; h != nil {
-				answered <- h.State
-				return
-			}
-			time.Sleep(time.Millisecond)
-		}
-	}()
+	go func() { answered <- a.Status().Hosts.State }()
 	select {
 	case state := <-answered:
 		if state != control.HostsUnconfirmed || w.table() != "" {

@@ -4,6 +4,7 @@
 package report
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -147,9 +148,12 @@ func (t *text) hosts(h control.Hosts) {
 	if state != control.HostsConfirmed {
 		state = t.style.Bad(state)
 	}
-	fmt.Fprintf(t, "policies of the node itself: %s   %s\n", state, strings.Join(h.Policies, ", "))
-	if len(h.Withdrawn) > 0 {
-		fmt.Fprintf(t, "  withdrawn: %s\n", strings.Join(h.Withdrawn, ", "))
+	fmt.Fprintf(t, "policies of the node itself: %s   wanted: %s\n", state, strings.Join(h.Policies, ", "))
+	switch h.State {
+	case control.HostsWithdrawn:
+		fmt.Fprintf(t, "  withdrawn: %s   in force: %s\n", strings.Join(h.Withdrawn, ", "), cmp.Or(strings.Join(h.Confirmed, ", "), "none"))
+	case control.HostsOff:
+		fmt.Fprintln(t, "  in force: none")
 	}
 	if h.Reason != "" {
 		fmt.Fprintf(t, "  %s\n", h.Reason)

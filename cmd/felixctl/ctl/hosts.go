@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/felixlike/config"
@@ -44,17 +45,38 @@ Exit codes: 0 the policies are off; 2 they are not, or not known to be.`,
 		Example: "  felixctl hosts off",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			return hostsOff(c.Context(), c.OutOrStdout(), stateDir, 0)
+			return hostsOff(c.Context(), c.OutOrStdout(), stateDirOf(stateDir, agentConfig, os.Environ()), 0)
 		},
 	}, &cobra.Command{
 		Use:     "on",
 		Short:   "End hosts off: the agent programs the policies of this node again",
 		Example: "  felixctl hosts on",
 		Args:    cobra.NoArgs,
-		RunE:    func(c *cobra.Command, _ []string) error { return hostsOn(c.OutOrStdout(), stateDir) },
+		RunE: func(c *cobra.Command, _ []string) error {
+			return hostsOn(c.OutOrStdout(), stateDirOf(stateDir, agentConfig, os.Environ()))
+		},
 	})
-	c.PersistentFlags().StringVar(&stateDir, "state-dir", config.Defaults().StateDir, "the agent's stateDir")
+	c.PersistentFlags().StringVar(&stateDir, "state-dir", "", "the agent's stateDir; if empty, as in "+agentConfig+" and the environment, else "+config.Defaults().StateDir)
 	return c
+}
+
+// agentConfig is the agent's configuration in its pod.
+const agentConfig = "/etc/felixlike/agent.yaml"
+
+// stateDirOf returns the agent's stateDir: the one that the user names, else that of its configuration, if there is one that can be read.
+func stateDirOf(named, file string, environ []string) string {
+	if named != "" {
+		return named
+	}
+	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
+	config.AddFlags(flags)
+	if _, err := os.Stat(file); err == nil {
+		_ = flags.Set("config", file) // it takes every text
+	}
+	if cfg, err := config.Load(flags, environ); err == nil {
+		return cfg.StateDir
+	}
+	return config.Defaults().StateDir
 }
 
 // hostsOff writes the file before it removes the table: an agent that runs would put that back.
@@ -73,7 +95,7 @@ func hostsOff(ctx context.Context, out io.Writer, stateDir string, netns int) er
 	case removeErr != nil:
 		return errors.Join(err, fmt.Errorf("remove the policies of this node: %w", removeErr))
 	case opened || had: // an agent that runs may have been faster
-		fmt.Fprintln(out, "the table inet felixlike-hosts is gone: every port of this node is open, and to every destination, as far as felixlike is concerned")
+		fmt.Fprintln(out, "the table inet felixlike-hosts is gone: every port of this node is open, and to every destination, as far as felixlike is concerned; policies of pods stay in force")
 	default:
 		fmt.Fprintln(out, "this node had no policy of its own in force: nothing was closed")
 	}

@@ -8,8 +8,30 @@ import (
 	"testing"
 
 	"github.com/felixlike/felixlike/felixlike/backend"
+	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/test/tablestest"
 )
+
+// TestHostsStateDir: without --state-dir, the file is where the agent of this pod looks for it.
+func TestHostsStateDir(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "agent.yaml")
+	if err := os.WriteFile(file, []byte("apiVersion: "+config.APIVersion+"\nkind: "+config.Kind+"\nstateDir: /other\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	none := filepath.Join(t.TempDir(), "none")
+	for _, test := range []struct {
+		named, file string
+		environ     []string
+		want        string
+	}{
+		{"/named", file, nil, "/named"}, {"", file, nil, "/other"}, {"", none, nil, config.Defaults().StateDir},
+		{"", none, []string{config.EnvName("stateDir") + "=/environment"}, "/environment"},
+	} {
+		if got := stateDirOf(test.named, test.file, test.environ); got != test.want {
+			t.Errorf("%+v: %s", test, got)
+		}
+	}
+}
 
 // TestHostsOff: the table goes without an agent, the file says so to agents, and the command says what it opened. A table of others stays.
 func TestHostsOff(t *testing.T) {
