@@ -102,6 +102,8 @@ type Module struct {
 	// wanted are those of the engine at the last attempt.
 	wanted *model.HostPolicies
 	off    bool
+	// damaged is set if the record could not be read, until it is written again.
+	damaged bool
 	// stale is set while the managers do not have the state of the record.
 	stale bool
 
@@ -151,12 +153,11 @@ func (m *Module) begin() {
 	ctx, cancel := context.WithTimeout(context.Background(), restoreTimeout)
 	defer cancel()
 	var err error
-	damaged := false
 	if m.record, err = m.read(recordName); err != nil {
 		var before error
 		m.record, before = m.read(previousName)
 		// The machine may have stopped after save renamed the old record.
-		if damaged = !errors.Is(err, fs.ErrNotExist) || before == nil; damaged {
+		if m.damaged = !errors.Is(err, fs.ErrNotExist) || before == nil; m.damaged {
 			m.Log.Error("the record of the policies of this node cannot be read: the one before it is used", "error", err)
 			// save must not replace the one before it by this one.
 			if err := os.Remove(m.path(recordName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -167,7 +168,7 @@ func (m *Module) begin() {
 	if m.off = m.Table.Off(); m.off {
 		return // the stage removes a table
 	}
-	if m.record.Trial != nil || damaged {
+	if m.record.Trial != nil || m.damaged {
 		exists, err := m.Table.Exists(ctx)
 		if err == nil && exists {
 			m.trial = &trial{policies: m.record.Trial, fingerprint: m.record.Trial.Fingerprint(), began: time.Now(), inherited: true}
@@ -327,7 +328,9 @@ func (m *Module) begun(p *model.HostPolicies, refused string) (changed bool) {
 		if p == nil && m.wanted == nil && !m.off {
 			m.record = record{}
 		}
-		return before.Trial != nil || m.record.Confirmed != before.Confirmed || m.record.Withdrawn != before.Withdrawn
+		repaired := m.damaged
+		m.damaged = false
+		return repaired || before.Trial != nil || m.record.Confirmed != before.Confirmed || m.record.Withdrawn != before.Withdrawn
 	}
 	if now := m.trial; now == nil || now.inherited || now.fingerprint != fp || now.refused != refused {
 		m.trial = &trial{policies: p, fingerprint: fp, began: time.Now(), refused: refused}
@@ -525,7 +528,10 @@ func (m *Module) withdraw(ctx context.Context, t *trial, reason string) {
 		policies = m.wanted // they follow upon the trial, and are not programmed
 	}
 	m.trial = nil
-	m.record = record{Confirmed: confirmed, Withdrawn: policies.Fingerprint(), Changed: policies.Differing(confirmed), Reason: reason}
+	m.record = record{Confirmed: confirmed}
+	if !policies.Empty() { // with a damaged record nobody knows them
+		m.record.Withdrawn, m.record.Changed, m.record.Reason = policies.Fingerprint(), policies.Differing(confirmed), reason
+	}
 	next := m.record
 	m.mu.Unlock()
 	m.Log.Error("policies of this node are withdrawn: the last confirmed ones are in force", "changed", next.Changed, "reason", reason)

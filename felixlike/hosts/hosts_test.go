@@ -552,8 +552,13 @@ func TestDamagedRecord(t *testing.T) {
 	damage()
 	w.at["node"].Run(t, "nft", "flush", "ruleset")
 	t.Run("rebooted", func(t *testing.T) {
-		w.start(t, w.api, time.Second)
+		a := w.start(t, w.api, time.Second)
 		eventually.True(t, "the confirmed policy is in force", func() bool { return w.reaches("peer", "node", "80") == "" })
+		a.Begin(t, policyOf(t, "in", in))
+		eventually.True(t, "recorded again", func() bool {
+			_, err := os.Stat(filepath.Join(w.dir, recordName))
+			return err == nil
+		})
 	})
 }
 

@@ -20,7 +20,10 @@ func TestMissing(t *testing.T) {
 		err  error
 		want bool
 	}{
-		{nil, false}, {context.Canceled, false}, {unix.ENOBUFS, false}, {unix.EPERM, false},
+		{nil, false},
+		{context.Canceled, false},
+		{unix.ENOBUFS, false},
+		{unix.EPERM, false},
 		{fmt.Errorf("read table: %w", unix.EINVAL), true},
 		{fmt.Errorf("connect: %w", &netlink.OpError{Op: "dial", Err: unix.EPROTONOSUPPORT}), true},
 	} {

@@ -24,7 +24,9 @@ func TestHostsStateDir(t *testing.T) {
 		environ     []string
 		want        string
 	}{
-		{"/named", file, nil, "/named"}, {"", file, nil, "/other"}, {"", none, nil, config.Defaults().StateDir},
+		{"/named", file, nil, "/named"},
+		{"", file, nil, "/other"},
+		{"", none, nil, config.Defaults().StateDir},
 		{"", none, []string{config.EnvName("stateDir") + "=/environment"}, "/environment"},
 	} {
 		if got := stateDirOf(test.named, test.file, test.environ); got != test.want {
