@@ -13,13 +13,11 @@ package hosts
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"sync"
 	"time"
 
@@ -30,7 +28,6 @@ import (
 	"github.com/felixlike/felixlike/felixlike/datastore"
 	"github.com/felixlike/felixlike/felixlike/driver"
 	"github.com/felixlike/felixlike/felixlike/metrics"
-	"github.com/felixlike/felixlike/internal/files"
 	"github.com/felixlike/felixlike/model"
 )
 
@@ -71,17 +68,6 @@ type Options struct {
 	Log    *slog.Logger
 }
 
-// record is the content of the file.
-type record struct {
-	// Confirmed are the last policies with which the node was seen to work, Trial those that are being tried.
-	Confirmed *model.HostPolicies `json:"confirmed,omitempty"`
-	Trial     *model.HostPolicies `json:"trial,omitempty"`
-	// Withdrawn is the fingerprint of policies that were withdrawn, Changed those that differ from the confirmed ones, and Reason why.
-	Withdrawn string           `json:"withdrawn,omitempty"`
-	Changed   []model.PolicyID `json:"changed,omitempty"`
-	Reason    string           `json:"reason,omitempty"`
-}
-
 // Module watches over the table.
 type Module struct {
 	Options
@@ -111,19 +97,6 @@ type Module struct {
 	policies *model.HostPolicies
 }
 
-// trial are policies that are programmed and not confirmed. It is never changed.
-type trial struct {
-	policies    *model.HostPolicies
-	fingerprint string
-	// began is the time since when nothing is confirmed and the API server does not answer.
-	began time.Time
-	// refused is why the kernel does not take them, "" if it does.
-	refused string
-	// inherited is set for the trial of the agent before this one: its policies may have been recorded and not programmed. So it
-	// may be withdrawn, not confirmed.
-	inherited bool
-}
-
 // New returns the module of a driver that is made next.
 func New(v *driver.View, o Options) *Module {
 	if o.Within == 0 {
@@ -143,8 +116,6 @@ func (m *Module) Module() driver.Module {
 		Measure: func(s *metrics.State) { s.HostPolicies, s.HostPoliciesWithdrawn = m.counts() },
 	}
 }
-
-func (m *Module) path(name string) string { return filepath.Join(m.Dir, name) }
 
 // begin reads the record, and programs what must not wait for the datastore.
 func (m *Module) begin() {
@@ -221,60 +192,6 @@ func (m *Module) onUpdate(u model.Update, _ uint64) {
 	if u, is := u.(model.HostPoliciesUpdate); is {
 		m.policies = u.Policies
 	}
-}
-
-// read reads a record, which is empty if it cannot be read.
-func (m *Module) read(name string) (r record, err error) {
-	data, err := files.Read(m.path(name), maxRecord)
-	if err == nil {
-		err = json.Unmarshal(data, &r)
-	}
-	if err != nil {
-		return record{}, err
-	}
-	return r, nil
-}
-
-// save writes the record, and keeps the one before. A reboot finds the old one or the new one. The caller holds saving, and not mu: a disk that
-// hangs must not stop the loop.
-func (m *Module) save(r record) error {
-	data, err := json.Marshal(r)
-	if err != nil {
-		return err
-	}
-	if err := os.MkdirAll(m.Dir, 0o755); err != nil {
-		return err
-	}
-	next := m.path("." + recordName + ".next")
-	f, err := os.OpenFile(next, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	if err := os.Rename(m.path(recordName), m.path(previousName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	if err := os.Rename(next, m.path(recordName)); err != nil {
-		return err
-	}
-	dir, err := os.Open(m.Dir)
-	if err != nil {
-		return err
-	}
-	return errors.Join(dir.Sync(), dir.Close())
-}
-
-// write writes the record as it is now.
-func (m *Module) write() error {
-	m.saving.Lock()
-	defer m.saving.Unlock()
-	m.mu.Lock()
-	now := m.record
-	m.mu.Unlock()
-	return m.save(now)
 }
 
 // attempt implements backend.Hosts: it records a trial before its policies are programmed.
@@ -383,196 +300,6 @@ func (m *Module) watchOff(ctx context.Context) error {
 		if !pause(ctx, every) {
 			return nil
 		}
-	}
-}
-
-// watchMembers records other members of the confirmed policies once the API server answers with them: after a reboot they are in force.
-func (m *Module) watchMembers(ctx context.Context) error {
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-m.moved:
-		}
-		for m.recordMembers(ctx) != nil {
-			if !pause(ctx, every) {
-				return nil
-			}
-		}
-		if !pause(ctx, membersEvery) {
-			return nil
-		}
-	}
-}
-
-// recordMembers records the members of the confirmed policies. It fails while the API server does not answer.
-func (m *Module) recordMembers(ctx context.Context) error {
-	m.mu.Lock()
-	p := m.members
-	m.mu.Unlock()
-	if p == nil {
-		return nil
-	}
-	if err := m.reach(ctx); err != nil {
-		return err
-	}
-	m.mu.Lock()
-	same := m.members == p
-	if same {
-		m.members, m.record.Confirmed = nil, p
-	}
-	m.mu.Unlock()
-	if !same {
-		return nil // programmed has given the signal again
-	}
-	if err := m.write(); err != nil {
-		m.Log.Error("other members of the peers of this node's policies cannot be recorded: after a reboot, older ones are in force first", "error", err)
-	}
-	return nil
-}
-
-// pause reports whether the time passed before ctx ended.
-func pause(ctx context.Context, d time.Duration) bool {
-	select {
-	case <-ctx.Done():
-		return false
-	case <-time.After(d):
-		return true
-	}
-}
-
-// running returns the trial that runs, and whether other policies may be in the table.
-func (m *Module) running() (_ *trial, superseded bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.trial, m.superseded
-}
-
-func (m *Module) reach(ctx context.Context) error {
-	if m.Reach == nil {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, reachTimeout)
-	defer cancel()
-	return m.Reach(ctx)
-}
-
-// decide confirms or withdraws the policies of the trial that runs, until none does.
-func (m *Module) decide(ctx context.Context) {
-	for {
-		t, superseded := m.running()
-		switch {
-		case t == nil:
-			return
-		case t.refused != "" && !superseded:
-			m.withdraw(ctx, t, "the kernel does not take all of it: "+t.refused)
-			continue
-		}
-		err := m.reach(ctx)
-		if ctx.Err() != nil || err == nil && m.confirm(ctx, t) {
-			return
-		}
-		// Other policies may have been programmed since.
-		if t, _ = m.running(); err != nil && t != nil && time.Since(t.began) >= m.Within && !m.Table.Off() {
-			m.withdraw(ctx, t, fmt.Sprintf("with it, this node could not reach the API server for %s: %v", m.Within, err))
-			m.blame(ctx)
-			continue
-		}
-		if !pause(ctx, every) {
-			return
-		}
-	}
-}
-
-// confirm records the policies of a trial as confirmed, and reports whether the trial is over. It does not if others may have been in force when
-// the API server answered, or no table at all.
-func (m *Module) confirm(ctx context.Context, t *trial) (over bool) {
-	if exists, err := m.Table.Exists(ctx); err != nil || !exists || m.Table.Off() {
-		return false
-	}
-	m.mu.Lock()
-	switch {
-	case m.trial == nil:
-		m.mu.Unlock()
-		return true
-	case m.trial == t && t.inherited: // the first cycle begins another one
-		m.trial = nil
-		m.mu.Unlock()
-		return true
-	case m.trial != t, m.superseded:
-		again := *m.trial
-		again.began = time.Now()
-		m.trial = &again
-		m.mu.Unlock()
-		return false
-	}
-	m.trial, m.record = nil, record{Confirmed: t.policies}
-	m.mu.Unlock()
-	if err := m.write(); err != nil {
-		m.Log.Error("the confirmed policies of this node cannot be recorded: after a reboot, older ones are in force first", "error", err)
-	}
-	m.Log.Info("the policies of this node are confirmed", "policies", len(t.policies.Policies))
-	m.publish(ctx)
-	return true
-}
-
-// withdraw has the confirmed policies take the place of those of the trial, and of those that are wanted by now.
-func (m *Module) withdraw(ctx context.Context, t *trial, reason string) {
-	m.mu.Lock()
-	if m.trial != t {
-		m.mu.Unlock()
-		return
-	}
-	confirmed, policies := m.record.Confirmed, t.policies
-	if fp := m.wanted.Fingerprint(); !t.inherited && fp != "" && fp != confirmed.Fingerprint() {
-		policies = m.wanted // they follow upon the trial, and are not programmed
-	}
-	m.trial = nil
-	m.record = record{Confirmed: confirmed}
-	if !policies.Empty() { // with a damaged record nobody knows them
-		m.record.Withdrawn, m.record.Changed, m.record.Reason = policies.Fingerprint(), policies.Differing(confirmed), reason
-	}
-	next := m.record
-	m.mu.Unlock()
-	m.Log.Error("policies of this node are withdrawn: the last confirmed ones are in force", "changed", next.Changed, "reason", reason)
-	m.publish(ctx)
-	// Before the first listing there is no cycle. The API server may be out of reach because of these policies.
-	if did, err := m.Table.Restore(ctx, confirmed, false); err != nil {
-		m.Log.Error("the confirmed policies of this node cannot be programmed", "error", err)
-	} else if did {
-		m.Log.Info("the confirmed policies of this node are in force again")
-	}
-	// After the table: a disk that hangs does not put it off.
-	if err := m.write(); err != nil {
-		m.Log.Error("that policies of this node are withdrawn cannot be recorded", "error", err)
-	}
-}
-
-// blame finds out whether the API server answers without the policies. If it does not, they are tried again once it does.
-func (m *Module) blame(ctx context.Context) {
-	fp, began, away := m.state().Withdrawn, time.Now(), false
-	for fp != "" && pause(ctx, every) {
-		if t, _ := m.running(); t != nil || m.state().Withdrawn != fp {
-			return
-		}
-		err := m.reach(ctx)
-		switch {
-		case ctx.Err() != nil, err == nil && !away:
-			return
-		case err == nil:
-			m.mu.Lock()
-			if m.record.Withdrawn == fp {
-				m.record = record{Confirmed: m.record.Confirmed}
-			}
-			m.mu.Unlock()
-			if err := m.write(); err != nil {
-				m.Log.Error("that withdrawn policies of this node are tried once more cannot be recorded", "error", err)
-			}
-			m.Log.Info("the API server answers again: the withdrawn policies of this node are tried once more")
-			m.publish(ctx)
-			return
-		}
-		away = away || time.Since(began) > m.Within
 	}
 }
 
