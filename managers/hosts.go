@@ -213,7 +213,7 @@ func (m *HostsManager) CompleteDeferredWork() {
 	}
 	m.setPods(!p.Empty())
 	if !p.Empty() {
-		for _, c := range m.renderer.Hosts(p, m.failsafe, m.reported) {
+		for _, c := range rules.Hosts(m.renderer, p, m.failsafe, m.reported) {
 			rendered[c.Name] = true
 			m.chains.UpdateChain(c)
 		}

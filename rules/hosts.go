@@ -54,7 +54,7 @@ func (r *Renderer) OfHosts() *Renderer {
 	return &other
 }
 
-// Hosts renders the chains that judge packets to and from the node itself, in a table of their own that is the same beside every backend:
+// Hosts renders with r (OfHosts) the chains that judge packets to and from the node itself, in a table of their own that is the same beside every backend:
 //
 //	hosts-input (input), hosts-output (output)
 //	  input: from the loopback interface ............ return
@@ -70,7 +70,7 @@ func (r *Renderer) OfHosts() *Renderer {
 //	      no policy denies it ....................... accept
 //
 // Forwarded packets do not come here. Connections that began before the first policy go on: their state decides.
-func (r *Renderer) Hosts(policies *model.HostPolicies, failsafe model.Failsafe, reported bool) []tables.Chain {
+func Hosts(r *Renderer, policies *model.HostPolicies, failsafe model.Failsafe, reported bool) []tables.Chain {
 	var all []tables.Chain
 	for _, d := range model.Directions() {
 		point, base, list := tables.HookInput, ChainHostsInput, ChainHostsIngress
@@ -101,8 +101,8 @@ func (r *Renderer) Hosts(policies *model.HostPolicies, failsafe model.Failsafe, 
 		}
 		first.Rules = append(first.Rules, tables.Rule{Action: tables.Goto{Chain: list}, Comment: "policies of this node"})
 		own := policies.Applied(d)
-		admin := tables.Chain{Name: list, Rules: append(r.hostsJumps(d, own.Admin), tables.Rule{Action: tables.Goto{Chain: hostsBaseline(d)}, Comment: "baseline tier"})}
-		baseline := tables.Chain{Name: hostsBaseline(d), Rules: append(r.hostsJumps(d, own.Baseline), tables.Rule{Action: tables.Accept{}, Comment: "no policy denies it"})}
+		admin := tables.Chain{Name: list, Rules: append(jumps(r, d, own.Admin), tables.Rule{Action: tables.Goto{Chain: hostsBaseline(d)}, Comment: "baseline tier"})}
+		baseline := tables.Chain{Name: hostsBaseline(d), Rules: append(jumps(r, d, own.Baseline), tables.Rule{Action: tables.Accept{}, Comment: "no policy denies it"})}
 		rejected := tables.Chain{Name: hostsRejected(d), Rules: reports(HostsDenied(d), reported)}
 		rejected.Rules = append(append(rejected.Rules, answers(rejectedComment(d), 0)...), tables.Rule{Action: tables.Drop{}, Comment: rejectedComment(d)})
 		all = append(all, first, admin, baseline, drops(HostsDenied(d), deniedComment(d), reported), rejected)
@@ -117,7 +117,7 @@ func (r *Renderer) Hosts(policies *model.HostPolicies, failsafe model.Failsafe, 
 	return all
 }
 
-func (r *Renderer) hostsJumps(d model.Direction, ids []model.PolicyID) (all []tables.Rule) {
+func jumps(r *Renderer, d model.Direction, ids []model.PolicyID) (all []tables.Rule) {
 	for _, id := range ids {
 		all = append(all, tables.Rule{Action: tables.Jump{Chain: r.PolicyChain(id, d)}, Comment: id.String()})
 	}

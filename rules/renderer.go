@@ -114,22 +114,22 @@ func (r *Renderer) decision(id model.PolicyID, rule *model.Rule, d model.Directi
 		return []tables.Rule{{Matches: matches, Action: tables.Return{}, Comment: comment}}
 	}
 	if a == model.Reject {
-		return []tables.Rule{{Matches: matches, Action: r.reject(d), Comment: comment}}
+		return []tables.Rule{{Matches: matches, Action: rejection(d, r.hosts), Comment: comment}}
 	}
 	// Deny, and actions that this version does not know.
-	return []tables.Rule{{Matches: matches, Action: r.deny(d), Comment: comment}}
+	return []tables.Rule{{Matches: matches, Action: denial(d, r.hosts), Comment: comment}}
 }
 
-// deny and reject return the actions that end the evaluation of a direction.
-func (r *Renderer) deny(d model.Direction) tables.Action {
-	if r.hosts {
+// denial and rejection return the actions that end the evaluation of a direction, for pods or for the node itself.
+func denial(d model.Direction, hosts bool) tables.Action {
+	if hosts {
 		return tables.Goto{Chain: HostsDenied(d)}
 	}
 	return Deny(d)
 }
 
-func (r *Renderer) reject(d model.Direction) tables.Action {
-	if r.hosts {
+func rejection(d model.Direction, hosts bool) tables.Action {
+	if hosts {
 		return tables.Goto{Chain: hostsRejected(d)}
 	}
 	return reject(d)

@@ -27,7 +27,7 @@ import (
 const (
 	exitNotAsExpected = 1
 	exitFailure       = 2
-	// exitInBetween is that of trace if policies and kernel disagree, and of prove for a proof in part.
+	// exitInBetween: trace found that policies and kernel disagree, or prove could not compare all.
 	exitInBetween = 3
 )
 

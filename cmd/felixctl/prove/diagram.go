@@ -27,7 +27,7 @@ type result struct{ a, b, is packets }
 const (
 	everything packets = 0
 	nothing    packets = 1
-	// noVariable is that of the node of everything, behind all others.
+	// noVariable is the variable of the node everything. It comes after all others.
 	noVariable = 1 << 30
 	// maxNodes bounds the memory of a proof of both families to about 1 GB.
 	maxNodes = 1 << 24

@@ -16,7 +16,7 @@ import (
 // are in one class.
 type partition struct {
 	family model.Family
-	// bounds are the first addresses of intervals in which no set begins or ends, and class is that of each interval.
+	// bounds are the first addresses of intervals: no set begins or ends within one. class has the class of each interval.
 	bounds []netip.Addr
 	class  []int
 	// first is an address of each class.

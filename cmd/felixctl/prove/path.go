@@ -298,7 +298,7 @@ type memory struct {
 	nat  string
 }
 
-// final is what is compared of the end of a packet.
+// final is the end of a packet as the proof compares it.
 type final struct {
 	verdict verdict
 	memory
@@ -333,7 +333,7 @@ func (n *netfilter) finals(w way, conn connection, m memory) (map[final]packets,
 	return n.answered(joined(n.space, out)), err
 }
 
-// answered counts as rejected what is dropped only because the rate of answers is used up.
+// answered counts packets as rejected if they are dropped only because the rate of answers is used up.
 func (n *netfilter) answered(ends map[final]packets) map[final]packets {
 	rate := []int{n.flagAt(rateUsedUp)}
 	for f, p := range ends {

@@ -52,7 +52,7 @@ type Classes struct {
 
 // Options choose what is compared.
 type Options struct {
-	// OnlyOurs leaves out what other programs have behind the rules of felixlike.
+	// OnlyOurs allows rules of other programs to differ.
 	OnlyOurs bool
 }
 

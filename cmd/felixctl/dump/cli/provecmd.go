@@ -66,7 +66,7 @@ type certificate struct {
 	*prove.Result
 }
 
-// provedState names a state. The hash is that of its text in a fixed order, without counters, traffic and other programs' objects.
+// provedState names a state. SHA256 hashes its text in a fixed order, without counters, traffic and other programs' objects.
 type provedState struct {
 	Title  string `json:"title"`
 	SHA256 string `json:"sha256"`
