@@ -30,13 +30,16 @@ const (
 	noticeKubeProxy = "KubeProxy"
 )
 
+// lookSoon is the time between two looks while kube-proxy has something on the node: the node is ready soon after it is gone.
+const lookSoon = 5 * time.Second
+
 // Options are what a Proxy uses.
 type Options struct {
 	// Node is this node's name.
 	Node string
 	// NodePortAddresses are the prefixes of the addresses that serve health checks; nil for all.
 	NodePortAddresses []netip.Prefix
-	// KubeProxy returns what kube-proxy has on this node, each with how to remove it. It is called at the start and every Resync.
+	// KubeProxy returns what kube-proxy has on this node, each with how to remove it. It is called at the start and every Resync, sooner while there is something.
 	KubeProxy func(ctx context.Context) ([]string, error)
 	Resync    time.Duration
 	Log       *slog.Logger
@@ -122,10 +125,14 @@ func (p *Proxy) look(ctx context.Context) error {
 		if err == nil || len(found) > 0 {
 			p.found.Store(&found)
 		}
+		wait := p.Resync
+		if len(found) > 0 { // somebody takes it away now
+			wait = min(wait, lookSoon)
+		}
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-time.After(p.Resync):
+		case <-time.After(wait):
 		}
 	}
 }

@@ -134,6 +134,9 @@ func (n *Node) SetEncryption(setting string) { n.command.encryption = setting }
 // SetLayout sets the setting nftables.layout of the agents that are started from now on.
 func (n *Node) SetLayout(setting string) { n.command.layout = setting }
 
+// SetServiceProxy sets the setting serviceProxy of the agents that are started from now on.
+func (n *Node) SetServiceProxy(setting string) { n.command.proxy = setting }
+
 // SetSNAT sets the setting snat of the agents that are started from now on.
 func (n *Node) SetSNAT(setting string) { n.command.snat = setting }
 
