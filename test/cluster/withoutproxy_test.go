@@ -1,17 +1,25 @@
 package cluster
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/rules"
+	"github.com/felixlike/felixlike/test/cluster/kubelab"
 )
 
-// testServicesWithoutProxy takes kube-proxy from the nodes, has the agents serve Services as docs/INSTALL.md says, goes through
-// them, and gives kube-proxy its place back.
+// testServicesWithoutProxy moves the nodes from kube-proxy to the agents by the steps of felixctl migrate kube-proxy, goes through the Services,
+// and gives kube-proxy its place back.
 func testServicesWithoutProxy(t *testing.T, s *site) {
 	s.notReference(t)
 	var before corev1.ConfigMap
@@ -28,6 +36,8 @@ func testServicesWithoutProxy(t *testing.T, s *site) {
 		s.roll(t)
 	}
 	defer func() {
+		s.kubectl(t, "label", "nodes", "--all", "felixlike.io/services-")
+		s.kubectl(t, "-n", proxySystem, "delete", "daemonset/kube-proxy", "configmap/kube-proxy", "--wait")
 		for _, node := range s.Nodes() {
 			s.exec(t, node, `pgrep -x kube-proxy >/dev/null || setsid $(cat /run/kube-proxy.command) >/run/kube-proxy.log 2>&1 </dev/null &`)
 		}
@@ -38,11 +48,84 @@ func testServicesWithoutProxy(t *testing.T, s *site) {
 			}
 		}
 	}()
-	for _, node := range s.Nodes() {
-		s.exec(t, node, `pid=$(pgrep -x kube-proxy) && tr '\0' ' ' </proc/$pid/cmdline >/run/kube-proxy.command && kill $pid
+	steps := s.standIn(t)
+	take := func(step int, node string) {
+		t.Helper()
+		for _, command := range steps[step].Commands {
+			if strings.Contains(command, " wait --for=delete ") || strings.Contains(command, " patch ") || strings.Contains(command, " label ") {
+				s.shell(t, strings.ReplaceAll(command, "NODE", node))
+			}
+		}
+	}
+	take(1, "")
+	s.kubectl(t, "-n", proxySystem, "rollout", "status", "daemonset/kube-proxy", "--timeout=2m")
+	configure(fmt.Sprintf("serviceProxy: full\napiServer: [%s]\n", outside()[model.IPv4]))
+	s.kubectl(t, "-n", system, "rollout", "restart", daemonSet)
+	left := s.Nodes()
+	for len(left) > 0 {
+		var next string
+		until(t, rolledTime, func() error {
+			for _, node := range left {
+				if strings.Contains(s.exec(t, node, "nft list tables"), rules.ServicesTable) {
+					next = node
+					return nil
+				}
+			}
+			return errors.New("no agent serves Services")
+		})
+		take(3, next)
+		s.exec(t, next, `pid=$(pgrep -x kube-proxy) && tr '\0' ' ' </proc/$pid/cmdline >/run/kube-proxy.command && kill $pid
 while kill -0 $pid 2>/dev/null; do sleep 0.1; done
 $(cut -d ' ' -f 1 /run/kube-proxy.command) --cleanup`)
+		left = slices.DeleteFunc(left, func(node string) bool { return node == next })
 	}
-	configure(fmt.Sprintf("serviceProxy: full\napiServer: [%s]\n", outside()[model.IPv4]))
+	s.kubectl(t, "-n", system, "rollout", "status", daemonSet, "--timeout="+rolledTime.String())
 	t.Run("ways", func(t *testing.T) { testServices(t, s) })
+}
+
+// proxySystem is the namespace of kube-proxy's objects.
+const proxySystem = "kube-system"
+
+// moveStep is a step of felixctl migrate kube-proxy.
+type moveStep struct{ Commands []string }
+
+// standIn makes the objects that kubeadm makes for kube-proxy, which runs as a process here, and returns the steps of felixctl migrate kube-proxy.
+func (s *site) standIn(t *testing.T) []moveStep {
+	t.Helper()
+	s.apply(t, fmt.Sprintf(`
+apiVersion: apps/v1
+kind: DaemonSet
+metadata: {namespace: %[1]s, name: kube-proxy}
+spec:
+  selector: {matchLabels: {k8s-app: kube-proxy}}
+  template:
+    metadata: {labels: {k8s-app: kube-proxy}}
+    spec: {hostNetwork: true, terminationGracePeriodSeconds: 0, tolerations: [{operator: Exists}], containers: [{name: kube-proxy, image: "kubelab.local/pause:1"}]}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {namespace: %[1]s, name: kube-proxy}
+data:
+  config.conf: "{apiVersion: kubeproxy.config.k8s.io/v1alpha1, kind: KubeProxyConfiguration, mode: nftables}"
+  kubeconfig.conf: "{clusters: [{name: default, cluster: {server: 'https://%[2]s:6443'}}]}"
+`, proxySystem, outside()[model.IPv4]))
+	objects := s.kubectl(t, "-n", proxySystem, "get", "daemonset/kube-proxy", "configmap/kube-proxy", "-o", "yaml")
+	cmd := exec.CommandContext(t.Context(), filepath.Join(s.kit.root, "bin", "felixctl"), "migrate", "kube-proxy", "-f", "-", "-o", "json")
+	cmd.Stdin = strings.NewReader(objects)
+	out, err := cmd.Output()
+	var m struct{ Steps []moveStep }
+	if err = errors.Join(err, json.Unmarshal(out, &m)); err != nil || len(m.Steps) != 5 {
+		t.Fatalf("felixctl migrate kube-proxy: %v\n%s", err, out)
+	}
+	return m.Steps
+}
+
+// shell runs a command of the cluster's administrator.
+func (s *site) shell(t *testing.T, command string) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "ip", "netns", "exec", kubelab.ControlPlane, "sh", "-c", command)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+s.Kubeconfig(), "PATH="+filepath.Dir(s.kit.Bin("kubectl"))+":"+os.Getenv("PATH"))
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v\n%s", command, err, out)
+	}
 }

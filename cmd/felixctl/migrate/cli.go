@@ -16,9 +16,9 @@ import (
 func Command() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "migrate",
-		Short: "Convert policies of Calico, Cilium and AdminNetworkPolicy, and check those of Antrea",
-		Long: `Convert policies of Calico, Cilium and AdminNetworkPolicy, and check those of Antrea. It reads files,
-and changes nothing.
+		Short: "Convert policies of Calico, Cilium and AdminNetworkPolicy, check those of Antrea, and leave kube-proxy",
+		Long: `Convert policies of Calico, Cilium and AdminNetworkPolicy, check those of Antrea, and print the steps
+away from kube-proxy. It reads files, and changes nothing.
 
   Calico   NetworkPolicy, GlobalNetworkPolicy, NetworkSet, GlobalNetworkSet (projectcalico.org/v3 and
            crd.projectcalico.org/v1)
@@ -36,7 +36,7 @@ Exit codes: 0 everything was converted, and nothing more is allowed; 1 otherwise
   felixctl preview -f converted.yaml
   kubectl get -A -o yaml networkpolicies.crd.projectcalico.org,globalnetworkpolicies.crd.projectcalico.org,networksets.crd.projectcalico.org,globalnetworksets.crd.projectcalico.org,hostendpoints.crd.projectcalico.org,networkpolicies.networking.k8s.io | felixctl migrate check -f -`,
 	}
-	c.AddCommand(checkCommand(), convertCommand())
+	c.AddCommand(checkCommand(), convertCommand(), kubeProxyCommand())
 	return c
 }
 

@@ -5,4 +5,6 @@
 //
 // It reads files and writes text. It may not ask a cluster or an agent. Tests judge the converted objects with
 // the oracle, and compare the verdicts with tables that follow the documents of Calico and Cilium.
+//
+// The command kube-proxy converts no policy: it reads kube-proxy's objects and prints the steps to serviceProxy: full.
 package migrate
