@@ -16,6 +16,7 @@ import (
 type api struct {
 	*driver.Driver
 	*packetlog.Denied
+	*packetlog.History
 	*packetlog.Log
 	*counters.Counters
 	view *driver.View
@@ -28,11 +29,12 @@ type api struct {
 // newAPI returns an api whose driver is not set yet. log gets the lines of rules with Log.
 func newAPI(log io.Writer) *api {
 	v := &driver.View{}
-	return &api{Denied: packetlog.NewDenied(v), Log: packetlog.NewLog(v, log), Counters: counters.New(v), view: v}
+	denied := packetlog.NewDenied(v)
+	return &api{Denied: denied, History: packetlog.NewHistory(denied), Log: packetlog.NewLog(v, log), Counters: counters.New(v), view: v}
 }
 
 // modules returns the modules of the answers.
-func (a *api) modules() []driver.Module { return []driver.Module{a.Log.Module(), a.Counters.Module()} }
+func (a *api) modules() []driver.Module { return []driver.Module{a.Log.Module(), a.History.Module(), a.Counters.Module()} }
 
 // Connections implements control.Agent.
 func (a *api) Connections(ctx context.Context) ([]control.Connection, error) {

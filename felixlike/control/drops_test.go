@@ -70,3 +70,12 @@ func TestDropTexts(t *testing.T) {
 		}
 	}
 }
+
+// TestDropHistory: the client gets the agent's history.
+func TestDropHistory(t *testing.T) {
+	path, _ := serve(t, &fakeAgent{})
+	h, err := NewClient(path).DropHistory(t.Context())
+	if err != nil || len(h.Minutes) != 1 || h.Minutes[0].Flows[0].Packets != 3 || h.Minutes[0].Flows[0].Direction != "ingress" {
+		t.Errorf("%+v, %v", h, err)
+	}
+}

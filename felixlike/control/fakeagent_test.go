@@ -84,6 +84,10 @@ func (f *fakeAgent) PolicyLog(context.Context, time.Duration, func(*Logged) erro
 	return errors.New("not followed here")
 }
 
+func (f *fakeAgent) DropHistory(context.Context) (DropHistory, error) {
+	return DropHistory{Minutes: []DropMinute{{Flows: []DropFlow{{Drop: Drop{Direction: "ingress"}, Packets: 3}}}}}, nil
+}
+
 func (f *fakeAgent) Drops(ctx context.Context, alive time.Duration, got func(*Drop) error) error {
 	if f.err != nil {
 		return f.err

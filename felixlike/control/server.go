@@ -64,6 +64,7 @@ func routes(agent Agent) []socketapi.Route {
 		socketapi.Get(servicesPath, func(ctx context.Context, query url.Values) (Services, error) {
 			return agent.Services(ctx, query.Get("name"))
 		}),
+		socketapi.Get(dropHistoryPath, plain(agent.DropHistory)),
 		socketapi.Stream(dropsPath, func(w http.ResponseWriter, r *http.Request) error { return follow(agent.Drops, w, r) }),
 		socketapi.Stream(loggedPath, func(w http.ResponseWriter, r *http.Request) error { return follow(agent.PolicyLog, w, r) }),
 		socketapi.Post(syncPath, func(ctx context.Context, in *syncRequest) (revisionReply, error) {
@@ -136,6 +137,8 @@ type Agent interface {
 	Connections(ctx context.Context) ([]Connection, error)
 	// Services returns how this node serves all Services, or the one with the name namespace/name.
 	Services(ctx context.Context, name string) (Services, error)
+	// DropHistory returns the packets that policy denied in the last hour.
+	DropHistory(ctx context.Context) (DropHistory, error)
 	// Drops calls got for each packet that policy denies, until ctx ends or got fails. It calls got with nil
 	// once the dataplane reports packets, and every alive while there are none.
 	Drops(ctx context.Context, alive time.Duration, got func(*Drop) error) error

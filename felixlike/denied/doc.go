@@ -23,7 +23,7 @@
 // TestHostReportsWhatGoesToNoService).
 //
 // Reporting is part of the desired state (model.DenialsUpdate): it is programmed,
-// repaired and dumped like everything else, and it is off when an agent starts. Under
+// repaired and dumped like everything else. The agent's history of denied packets (packetlog.History) has it on from the first apply. Under
 // netfilter it is one rule in each of three chains; under openflow one bundle, and one
 // rule in no-service. The agent adds the names: addresses are those of pods and nodes,
 // and the isolating policies follow from the model. Reporting is tried before, in a

@@ -1,4 +1,4 @@
-// Package packetlog has the two streams of single packets: denied packets, while a client follows them (Denied), and packets that rules with Log
+// Package packetlog has the two streams of single packets: denied packets (Denied), which clients and the History follow, and packets that rules with Log
 // decide (Log). Both listen to the backend in force, have it report while it is asked to, and add pods and policies from the model. It is
 // tested with a dataplane that reports a test's packets here, and with packets in test/e2e.
 package packetlog
@@ -41,6 +41,9 @@ const (
 	maxReports = 4096
 	// gather is how long a report waits for others, so that they get names together.
 	gather = 20 * time.Millisecond
+	// If all followers are patient, reports wait namesShare times as long as the last ones took, at most longGather.
+	namesShare = 100
+	longGather = 20 * time.Second
 	// endWithin bounds the wait until the dataplane stops reporting. After that, it stops
 	// with a later apply.
 	endWithin = 10 * time.Second
@@ -51,7 +54,12 @@ const (
 // setReported turns the dataplane's reports of denied packets on or off, and waits until this
 // is programmed.
 func (d *Denied) setReported(ctx context.Context, reported bool) error {
-	if err := program(ctx, d.view, func() { d.view.Update(model.DenialsUpdate{Reported: reported}) }); err != nil {
+	err := program(ctx, d.view, func() {
+		if d.view.Model().Denials.Reported != reported {
+			d.view.Update(model.DenialsUpdate{Reported: reported})
+		}
+	})
+	if err != nil {
 		return fmt.Errorf("report denied packets: %w", err)
 	}
 	return nil
@@ -89,14 +97,17 @@ func (d *Denied) Drops(ctx context.Context, alive time.Duration, got func(*contr
 	if err := d.begin(ctx, f); err != nil {
 		return err
 	}
-	defer func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endWithin)
-		defer cancel()
-		if err := d.end(ctx, f); err != nil && !errors.Is(err, driver.ErrStopped) {
-			d.view.Log().Warn("the dataplane may still report denied packets although no client follows them", "error", err)
-		}
-	}()
+	defer d.leave(ctx, f, false)
 	return d.stream.follow(ctx, d.view, f, alive, got)
+}
+
+// leave removes a follower, also if ctx has ended. If it was the last one, the reports end, unless they are to be kept for the next agent.
+func (d *Denied) leave(ctx context.Context, f *follower[control.Drop], keep bool) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endWithin)
+	defer cancel()
+	if err := d.end(ctx, f, keep); err != nil && !errors.Is(err, driver.ErrStopped) {
+		d.view.Log().Warn("the dataplane may still report denied packets although no client follows them", "error", err)
+	}
 }
 
 // take takes the turn, and returns the function that releases it.
@@ -129,8 +140,8 @@ func (d *Denied) begin(ctx context.Context, f *follower[control.Drop]) error {
 	return nil
 }
 
-// end removes a follower. After the last one, the dataplane stops reporting.
-func (d *Denied) end(ctx context.Context, f *follower[control.Drop]) error {
+// end removes a follower. After the last one, the dataplane stops reporting, unless keep is set.
+func (d *Denied) end(ctx context.Context, f *follower[control.Drop], keep bool) error {
 	release, err := d.take(ctx)
 	if err != nil {
 		return err
@@ -141,5 +152,8 @@ func (d *Denied) end(ctx context.Context, f *follower[control.Drop]) error {
 	}
 	d.session.stop()
 	d.session = nil
+	if keep {
+		return nil
+	}
 	return d.setReported(ctx, false)
 }

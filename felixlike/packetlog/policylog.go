@@ -232,7 +232,7 @@ func (l *Log) take(ctx context.Context, s *session, b backend.Backend, refused *
 		case <-ended:
 			return fmt.Errorf("backend %s does not report any more", b.Name())
 		case r := <-s.reports:
-			all = s.gather(r, gatherLog)
+			all = s.gather(ctx, r, gatherLog, nil)
 		case <-tick.C:
 			if now := l.wanted(ctx); now == nil || now.Name() != b.Name() {
 				return nil

@@ -47,7 +47,8 @@ func (d *Denied) newSession(ctx context.Context) (*session, error) {
 		return nil, cannot
 	}
 	if err := b.Denials().Check(ctx); err != nil {
-		return nil, fmt.Errorf("the packets that backend %s denies cannot be followed here: %w", b.Name(), err)
+		err = fmt.Errorf("the packets that backend %s denies cannot be followed here: %w", b.Name(), err)
+		return nil, errors.Join(err, d.setReported(ctx, false))
 	}
 	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	s := &session{cancel: cancel, done: make(chan struct{}), reports: make(chan denied.Report, maxReports)}
@@ -101,6 +102,7 @@ func (d *Denied) serve(ctx context.Context, s *session, b backend.Backend, ended
 	names := &dropNames{}
 	skipped := &skips{read: b.Denials().Skipped, limit: rules.ReportsPerSecond}
 	skipped.begin(ctx)
+	var took time.Duration
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
 	for {
@@ -113,7 +115,9 @@ func (d *Denied) serve(ctx context.Context, s *session, b backend.Backend, ended
 			<-ctx.Done()
 			return
 		case r := <-s.reports:
-			all = s.gather(r, gather)
+			all = s.gather(ctx, r, gather, func(waited time.Duration) bool {
+				return waited < min(took*namesShare, longGather) && d.stream.patient()
+			})
 		case <-tick.C:
 			changed := false
 			if d.view.Do(ctx, func() { changed = d.view.Backend().Name() != b.Name() }) == nil && changed {
@@ -127,10 +131,12 @@ func (d *Denied) serve(ctx context.Context, s *session, b backend.Backend, ended
 				return
 			}
 		}
+		began := time.Now()
 		out, err := d.named(ctx, names, all)
 		if err != nil {
 			continue // the agent ends
 		}
+		took = time.Since(began)
 		skipped.note(len(all))
 		if n := s.takeLost() + skipped.more(ctx, len(all) == 0); n > 0 {
 			out = append(out, control.Drop{At: time.Now(), NotShown: n})
@@ -139,17 +145,22 @@ func (d *Denied) serve(ctx context.Context, s *session, b backend.Backend, ended
 	}
 }
 
-// gather returns a report together with those that follow within a short time.
-func (s *session) gather(first denied.Report, within time.Duration) []denied.Report {
+// gather returns a report together with those that follow within a time, and for as long as more, unless it is nil, returns true.
+func (s *session) gather(ctx context.Context, first denied.Report, within time.Duration, more func(waited time.Duration) bool) []denied.Report {
 	all := []denied.Report{first}
-	end := time.NewTimer(within)
-	defer end.Stop()
+	began := time.Now()
+	tick := time.NewTicker(within)
+	defer tick.Stop()
 	for len(all) < maxReports {
 		select {
+		case <-ctx.Done():
+			return all
 		case r := <-s.reports:
 			all = append(all, r)
-		case <-end.C:
-			return all
+		case <-tick.C:
+			if more == nil || !more(time.Since(began)) {
+				return all
+			}
 		}
 	}
 	return all

@@ -28,6 +28,8 @@ type follower[Event any] struct {
 	missed uint64
 	// failed gets the reason when no more events will come.
 	failed chan error
+	// patient is set if the follower need not have events at once.
+	patient bool
 }
 
 func newFollower[Event any]() *follower[Event] {
@@ -49,6 +51,18 @@ func (s *stream[Event]) remove(f *follower[Event]) (left int) {
 	defer s.mu.Unlock()
 	delete(s.followers, f)
 	return len(s.followers)
+}
+
+// patient reports whether all followers are.
+func (s *stream[Event]) patient() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for f := range s.followers {
+		if !f.patient {
+			return false
+		}
+	}
+	return true
 }
 
 // send sends events to all followers.

@@ -25,19 +25,20 @@ import (
 // dropsRequest has the values of the flags.
 type dropsRequest struct {
 	target
-	follow bool
-	listen time.Duration
-	filter dropsFilter
+	follow        bool
+	listen, since time.Duration
+	filter        dropsFilter
 }
 
 func dropsCommand() *cobra.Command {
 	var r dropsRequest
 	c := &cobra.Command{
-		Use:   "drops [--follow]",
+		Use:   "drops [--since TIME | --follow]",
 		Short: "Show the packets that policy denies on this node, with both ends and the policies",
 		Long: `Show the packets that policy denies on this node, with both ends and the
-policies. It listens for ten seconds (--for) and prints the sums. With --follow it
-prints each packet as it comes, until it is interrupted.
+policies. It listens for ten seconds (--for) and prints the sums. With --since it
+prints the sums of the last minutes, at most of the last hour. With --follow it prints
+each packet as it comes, until it is interrupted.
 
 DIRECTION is that of the policy: egress of the source, or ingress of the
 destination. A packet that no policy allows to or from a pod which policies isolate is
@@ -48,12 +49,12 @@ serviceProxy: full it also shows connections to a Service without an endpoint, w
 one on this node (policy Local), or from outside its source ranges.
 Connections that were allowed go on and are not judged. The dataplane reports about
 100 packets a second at most on this node, so of a flood only a part. Packets not
-shown are counted if their number is known. The dataplane reports only while a
-command listens. Reporting does not change the verdicts.
+shown are counted if their number is known. Reporting does not change the verdicts.
 
 Exit codes: 0 nothing was denied, or --follow was interrupted; 1 something was
 denied; 2 the command failed.`,
 		Example: `  felixctl drops
+  felixctl drops --since 15m
   felixctl drops --for 1m --pod shop/db
   felixctl drops --follow --direction egress -o json`,
 		Args: cobra.NoArgs,
@@ -64,6 +65,9 @@ denied; 2 the command failed.`,
 	c.Flags().Lookup("output").Usage += ", an object a line"
 	c.Flags().BoolVar(&r.follow, "follow", false, "print packets as they come, until interrupted")
 	c.Flags().DurationVar(&r.listen, "for", 10*time.Second, "listen for so long; with --follow, end then")
+	c.Flags().DurationVar(&r.since, "since", 0, "show what was denied in the time before now, at most an hour, and do not listen")
+	c.MarkFlagsMutuallyExclusive("since", "for")
+	c.MarkFlagsMutuallyExclusive("since", "follow")
 	c.Flags().StringVar(&r.filter.pod, "pod", "", "only packets from or to this pod (namespace/name, or with --namespace its name)")
 	c.Flags().StringVarP(&r.filter.namespace, "namespace", "n", "", "only packets from or to pods of this namespace")
 	c.Flags().StringVar(&r.filter.direction, "direction", "", "only packets that policies of this direction deny: ingress or egress")
@@ -111,6 +115,9 @@ func (r *dropsRequest) run(c *cobra.Command) error {
 	}
 	if r.listen <= 0 {
 		return fmt.Errorf("--for: %s is not positive", r.listen)
+	}
+	if c.Flags().Changed("since") {
+		return r.past(c)
 	}
 	ctx, stop := signal.NotifyContext(c.Context(), unix.SIGINT, unix.SIGTERM)
 	defer stop()
@@ -228,7 +235,7 @@ func (r *dropsRequest) collect(ctx context.Context, limit *listenLimit, c *cobra
 		progress = terminal.Progress(c.ErrOrStderr(), terminal.Doing("listening"))
 	}, func(d control.Drop) error {
 		if r.filter.shows(d) {
-			s.add(d)
+			s.add(d, 1, d.At)
 		}
 		return nil
 	}))
@@ -239,10 +246,15 @@ func (r *dropsRequest) collect(ctx context.Context, limit *listenLimit, c *cobra
 	if err != nil {
 		return r.explain(err)
 	}
+	return r.show(&s, c.OutOrStdout())
+}
+
+// show prints sums, and returns ErrDenied if there are any.
+func (r *dropsRequest) show(s *sums, w io.Writer) (err error) {
 	if r.output == terminal.JSON {
-		err = s.printJSON(c.OutOrStdout())
+		err = s.printJSON(w)
 	} else {
-		err = s.print(c.OutOrStdout())
+		err = s.print(w)
 	}
 	if err == nil && len(s.rows) > 0 {
 		return ErrDenied
@@ -264,9 +276,12 @@ type sumRow struct {
 type sums struct {
 	rows     map[sumKey]*sumRow
 	notShown uint64
+	// past is set if the packets are not of the time of the command.
+	past bool
 }
 
-func (s *sums) add(d control.Drop) {
+// add adds packets, the last of which came at a time.
+func (s *sums) add(d control.Drop, packets uint64, last time.Time) {
 	if d.NotShown > 0 {
 		s.notShown += d.NotShown
 		return
@@ -277,8 +292,8 @@ func (s *sums) add(d control.Drop) {
 		row = &sumRow{sumKey: k, first: d}
 		s.rows[k] = row
 	}
-	row.packets++
-	row.last = d.At
+	row.packets += packets
+	row.last = last
 }
 
 // sorted has the most frequent first.
@@ -299,9 +314,17 @@ func (s *sums) print(w io.Writer) error {
 		_, err := fmt.Fprintf(w, "policy has denied nothing%s\n", s.missing())
 		return err
 	}
-	table := terminal.NewTable(terminal.StyleFor(w), "FROM", "TO", "PORT", "DIRECTION", "DENIED BY", "PACKETS")
+	heads := []string{"FROM", "TO", "PORT", "DIRECTION", "DENIED BY", "PACKETS"}
+	if s.past {
+		heads = append(heads, "LAST")
+	}
+	table := terminal.NewTable(terminal.StyleFor(w), heads...)
 	for _, row := range s.sorted() {
-		table.Row(row.from, row.to, row.port, row.direction, row.by, row.packets)
+		cells := []any{row.from, row.to, row.port, row.direction, row.by, row.packets}
+		if s.past {
+			cells = append(cells, row.last.Local().Format(time.TimeOnly))
+		}
+		table.Row(cells...)
 	}
 	if _, err := fmt.Fprintln(w, table); err != nil || s.notShown == 0 {
 		return err

@@ -45,7 +45,7 @@ func TestDropsAddedUp(t *testing.T) {
 		t.Errorf("%q, %v", out.String(), err)
 	}
 	for _, d := range someDrops() {
-		s.add(d)
+		s.add(d, 1, d.At)
 	}
 	out.Reset()
 	if err := s.print(&out); err != nil {
