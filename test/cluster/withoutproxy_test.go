@@ -33,7 +33,6 @@ func testServicesWithoutProxy(t *testing.T, s *site) {
 			text.WriteString("    " + line)
 		}
 		s.kubectl(t, "-n", system, "patch", "configmap", "felixlike-config", "--type=merge", "--patch", "data:\n  agent.yaml: |\n"+text.String())
-		s.roll(t)
 	}
 	defer func() {
 		s.kubectl(t, "label", "nodes", "--all", "felixlike.io/services-")
@@ -42,6 +41,7 @@ func testServicesWithoutProxy(t *testing.T, s *site) {
 			s.exec(t, node, `pgrep -x kube-proxy >/dev/null || setsid $(cat /run/kube-proxy.command) >/run/kube-proxy.log 2>&1 </dev/null &`)
 		}
 		configure("")
+		s.roll(t)
 		for _, node := range s.Nodes() {
 			if tables := s.exec(t, node, "nft list tables"); strings.Contains(tables, "felixlike-services") {
 				t.Errorf("%s still has the table of Services:\n%s", node, tables)
