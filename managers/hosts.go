@@ -26,12 +26,13 @@ type HostsManager struct {
 	// gone has these.
 	members map[model.GroupID]*hostGroup
 	gone    map[model.GroupID]bool
-	// pods are the addresses of the pods of this node, by interface.
-	pods map[string][]netip.Addr
-	// rendered are the chains of the last render, asked the groups with sets, podSets the members of the sets of pods, nil without them.
+	// pods are the addresses of the pods of this node, by interface. networks are the pod prefixes of all nodes.
+	pods     map[string][]netip.Addr
+	networks map[string][]netip.Prefix
+	// rendered are the chains of the last render, asked the groups with sets, podSets the members of the sets of pods and of pod prefixes, by name.
 	rendered map[string]bool
 	asked    map[model.GroupID]bool
-	podSets  map[model.Family]map[model.Member]bool
+	podSets  map[string]map[model.Member]bool
 	dirty    bool
 }
 
@@ -44,7 +45,8 @@ type hostGroup struct {
 func NewHostsManager(renderer *rules.Renderer, chains Chains, sets ipsets.Sets, failsafe model.Failsafe) *HostsManager {
 	return &HostsManager{
 		renderer: renderer.OfHosts(), chains: chains, sets: sets, groups: NewIPSetManager(ipsets.WithRanges(sets)), failsafe: failsafe,
-		members: map[model.GroupID]*hostGroup{}, gone: map[model.GroupID]bool{}, pods: map[string][]netip.Addr{}, rendered: map[string]bool{}, asked: map[model.GroupID]bool{},
+		members: map[model.GroupID]*hostGroup{}, gone: map[model.GroupID]bool{}, pods: map[string][]netip.Addr{}, networks: map[string][]netip.Prefix{},
+		rendered: map[string]bool{}, asked: map[model.GroupID]bool{}, podSets: map[string]map[model.Member]bool{},
 	}
 }
 
@@ -83,7 +85,7 @@ func (m *HostsManager) Wanted() *model.HostPolicies {
 	return m.wanted
 }
 
-// OnUpdate takes updates of the node's policies and of their state, of groups and attachments, and a DenialsUpdate and a LogsUpdate.
+// OnUpdate takes updates of the node's policies and of their state, of groups, attachments and nodes, and a DenialsUpdate and a LogsUpdate.
 func (m *HostsManager) OnUpdate(u model.Update) {
 	switch u := u.(type) {
 	case model.HostPoliciesUpdate:
@@ -116,6 +118,12 @@ func (m *HostsManager) OnUpdate(u model.Update) {
 			delete(m.pods, u.Interface)
 			m.dirty = true
 		}
+	case model.NodeUpdate:
+		m.dirty = m.dirty || !slices.Equal(m.networks[u.Node.Name], u.Node.PodCIDRs)
+		m.networks[u.Node.Name] = u.Node.PodCIDRs
+	case model.NodeRemove:
+		delete(m.networks, u.Name)
+		m.dirty = true
 	case model.DenialsUpdate:
 		m.dirty = m.dirty || m.reported != u.Reported
 		m.reported = u.Reported
@@ -211,7 +219,7 @@ func (m *HostsManager) CompleteDeferredWork() {
 			}
 		}
 	}
-	m.setPods(!p.Empty())
+	m.setPods(!p.Empty(), !p.Empty() && !p.PreDNAT.Empty())
 	if !p.Empty() {
 		for _, c := range rules.Hosts(m.renderer, p, m.failsafe, m.reported) {
 			rendered[c.Name] = true
@@ -232,30 +240,38 @@ func (m *HostsManager) CompleteDeferredWork() {
 	m.forget()
 }
 
-// setPods fills the sets of the pods of this node, or removes them.
-func (m *HostsManager) setPods(wanted bool) {
-	if !wanted {
-		for f := range m.podSets {
-			m.sets.RemoveSet(rules.OwnPodsSet(f).Name)
-		}
-		m.podSets = nil
-		return
-	}
-	if m.podSets == nil {
-		m.podSets = map[model.Family]map[model.Member]bool{}
-		for _, f := range model.Families() {
-			m.sets.CreateSet(rules.OwnPodsSet(f))
-			m.podSets[f] = map[model.Member]bool{}
-		}
-	}
-	all := map[model.Family][]model.Member{}
-	for _, addresses := range m.pods {
-		for _, a := range addresses {
-			f := model.FamilyOf(a)
-			all[f] = append(all[f], model.AddressMember(a))
-		}
-	}
+// setPods fills the sets of the pods of this node, and of the pod prefixes of all nodes, or removes them.
+func (m *HostsManager) setPods(ofNode, ofCluster bool) {
 	for _, f := range model.Families() {
-		fillSet(m.sets, rules.OwnPodsSet(f).Name, m.podSets[f], all[f])
+		var own, all []model.Member
+		for _, addresses := range m.pods {
+			for _, a := range addresses {
+				own = append(own, model.AddressMember(a))
+			}
+		}
+		for _, prefixes := range m.networks {
+			for _, p := range prefixes {
+				all = append(all, model.Member{Prefix: p})
+			}
+		}
+		m.setMembersOf(rules.OwnPodsSet(f), ofNode, own)
+		m.setMembersOf(ipsets.Set{Name: rules.PodNetworksSet(f), Kind: model.Networks, Family: f}, ofCluster, all)
+	}
+}
+
+// setMembersOf fills a set with the members of its family, or removes it.
+func (m *HostsManager) setMembersOf(s ipsets.Set, wanted bool, members []model.Member) {
+	has := m.podSets[s.Name]
+	switch {
+	case !wanted && has != nil:
+		m.sets.RemoveSet(s.Name)
+		delete(m.podSets, s.Name)
+	case wanted:
+		if has == nil {
+			has = map[model.Member]bool{}
+			m.sets.CreateSet(s)
+			m.podSets[s.Name] = has
+		}
+		fillSet(m.sets, s.Name, has, ofFamily(members, s.Family))
 	}
 }

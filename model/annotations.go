@@ -10,6 +10,10 @@ const (
 	// DenyActionAnnotation is the action of the Deny rules of a ClusterNetworkPolicy:
 	// "drop", which is the default, or "reject".
 	DenyActionAnnotation = "felixlike.io/deny-action"
+	// PreDNATAnnotation is "true" on a policy for nodes that is judged before DNAT: the default is "false".
+	PreDNATAnnotation = "felixlike.io/pre-dnat"
+	// UntrackedAnnotation is refused: Calico has policies for packets without a connection.
+	UntrackedAnnotation = "felixlike.io/untracked"
 	// JoinedAnnotation is the number with which a NetNamespace was joined to another one on purpose.
 	JoinedAnnotation = "isolation.felixlike.io/joined"
 )
@@ -20,5 +24,5 @@ const PublicKeyAnnotation = "felixlike.io/wireguard-public-key"
 
 // PolicyAnnotations returns the names of all of them.
 func PolicyAnnotations() []string {
-	return []string{LogAnnotation, LogLabelAnnotation, DenyActionAnnotation, JoinedAnnotation}
+	return []string{LogAnnotation, LogLabelAnnotation, DenyActionAnnotation, PreDNATAnnotation, UntrackedAnnotation, JoinedAnnotation}
 }

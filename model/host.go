@@ -12,6 +12,8 @@ import (
 type HostPolicies struct {
 	Ingress Applied `json:"ingress"`
 	Egress  Applied `json:"egress"`
+	// PreDNAT are those whose ingress is judged before DNAT. They are not in Ingress.
+	PreDNAT Applied `json:"preDNAT,omitzero"`
 	// Policies are sorted by identifier.
 	Policies []*Policy `json:"policies,omitempty"`
 	// Groups are sorted by identifier.
@@ -24,7 +26,7 @@ type HostGroup struct {
 	Members []Member `json:"members,omitempty"`
 }
 
-// Applied returns the policies of one direction.
+// Applied returns the policies of one direction, without those of PreDNAT.
 func (h *HostPolicies) Applied(d Direction) Applied {
 	if d == Ingress {
 		return h.Ingress
@@ -33,14 +35,16 @@ func (h *HostPolicies) Applied(d Direction) Applied {
 }
 
 // Empty reports whether no policy applies.
-func (h *HostPolicies) Empty() bool { return h == nil || h.Ingress.Empty() && h.Egress.Empty() }
+func (h *HostPolicies) Empty() bool {
+	return h == nil || h.Ingress.Empty() && h.Egress.Empty() && h.PreDNAT.Empty()
+}
 
 // Fingerprint identifies the lists and policies, not the members of groups; it is "" without policies.
 func (h *HostPolicies) Fingerprint() string {
 	if h.Empty() {
 		return ""
 	}
-	data, err := json.Marshal(HostPolicies{Ingress: h.Ingress, Egress: h.Egress, Policies: h.Policies})
+	data, err := json.Marshal(HostPolicies{Ingress: h.Ingress, Egress: h.Egress, PreDNAT: h.PreDNAT, Policies: h.Policies})
 	if err != nil {
 		return "" // no type of these has an error
 	}

@@ -10,8 +10,10 @@ type Policy struct {
 	ID PolicyID `json:"id"`
 	// Precedence orders the policies of the admin and the baseline tier.
 	Precedence Precedence `json:"precedence,omitzero"`
-	Ingress    []Rule     `json:"ingress,omitempty"`
-	Egress     []Rule     `json:"egress,omitempty"`
+	// PreDNAT is set for a policy of nodes whose ingress is judged before DNAT. It has no egress.
+	PreDNAT bool   `json:"preDNAT,omitempty"`
+	Ingress []Rule `json:"ingress,omitempty"`
+	Egress  []Rule `json:"egress,omitempty"`
 }
 
 // Precedence is the place of a policy among those of its tier: a lower Tier, then a

@@ -17,7 +17,7 @@ func (r *Renderer) PolicyCounters(p *model.Policy, d model.Direction, visit func
 	for i := range all {
 		for _, matches := range r.matchesOf(&all[i], d, model.Families()) {
 			// The rules after the first get only packets that it has counted.
-			visit(&all[i], Counter{chain, r.decision(p.ID, &all[i], d, matches)[0].Hash()})
+			visit(&all[i], Counter{chain, r.decision(p, &all[i], d, matches)[0].Hash()})
 		}
 	}
 }

@@ -74,7 +74,7 @@ func (r *Renderer) PolicyRules(p *model.Policy, d model.Direction, families []mo
 	chain := tables.Chain{Name: r.PolicyChain(p.ID, d), Origin: tables.OfPolicy{ID: p.ID, Direction: d}}
 	for _, rule := range p.Rules(d) {
 		for _, matches := range r.matchesOf(&rule, d, families) {
-			decision := r.decision(p.ID, &rule, d, matches)
+			decision := r.decision(p, &rule, d, matches)
 			if rule.Log && r.logs {
 				chain.Rules = append(chain.Rules, logged(p.ID, d, &rule, matches))
 			}
@@ -94,15 +94,15 @@ func actionIn(t model.Tier, a model.Action) model.Action {
 }
 
 // decision renders the action for a packet that a policy's rule matched.
-func (r *Renderer) decision(id model.PolicyID, rule *model.Rule, d model.Direction, matches []tables.Match) []tables.Rule {
-	comment := id.String() + " " + rule.Name
-	a := actionIn(id.Tier, rule.Action)
+func (r *Renderer) decision(p *model.Policy, rule *model.Rule, d model.Direction, matches []tables.Match) []tables.Rule {
+	comment := p.ID.String() + " " + rule.Name
+	a, at := actionIn(p.ID.Tier, rule.Action), hostsPointOf(p, d)
 	switch a {
 	case model.Allow:
 		return []tables.Rule{{Matches: matches, Action: r.allow(d), Comment: comment}}
 	case model.Pass:
 		if r.hosts {
-			return []tables.Rule{{Matches: matches, Action: tables.Goto{Chain: hostsBaseline(d)}, Comment: comment}}
+			return []tables.Rule{{Matches: matches, Action: tables.Goto{Chain: at.baseline}, Comment: comment}}
 		}
 		passed := append(matches[:len(matches):len(matches)], tables.MatchMark{Value: MarkPass, Mask: MarkPass})
 		return []tables.Rule{
@@ -114,25 +114,16 @@ func (r *Renderer) decision(id model.PolicyID, rule *model.Rule, d model.Directi
 		return []tables.Rule{{Matches: matches, Action: tables.Return{}, Comment: comment}}
 	}
 	if a == model.Reject {
-		return []tables.Rule{{Matches: matches, Action: rejection(d, r.hosts), Comment: comment}}
+		if r.hosts {
+			return []tables.Rule{{Matches: matches, Action: tables.Goto{Chain: at.rejected}, Comment: comment}}
+		}
+		return []tables.Rule{{Matches: matches, Action: reject(d), Comment: comment}}
 	}
 	// Deny, and actions that this version does not know.
-	return []tables.Rule{{Matches: matches, Action: denial(d, r.hosts), Comment: comment}}
-}
-
-// denial and rejection return the actions that end the evaluation of a direction, for pods or for the node itself.
-func denial(d model.Direction, hosts bool) tables.Action {
-	if hosts {
-		return tables.Goto{Chain: HostsDenied(d)}
+	if r.hosts {
+		return []tables.Rule{{Matches: matches, Action: tables.Goto{Chain: at.denied}, Comment: comment}}
 	}
-	return Deny(d)
-}
-
-func rejection(d model.Direction, hosts bool) tables.Action {
-	if hosts {
-		return tables.Goto{Chain: hostsRejected(d)}
-	}
-	return reject(d)
+	return []tables.Rule{{Matches: matches, Action: Deny(d), Comment: comment}}
 }
 
 // allow returns the action of a rule that allows the packet in one direction. It leads to

@@ -57,14 +57,14 @@ type Hosts struct {
 func NewHosts(c Config, failsafe model.Failsafe) *Hosts { return &Hosts{c: c, failsafe: failsafe} }
 
 // HostsManager returns the manager of that table, which renders into chains and sets.
-func HostsManager(chains managers.Chains, sets ipsets.Sets, failsafe model.Failsafe) *managers.HostsManager {
-	return managers.NewHostsManager(rules.NewRenderer(model.GatewayPort, rules.NFTablesNameLength), chains, sets, failsafe)
+func HostsManager(c Config, chains managers.Chains, sets ipsets.Sets, failsafe model.Failsafe) *managers.HostsManager {
+	return managers.NewHostsManager(rules.NewRenderer(model.GatewayPort, rules.NFTablesNameLength).Between(c.TrafficMode), chains, sets, failsafe)
 }
 
 // Stage returns the stage that programs the table. It holds back no other one.
 func (h *Hosts) Stage() Stage {
 	table := nftables.New(nftables.Options{Table: nftables.HostsTable, NetNS: h.c.NetNS})
-	m := HostsManager(table, table, h.failsafe)
+	m := HostsManager(h.c, table, table, h.failsafe)
 	remove := removal(table)
 	return Stage{
 		Name: HostsStage, BestEffort: true, Timeout: hostsTimeout, Managers: []managers.Manager{m},
@@ -124,7 +124,7 @@ func (h *Hosts) Restore(ctx context.Context, p *model.HostPolicies, missing bool
 		}
 		return true, table.Remove(ctx)
 	}
-	m := HostsManager(table, table, h.failsafe)
+	m := HostsManager(h.c, table, table, h.failsafe)
 	m.OnUpdate(model.HostPoliciesUpdate{Policies: p})
 	m.CompleteDeferredWork()
 	_, err = table.Apply(ctx)

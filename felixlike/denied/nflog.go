@@ -86,6 +86,10 @@ func reportOf(a nflog.Attribute) (Report, bool) {
 		r.Log = key
 		return r, true
 	}
+	if prefix == rules.ChainHostsDeniedPreDNAT {
+		r.Direction, r.Host, r.PreDNAT = model.Ingress, true, true
+		return r, true
+	}
 	for _, d := range model.Directions() {
 		if prefix == rules.DeniedChain(d) {
 			r.Direction = d

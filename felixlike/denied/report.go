@@ -14,8 +14,8 @@ type Report struct {
 	// NoService reports that no policy denies the packet: its destination is an address for Services that no
 	// Service has.
 	NoService bool
-	// Host reports that a policy of the node itself denies the packet.
-	Host bool
+	// Host reports that a policy of the node itself denies the packet, PreDNAT that it does so before DNAT.
+	Host, PreDNAT bool
 	// Service is the chain of the table of Services that drops or refuses the packet (rules.ServiceDrops), and ServicePort the port that it
 	// goes to.
 	Service     string

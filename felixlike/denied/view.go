@@ -54,7 +54,7 @@ func (v *View) Drop(r Report) (control.Drop, error) {
 		return d, nil
 	}
 	if r.Host {
-		v.deniedByHost(&d, r.Direction, p)
+		v.deniedByHost(&d, r, p)
 		return d, nil
 	}
 	pod := p.Destination
@@ -80,11 +80,16 @@ func (v *View) end(a netip.Addr) control.DropEnd {
 }
 
 // deniedByHost sets the reason of the denial of a packet to or from the node itself.
-func (v *View) deniedByHost(d *control.Drop, direction model.Direction, p Packet) {
+func (v *View) deniedByHost(d *control.Drop, r Report, p Packet) {
 	d.By = control.ByChanged
-	if v.Host != nil && v.Judge != nil {
-		decided(d, v.Judge.Decide(v.Host.Applied(direction), direction, packetOf(p)))
+	if v.Host == nil || v.Judge == nil {
+		return
 	}
+	applied := v.Host.Applied(r.Direction)
+	if r.PreDNAT {
+		applied = v.Host.PreDNAT
+	}
+	decided(d, v.Judge.Decide(applied, r.Direction, packetOf(p)))
 }
 
 // decided sets the reason that a rule gives.

@@ -69,7 +69,10 @@ func (x *hostStore) flush(byID map[model.GroupID]*group) []model.Update {
 	for _, p := range applied {
 		for _, d := range model.Directions() {
 			list := &now.Ingress
-			if d == model.Egress {
+			switch {
+			case p.emitted.PreDNAT:
+				list = &now.PreDNAT
+			case d == model.Egress:
 				list = &now.Egress
 			}
 			switch {

@@ -123,3 +123,41 @@ func TestHostPolicyBecomesOneOfPods(t *testing.T) {
 		}
 	}
 }
+
+// TestPreDNATPolicies: a policy that is edited to be judged before DNAT, and back, is in one list at a time, and identifies other policies of the node.
+func TestPreDNATPolicies(t *testing.T) {
+	e := policy.New("here")
+	e.SetNode(&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "here"}})
+	e.SetNamespace(newNamespace("x"))
+	e.SetPod(newPod("x/web app=web", "10.0.0.2"))
+	e.SetAntrea(antreaObject(t, antrea.KindClusterNetworkPolicy, "in", "{priority: 1, appliedTo: [{nodeSelector: {}}], ingress: [{action: Drop}]}"))
+	fingerprints := map[string]bool{}
+	var now *model.HostPolicies
+	for i, value := range []string{"true", "false", "true", "on"} {
+		for j, name := range []string{"first", "last"} {
+			spec := []string{"{priority: 2, appliedTo: [{nodeSelector: {}}], ingress: [{action: Allow, from: [{podSelector: {}}]}]}", "{tier: baseline, priority: 1, appliedTo: [{nodeSelector: {}}], ingress: [{action: Drop}]}"}[j]
+			o := antreaObject(t, antrea.KindClusterNetworkPolicy, name, spec)
+			o.SetAnnotations(map[string]string{model.PreDNATAnnotation: value})
+			e.SetAntrea(o)
+		}
+		now = hostPolicies(t, e, now)
+		fingerprints[now.Fingerprint()] = true
+		want := []string{
+			"in[antrea-cluster:in][] pre[antrea-cluster:first][antrea-cluster:last] groups1", "in[antrea-cluster:in antrea-cluster:first][antrea-cluster:last] pre[][] groups1",
+			"in[antrea-cluster:in][] pre[antrea-cluster:first][antrea-cluster:last] groups1", "in[antrea-cluster:in][] pre[][] groups0",
+		}[i]
+		if got := fmt.Sprintf("in%v%v pre%v%v groups%d", now.Ingress.Admin, now.Ingress.Baseline, now.PreDNAT.Admin, now.PreDNAT.Baseline, len(now.Groups)); got != want {
+			t.Errorf("%q: got  %s\nwant %s", value, got, want)
+		}
+	}
+	if len(fingerprints) != 3 {
+		t.Errorf("%d fingerprints for 3 kinds of policies", len(fingerprints))
+	}
+	e.DeleteAntrea(antrea.ID{Kind: antrea.KindClusterNetworkPolicy, Name: "in"})
+	o := antreaObject(t, antrea.KindClusterNetworkPolicy, "first", "{priority: 2, appliedTo: [{nodeSelector: {}}], ingress: [{action: Drop}]}")
+	o.SetAnnotations(map[string]string{model.PreDNATAnnotation: "true"})
+	e.SetAntrea(o)
+	if now = hostPolicies(t, e, now); now.Empty() || now.Fingerprint() == "" {
+		t.Error("with a policy before DNAT alone, the node has none")
+	}
+}

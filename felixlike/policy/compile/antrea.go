@@ -34,6 +34,8 @@ type antreaCompiler struct {
 	deep map[antrea.ID]bool
 	// toNodes reports that every entry of appliedTo selects nodes.
 	toNodes bool
+	// preDNAT reports that the policy is judged before DNAT, selectsNone that an annotation keeps it from selecting nodes.
+	preDNAT, selectsNone bool
 	// matchesSelf is AntreaMatchesSelf.
 	matchesSelf bool
 }
@@ -80,8 +82,13 @@ func AntreaPolicy(object antrea.Object, objects AntreaObjects, before AntreaGrou
 		before: before, deep: map[antrea.ID]bool{}, matchesSelf: AntreaMatchesSelf(object),
 	}
 	c.findTargets()
+	c.nodeAnnotations(object.GetAnnotations())
 	tier, precedence := c.place()
-	parts := c.bounded(append(c.direction(model.Ingress, c.spec.Ingress), c.direction(model.Egress, c.spec.Egress)...))
+	parts := c.direction(model.Ingress, c.spec.Ingress)
+	if !c.preDNAT {
+		parts = append(parts, c.direction(model.Egress, c.spec.Egress)...)
+	}
+	parts = c.bounded(parts)
 	if len(parts) > 1 && !slices.ContainsFunc(parts, func(p antreaPart) bool { return p.target.key != parts[0].target.key }) {
 		whole := antreaPart{target: parts[0].target}
 		for _, p := range parts {
@@ -91,7 +98,7 @@ func AntreaPolicy(object antrea.Object, objects AntreaObjects, before AntreaGrou
 	}
 	for i, p := range parts {
 		out := &Policy{Targets: p.target.selections, Nodes: p.target.nodes, Ingress: len(p.ingress) > 0, Egress: len(p.egress) > 0}
-		out.Model = model.Policy{ID: c.policyID(tier), Precedence: precedence, Ingress: p.ingress, Egress: p.egress}
+		out.Model = model.Policy{ID: c.policyID(tier), Precedence: precedence, PreDNAT: c.preDNAT, Ingress: p.ingress, Egress: p.egress}
 		if len(parts) > 1 {
 			out.Model.ID.Part = uint16(i + 1)
 		}

@@ -125,11 +125,14 @@ func (c *antreaCompiler) findTargets() {
 		return nodes != nil && e == antrea.AppliedTo{}
 	}
 	pods := slices.ContainsFunc(entries, func(e antrea.AppliedTo) bool { return !only(e) })
-	c.toNodes = !pods && c.id.Kind == antrea.KindClusterNetworkPolicy
+	c.toNodes = len(entries) > 0 && !pods && c.id.Kind == antrea.KindClusterNetworkPolicy
 }
 
 // appliedToNodes compiles an entry for nodes. It returns nil if it selects none.
 func (c *antreaCompiler) appliedToNodes(s *metav1.LabelSelector, path string) *label.Selector {
+	if c.selectsNone {
+		return nil
+	}
 	if c.matchesSelf {
 		if c.within.Name == "" { // else it is reported already
 			c.Add(path, "not allowed with a peer in the subject's own namespace, which a node does not have"+SelectsNoNode)

@@ -63,6 +63,7 @@ func ClusterNetworkPolicy(object *v1alpha2.ClusterNetworkPolicy, ids GroupIDs) (
 	out.Model.Egress = c.rules(model.Egress, egress)
 	c.closeCollided(&out.Model)
 	c.logging(object.Annotations, &out.Model)
+	c.noNodeAnnotations(object.Annotations)
 	out.Ingress, out.Egress = len(out.Model.Ingress) > 0, len(out.Model.Egress) > 0
 	out.Groups = c.used(&out.Model)
 	return out, c.Problems

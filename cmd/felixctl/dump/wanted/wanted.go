@@ -71,7 +71,7 @@ func NewNode(m *control.Model, name string) (*Node, error) {
 		n.services(c)
 	}
 	if m.HostPolicies != nil && m.Failsafe != nil {
-		n.hosts(*m.Failsafe)
+		n.hosts(c, *m.Failsafe)
 	}
 	if m.Settings.TrafficMode == model.PolicyOnly {
 		noted := newNoted()
@@ -128,9 +128,9 @@ func (n *Node) table(noted *noted, name string, all ...managers.Manager) {
 }
 
 // hosts adds the table of the node's own policies, which the state has only while one is in force.
-func (n *Node) hosts(failsafe model.Failsafe) {
+func (n *Node) hosts(c backend.Config, failsafe model.Failsafe) {
 	noted := newNoted()
-	hosts := backend.HostsManager(noted, noted, failsafe)
+	hosts := backend.HostsManager(c, noted, noted, failsafe)
 	n.managers = append(n.managers, hosts)
 	n.read = append(n.read, func(s *dump.State) error {
 		if hosts.InForce() != nil {
