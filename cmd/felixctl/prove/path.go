@@ -142,7 +142,7 @@ const (
 func (n *netfilter) bases(at tables.HookPoint) (all []base, err error) {
 	for _, r := range n.all {
 		for _, c := range r.table.Chains {
-			if c.Hook == nil || c.Hook.Point != at.String() {
+			if c.Hook == nil || c.Hook.Point != at.String() || beforeDNAT(r.table, c) {
 				continue
 			}
 			b := base{r, r.chains[c.Name], int32(c.Hook.Priority)}

@@ -155,6 +155,7 @@ func (p *proof) alike(a, b Side, o Options) error {
 		leaveTo *[]string
 	}{
 		{"the tables of Services and of bridges (" + rules.ServicesTable + ", bridge " + nftables.PodSourcesTable + ")", [2]string{mine.unjudged, theirs.unjudged}, true, nil},
+		{preDNATPlace, [2]string{mine.preDNAT, theirs.preDNAT}, true, nil},
 		{"rules of other programs in front of felixlike's", [2]string{mine.front, theirs.front}, !o.OnlyOurs, &p.NotProved},
 		{"rules of other programs behind felixlike's", [2]string{mine.behind, theirs.behind}, !o.OnlyOurs, &p.Assumed},
 	} {
@@ -184,11 +185,12 @@ func firstDifference(text [2]string) string {
 	return "the order of lines"
 }
 
-// texts are the parts of a state that the proof does not walk: tables of felixlike, and what other programs have in front of felixlike's rules and behind them.
-type texts struct{ unjudged, front, behind string }
+// texts are the parts of a state that the proof does not walk: tables of felixlike, its rules before DNAT, and what other programs have in front of
+// felixlike's rules and behind them.
+type texts struct{ unjudged, preDNAT, front, behind string }
 
 func apart(s *dump.State) texts {
-	var unjudged, front, behind dump.State
+	var unjudged, early, front, behind dump.State
 	iptables := slices.ContainsFunc(s.Tables, func(t *dump.Table) bool { return t.Dialect == dump.IPTables })
 	mine := hooksOf(s)
 	inFront := func(c *dump.Chain) bool {
@@ -196,6 +198,10 @@ func apart(s *dump.State) texts {
 	}
 	for _, t := range s.Tables {
 		switch {
+		case ofHosts(t):
+			if part := preDNAT(t); part != nil {
+				early.Tables = append(early.Tables, part)
+			}
 		case judged(t):
 		case ours(t):
 			unjudged.Tables = append(unjudged.Tables, t)
@@ -221,7 +227,7 @@ func apart(s *dump.State) texts {
 			}
 		}
 	}
-	return texts{text(&unjudged), text(&front), text(&behind)}
+	return texts{text(&unjudged), text(&early), text(&front), text(&behind)}
 }
 
 func kernelTables() []string { return []string{"raw", "mangle", "nat", "filter", "security"} }
