@@ -1,0 +1,380 @@
+package e2e
+
+import (
+	"bytes"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/felixlike/felixlike/felixlike/config"
+	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/internal/namespace"
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/test/eventually"
+	"github.com/felixlike/felixlike/test/lab"
+	"github.com/felixlike/felixlike/test/lab/traffic"
+)
+
+// preDNATPolicy is a policy of all nodes before DNAT with these ingress rules.
+func preDNATPolicy(rules string) string {
+	return `
+---
+{apiVersion: crd.antrea.io/v1beta1, kind: ClusterNetworkPolicy, metadata: {name: pre, annotations: {felixlike.io/pre-dnat: "true"}}, spec: {priority: 1,
+  appliedTo: [{nodeSelector: {}}], ingress: [` + rules + `]}}
+`
+}
+
+// onlyOutside allows one client outside the cluster, in both families.
+var onlyOutside = preDNATPolicy(fmt.Sprintf(`{action: Allow, from: [{ipBlock: {cidr: %s/32}}, {ipBlock: {cidr: "%s/128"}}]}, {action: Drop}`, outside, lab.Map(netip.MustParseAddr(outside))))
+
+// hostsConfirmed waits until nodes have confirmed their policies.
+func hostsConfirmed(t *testing.T, l *lab.Lab, nodes ...string) {
+	t.Helper()
+	for _, node := range nodes {
+		eventually.True(t, node+" confirms the policy", func() bool {
+			s, err := l.Node(node).Status(t.Context())
+			return err == nil && s.Hosts != nil && s.Hosts.State == control.HostsConfirmed
+		})
+	}
+}
+
+// TestPreDNAT: a NodePort, the address of a load balancer and an external IP are open to one client outside and closed to another, over TCP, UDP and both
+// families, with kube-proxy in both of its modes and without one. Pods and nodes reach cluster IPs, pods of other nodes and the outside as before. A
+// client from before goes on. What is denied is named, with the addresses and ports that the client sees.
+func TestPreDNAT(t *testing.T) {
+	t.Parallel()
+	needLab(t)
+	iptables := iptablesBackends()
+	cases := []struct{ proxy, backend string }{
+		{"nftables", config.NFTables},
+		{"nftables", config.OpenFlow},
+		{"iptables", iptables[0]},
+		{"iptables", config.NFTables},
+		{config.ServiceProxyFull, config.NFTables},
+		{config.ServiceProxyFull, config.OpenFlow},
+		{config.ServiceProxyFull, iptables[len(iptables)-1]},
+	}
+	for _, test := range cases {
+		t.Run(test.proxy+"/"+test.backend, func(t *testing.T) {
+			t.Parallel()
+			c := &serviceLab{}
+			if test.proxy == config.ServiceProxyFull {
+				c = newServiceLab(t, lab.Config{Backend: test.backend, ServiceProxy: config.ServiceProxyFull})
+				c.runAgents(t)
+			} else {
+				program := kubeProxy(t)
+				c = newServiceLab(t, lab.Config{Backend: test.backend})
+				c.runKubeProxy(t, program, test.proxy)
+			}
+			c.served(t)
+			preDNAT(t, c)
+		})
+	}
+}
+
+// clientProbes are the situations of a client, of the Service plain.
+func clientProbes(client string) (all []situation) {
+	for _, to := range []string{"node1", "node3", "balancer1", "external1"} {
+		for _, protocol := range []model.Protocol{model.TCP, model.UDP} {
+			for _, f := range model.Families() {
+				all = append(all, situation{service: "plain", to: to, from: client, protocol: protocol, family: f, most: 1})
+			}
+		}
+	}
+	return all
+}
+
+// insideProbes are those of pods and nodes: to a cluster IP with endpoints on two nodes, and to one whose endpoint is outside.
+func insideProbes() (all []situation) {
+	for _, from := range []string{"a", "b", "d", "node1", "node3"} {
+		for _, service := range []string{"plain", "abroad"} {
+			for _, f := range model.Families() {
+				all = append(all, situation{service: service, to: "cluster", from: from, protocol: model.TCP, family: f, most: 1})
+			}
+		}
+	}
+	return all
+}
+
+func preDNAT(t *testing.T, c *serviceLab) {
+	expect := func(when string, open bool, all []situation) {
+		t.Helper()
+		timeout := probeTimeout
+		if open {
+			timeout = patience
+		}
+		for s, got := range c.judgeAll(all, 1, timeout) {
+			if open != strings.Contains(got, " sees ") || !open && got != wasSilent {
+				t.Errorf("%s: %s: %s", when, s, got)
+			}
+		}
+	}
+	expect("without a policy", true, slices.Concat(clientProbes(outside), clientProbes(stranger), insideProbes()))
+	var old []net.Conn
+	for _, f := range model.Families() {
+		ns, source := c.hostOf(t, stranger, f)
+		to := c.target(situation{service: "plain", to: "node1", family: f})
+		err := ns.Do(func() error {
+			conn, err := net.DialUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(source, 0)), net.UDPAddrFromAddrPort(to))
+			if err == nil {
+				old = append(old, conn)
+			}
+			return err
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	goesOn := func(when string) {
+		t.Helper()
+		for _, conn := range old {
+			eventually.True(t, when+": "+conn.LocalAddr().String()+" goes on", func() bool {
+				_, _ = conn.Write([]byte("who"))
+				_ = conn.SetReadDeadline(time.Now().Add(300 * time.Millisecond))
+				n, _ := conn.Read(make([]byte, 128))
+				return n > 0
+			})
+		}
+	}
+	goesOn("without a policy")
+	if err := os.WriteFile(filepath.Join(c.Manifests(), "prednat.yaml"), []byte(onlyOutside), 0o644); err != nil { // the lab would remove the Services
+		t.Fatal(err)
+	}
+	if err := c.Sync(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	hostsConfirmed(t, c.Lab, "node1", "node2", "node3")
+	goesOn("before DNAT")
+	expect("before DNAT", false, clientProbes(stranger))
+	expect("before DNAT", true, slices.Concat(clientProbes(outside), insideProbes()))
+	// A pod reaches a pod of another node, and the outside, without a Service.
+	for _, way := range [][2]string{{"a", "c"}, {"d", "a"}, {"a", stranger}} {
+		for _, f := range model.Families() {
+			from, source := c.hostOf(t, way[0], f)
+			_, to := c.hostOf(t, way[1], f)
+			if _, err := overTCP(from, source, netip.AddrPortFrom(to, endpointPort), patience); err != nil {
+				t.Errorf("%v over IPv%s: %v", way, f, err)
+			}
+		}
+	}
+	node := c.Node("node1")
+	noDifference(t, node)
+	f := follow(t, node)
+	for _, to := range []string{"node1", "balancer1", "external1"} {
+		for _, family := range model.Families() {
+			s := situation{service: "plain", to: to, from: stranger, protocol: model.TCP, family: family}
+			at := c.target(s)
+			eventually.True(t, "named: "+s.String(), func() bool {
+				c.probe(s, probeTimeout/4)
+				return slices.ContainsFunc(f.drops(), func(d control.Drop) bool {
+					_, source := c.hostOf(t, stranger, family)
+					return d.From.Address == source && d.To.Address == at.Addr() && d.Port == at.Port() && d.Direction == "ingress" &&
+						d.By == control.ByRule && d.Policy == "antrea-cluster:pre" && d.Rule == "ingress[1]"
+				})
+			})
+		}
+	}
+	f.end()
+}
+
+// TestPreDNATTrafficModes: without a tunnel, pods of other nodes reach the pods of a node that denies everything before DNAT, and hosts outside do. What is
+// for the node itself is judged by the pod's address. Nobody else passes with such an address.
+func TestPreDNATTrafficModes(t *testing.T) {
+	t.Parallel()
+	for _, backend := range places() {
+		t.Run(backend, func(t *testing.T) {
+			t.Parallel()
+			l := newLabWith(t, lab.Config{Backend: backend, TrafficMode: config.NoEncap})
+			fabric, err := namespace.Open("flx-" + l.Name() + "-fabric")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer fabric.Close()
+			own := l.Node("node1")
+			echoOn(t, own, 7778)
+			for _, mode := range []string{config.NoEncap, config.Hybrid} {
+				t.Run(mode, func(t *testing.T) {
+					if mode != config.NoEncap {
+						inMode(t, l, mode)
+					}
+					reaches := func(from string, to netip.AddrPort, f model.Family, timeout time.Duration) error {
+						ns, source, err := l.Host(endOf(from), f)
+						if err != nil {
+							return err
+						}
+						conn, err := traffic.Connect(ns, source, to, timeout)
+						if err == nil {
+							err = conn.Close()
+						}
+						return err
+					}
+					judge := func(when string, pods bool) {
+						t.Helper()
+						for _, f := range model.Families() {
+							for _, from := range []string{"c", "d", "node2", "node3", "a"} {
+								open := pods && !strings.HasPrefix(from, "node")
+								timeout := probeTimeout
+								if open {
+									timeout = patience
+								}
+								if mode == config.Hybrid && from == "d" {
+									continue // behind the router, its packets to a node have the address of its own node
+								}
+								if err := reaches(from, netip.AddrPortFrom(own.Address(f), 7778), f, timeout); (err == nil) != open {
+									t.Errorf("%s: %s to node1 over IPv%s: %v", when, from, f, err)
+								}
+							}
+						}
+						for _, way := range [][2]string{{"c", "a"}, {"a", "c"}, {"a", "d"}, {"d", "b"}, {"c", "d"}} {
+							expectIn(t, l, when, way)
+						}
+						forgers(t, l, fabric)
+					}
+					set(t, l, state(t, twoSubnets, preDNATPolicy("{action: Drop}")))
+					hostsConfirmed(t, l, "node1", "node2", "node3")
+					judge("deny all", false)
+					set(t, l, state(t, twoSubnets, preDNATPolicy("{action: Allow, from: [{namespaceSelector: {}}]}, {action: Drop}")))
+					hostsConfirmed(t, l, "node1", "node2", "node3")
+					judge("allow pods", true)
+					forgedToNode(t, l, fabric)
+				})
+			}
+		})
+	}
+}
+
+func expectIn(t *testing.T, l *lab.Lab, when string, way [2]string) {
+	t.Helper()
+	expect(t, l, true, "x/"+way[0], "x/"+way[1], model.TCP, 80)
+	if t.Failed() {
+		t.Log(when, way)
+	}
+}
+
+// forgedToNode has a host of the underlay send to node1 as a pod of node2. Then that pod sends.
+func forgedToNode(t *testing.T, l *lab.Lab, fabric *namespace.Namespace) {
+	t.Helper()
+	third := net.HardwareAddr{2, 0, 0, 0, 0, 0x66}
+	node, c := l.Node("node1"), l.Pod(pod("c"))
+	out, to := openWire(t, fabric, "n-node1"), uplinkMAC(t, node)
+	for _, f := range model.Families() {
+		var server net.PacketConn
+		if err := node.Namespace().Do(func() (err error) {
+			server, err = net.ListenPacket("udp", netip.AddrPortFrom(node.Address(f), markerPort).String())
+			return err
+		}); err != nil {
+			t.Fatal(err)
+		}
+		var mu sync.Mutex
+		var got []string
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			for {
+				text := make([]byte, 64)
+				n, _, err := server.ReadFrom(text)
+				if err != nil {
+					return
+				}
+				mu.Lock()
+				got = append(got, string(bytes.Clone(text[:n])))
+				mu.Unlock()
+			}
+		}()
+		kind, packet := udpPacket(c.Address(f), node.Address(f), markerPort, "forged")
+		out.send(ethernet(third, to, kind, packet))
+		eventually.True(t, "a pod's packet arrives", func() bool {
+			_ = c.Namespace().Do(func() error {
+				conn, err := net.Dial("udp", netip.AddrPortFrom(node.Address(f), markerPort).String())
+				if err == nil {
+					_, err = conn.Write([]byte("honest"))
+					_ = conn.Close()
+				}
+				return err
+			})
+			mu.Lock()
+			defer mu.Unlock()
+			return slices.Contains(got, "honest")
+		})
+		_ = server.Close()
+		<-done
+		if slices.Contains(got, "forged") {
+			t.Errorf("IPv%s: a forged packet arrived at the node", f)
+		}
+	}
+}
+
+// TestPreDNATPolicyOnly: behind another CNI plugin, pods and hosts outside reach the pods of a node that denies everything before DNAT, pods reach the outside,
+// and neither reaches the node. A pod's address from outside does not help.
+func TestPreDNATPolicyOnly(t *testing.T) {
+	t.Parallel()
+	for _, plugin := range []string{"bridge", "ptp"} {
+		t.Run(plugin, func(t *testing.T) {
+			t.Parallel()
+			n := newChainedNode(t, plugin)
+			n.apply(alone+preDNATPolicy("{action: Drop}"), "a", "b", "c", "d")
+			n.start()
+			n.untilAvailable()
+			a, b, c := n.add("one", "a"), n.add("two", "b"), n.add("three", "c")
+			eventually.True(t, "programmed", func() bool { return strings.Contains(n.nft("list", "ruleset"), "hosts-prerouting") })
+			n.verdicts("before DNAT", a, b, c)
+			n.outside(a, b)
+			far, err := namespace.Open(fmt.Sprintf("flx-e2ecni-%s-far", uniqueName(t)))
+			n.must(err)
+			defer far.Close()
+			here := []netip.Addr{netip.MustParseAddr("192.168.77.1"), netip.MustParseAddr("fd77::1")}
+			there := []netip.Addr{netip.MustParseAddr("192.168.77.9"), netip.MustParseAddr("fd77::9")}
+			for _, ns := range []*namespace.Namespace{n.ns, far} {
+				n.must(ns.Do(func() error {
+					l, err := net.Listen("tcp", ":7778")
+					if err == nil {
+						t.Cleanup(func() { _ = l.Close() })
+						go func() {
+							for {
+								conn, err := l.Accept()
+								if err != nil {
+									return
+								}
+								_ = conn.Close()
+							}
+						}()
+					}
+					return err
+				}))
+			}
+			for i, f := range model.Families() {
+				for _, way := range []struct {
+					name   string
+					from   *namespace.Namespace
+					source netip.Addr
+					to     netip.Addr
+					open   bool
+				}{
+					{"far to the node", far, there[i], here[i], false},
+					{"a pod to its node", b.NS, b.addresses()[i], here[i], false},
+					{"a pod to the outside", b.NS, b.addresses()[i], there[i], true},
+					{"the node to the outside", n.ns, here[i], there[i], true},
+				} {
+					timeout := probeTimeout
+					if way.open {
+						timeout = patience
+					}
+					conn, err := traffic.Connect(way.from, way.source, netip.AddrPortFrom(way.to, 7778), timeout)
+					if err == nil {
+						_ = conn.Close()
+					}
+					if (err == nil) != way.open {
+						t.Errorf("%s over IPv%s: %v", way.name, f, err)
+					}
+				}
+			}
+		})
+	}
+}
