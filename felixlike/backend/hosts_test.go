@@ -95,6 +95,56 @@ func TestHostsTable(t *testing.T) {
 	}
 }
 
+// TestPreDNATTable: the chain before DNAT and the pod prefixes are there only with a policy that is judged there. Pods are known by the gateway port, or beside
+// another CNI plugin by the mark.
+func TestPreDNATTable(t *testing.T) {
+	ns := tablestest.NewNamespace(t, "nft")
+	p := &model.Policy{ID: model.PolicyID{Tier: model.TierAdmin, API: model.AntreaCluster, Name: "p"}, Ingress: []model.Rule{{Name: "ingress[0]", Action: model.Reject, AnyPeer: true, AnyPort: true}}}
+	early := *p
+	early.PreDNAT = true
+	list := []model.PolicyID{p.ID}
+	input, pre := &model.HostPolicies{Ingress: model.Applied{Admin: list}, Policies: []*model.Policy{p}}, &model.HostPolicies{PreDNAT: model.Applied{Admin: list}, Policies: []*model.Policy{&early}}
+	node := func(prefix string) model.Update {
+		return model.NodeUpdate{Node: &model.Node{Name: "n2", PodCIDRs: []netip.Prefix{netip.MustParsePrefix(prefix)}}}
+	}
+	for mode, from := range map[model.TrafficMode]string{model.Encap: `iifname "flx-gw0" fib daddr type != local`, model.NoEncap: `iifname "flx-gw0" fib daddr type != local`, model.PolicyOnly: "meta mark & 0x"} {
+		h := NewHosts(Config{Node: "n1", NetNS: ns.FD, TrafficMode: mode}, model.Failsafe{})
+		h.Attempt, h.Off = func(p, wanted *model.HostPolicies) error { return nil }, func() bool { return false }
+		h.Programmed = func(p *model.HostPolicies, refused string) {
+			if refused != "" {
+				t.Error(refused)
+			}
+		}
+		s := h.Stage()
+		for i, step := range []struct {
+			update      model.Update
+			has, hasNot []string
+		}{
+			{model.HostPoliciesUpdate{Policies: input}, []string{"goto hosts-rejected-in"}, []string{"hosts-prerouting", "pod-networks"}},
+			{model.HostPoliciesUpdate{Policies: pre}, []string{"hook prerouting priority mangle - 10", "elements = { 10.10.1.0/24 }", from, "goto hosts-rejected-pre-dnat"}, []string{"goto hosts-rejected-in"}},
+			{node("10.10.2.0/24"), []string{"elements = { 10.10.2.0/24 }"}, []string{"10.10.1.0/24"}},
+			{model.HostPoliciesUpdate{Policies: input}, []string{"goto hosts-rejected-in"}, []string{"hosts-prerouting", "pod-networks", "pre-dnat"}},
+		} {
+			if i == 0 {
+				run(t, s, node("10.10.1.0/24"))
+			}
+			run(t, s, step.update)
+			now := ns.Run(t, "nft", "-s", "list", "ruleset")
+			for _, text := range step.has {
+				if !strings.Contains(now, text) {
+					t.Errorf("%s, step %d: no %q in\n%s", mode, i, text, now)
+				}
+			}
+			for _, text := range step.hasNot {
+				if strings.Contains(now, text) {
+					t.Errorf("%s, step %d: %q in\n%s", mode, i, text, now)
+				}
+			}
+		}
+		run(t, s, model.HostPoliciesUpdate{Policies: &model.HostPolicies{}})
+	}
+}
+
 // TestHostsRestoreOff: the confirmed policies do not come back while an administrator has turned them off, also if that happens meanwhile.
 func TestHostsRestoreOff(t *testing.T) {
 	ns := tablestest.NewNamespace(t, "nft")

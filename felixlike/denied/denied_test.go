@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/florianl/go-nflog/v2"
+
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/felixlike/policy/judge"
 	"github.com/felixlike/felixlike/model"
@@ -227,5 +229,22 @@ func TestLogged(t *testing.T) {
 	}
 	if len(v.Logs) != 1 {
 		t.Errorf("rules %v", v.Logs)
+	}
+}
+
+// TestBlameHosts: a packet is named after the policies of the hook that denied it: at INPUT, or before DNAT.
+func TestBlameHosts(t *testing.T) {
+	v := viewOf(&model.Endpoint{})
+	v.Host = &model.HostPolicies{
+		Ingress: model.Applied{Baseline: []model.PolicyID{{Tier: model.TierBaseline, Name: "default"}}}, PreDNAT: model.Applied{Admin: []model.PolicyID{{Tier: model.TierAdmin, Name: "first"}}},
+	}
+	packet := v4("06", "0000") + tcpPorts
+	for prefix, want := range map[string]string{rules.ChainHostsDeniedIn: "baseline:default", rules.ChainHostsDeniedPreDNAT: "admin:first", rules.ChainHostsDeniedOut: ""} {
+		bytes := bytesOf(t, packet)
+		r, ours := reportOf(nflog.Attribute{Prefix: &prefix, Payload: &bytes})
+		d, err := v.Drop(r)
+		if !ours || err != nil || d.Policy != want || (d.By == control.ByRule) != (want != "") {
+			t.Errorf("%s: %+v, %v", prefix, d, err)
+		}
 	}
 }

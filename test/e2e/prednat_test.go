@@ -197,6 +197,7 @@ func TestPreDNATTrafficModes(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer fabric.Close()
+			set(t, l, state(t, twoSubnets))
 			own := l.Node("node1")
 			echoOn(t, own, 7778)
 			for _, mode := range []string{config.NoEncap, config.Hybrid} {
