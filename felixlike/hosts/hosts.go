@@ -38,12 +38,17 @@ const (
 )
 
 const (
-	// DefaultWithin bounds a trial. With the time to program the table again, a policy is withdrawn after 30 s. If the API server does
-	// not answer for as long after that, the policy is not the reason.
+	// DefaultWithin bounds a trial. With the time to program the table again, a policy is withdrawn after 30 s.
 	DefaultWithin = 25 * time.Second
 	// reachTimeout bounds one connection, every is the time between two, and between two looks for the file.
 	reachTimeout = 3 * time.Second
 	every        = time.Second
+	// restoredEvery is the time between two looks whether a withdrawn policy has left the table.
+	restoredEvery = 100 * time.Millisecond
+	// promptly bounds the time from a withdrawal to an answer of the API server that proves the policy to be the reason.
+	promptly = 5 * time.Second
+	// maxRetries bounds how often a policy is tried again that may have been withdrawn because of an outage.
+	maxRetries = 3
 	// maxRecord bounds the record in bytes.
 	maxRecord = 64 << 20
 	// membersEvery is the least time between two records of other members.
@@ -83,6 +88,8 @@ type Module struct {
 	trial *trial
 	// superseded is set while other policies than those of trial may be in the table: it may be withdrawn, not confirmed.
 	superseded bool
+	// restored is set once the table has the confirmed policies after a withdrawal.
+	restored bool
 	// members are the confirmed policies as they are programmed, if their groups have other members than in the record; else nil.
 	members *model.HostPolicies
 	// wanted are those of the engine at the last attempt.
@@ -171,6 +178,13 @@ func (m *Module) state() model.HostState {
 	return model.HostState{Off: m.off, Confirmed: m.record.Confirmed, Withdrawn: m.record.Withdrawn}
 }
 
+// withdrawn returns the fingerprint of the policies that are withdrawn, "" if none are.
+func (m *Module) withdrawn() string {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.record.Withdrawn
+}
+
 func (m *Module) updates() []model.Update {
 	m.mu.Lock()
 	stale := m.stale
@@ -235,7 +249,7 @@ func (m *Module) begun(p *model.HostPolicies, refused string) (changed bool) {
 	fp := p.Fingerprint()
 	m.superseded, m.members = false, nil
 	if p == nil || fp == m.record.Confirmed.Fingerprint() {
-		m.trial = nil
+		m.trial, m.restored = nil, true
 		if p != nil && !p.SameMembers(m.record.Confirmed) {
 			m.members = p
 			signal(m.moved)
@@ -264,7 +278,7 @@ func (m *Module) run(ctx context.Context) error {
 	g.Go(func() error { return m.watchOff(ctx) })
 	g.Go(func() error { return m.watchMembers(ctx) })
 	g.Go(func() error {
-		m.blame(ctx) // for the agent before this one
+		m.retry(ctx) // for the agent before this one
 		for {
 			select {
 			case <-ctx.Done():
@@ -326,10 +340,14 @@ func (m *Module) problems() (all []datastore.Notice) {
 	if !m.record.Confirmed.Empty() {
 		inForce = "the last confirmed policies"
 	}
+	again := "Tried again when it changes."
+	if m.record.willRetry() {
+		again = "Tried again when it changes, or once the API server has answered for some time."
+	}
 	for _, id := range m.record.Changed {
 		all = append(all, datastore.Notice{Kind: noticeWithdrawn, Problem: model.Problem{
 			Object: id.Object(), Field: "spec.appliedTo",
-			Reason: "withdrawn from node " + m.view.Node() + ": " + m.record.Reason + ". In force there: " + inForce + ". Tried again when it changes.",
+			Reason: "withdrawn from node " + m.view.Node() + ": " + m.record.Reason + ". In force there: " + inForce + ". " + again,
 		}})
 	}
 	return all

@@ -2,6 +2,7 @@ package hosts
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -409,7 +410,7 @@ func TestWithdrawal(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, n := range notices {
-			if !strings.HasPrefix(n.Reason, "withdrawn from node node1: with it, this node could not") || !strings.HasSuffix(n.Reason, ". In force there: the last confirmed policies. Tried again when it changes.") {
+			if !strings.HasPrefix(n.Reason, "withdrawn from node node1: with it, this node could not") || !strings.Contains(n.Reason, ". In force there: the last confirmed policies. Tried again when it changes") {
 				t.Errorf("notice %q", n.Reason)
 			}
 			named = append(named, n.Kind+" "+n.Object.String())
@@ -420,6 +421,7 @@ func TestWithdrawal(t *testing.T) {
 		if s := a.Status(); s.LastApply.Error != "" {
 			t.Errorf("status %+v", s.LastApply)
 		}
+		eventually.True(t, "the policy is shown to be the reason", func() bool { r := w.record(); return r.Withdrawn != "" && !r.Unproven })
 	}
 	t.Run("live", func(t *testing.T) {
 		a := w.start(t, reach, time.Second)
@@ -598,34 +600,54 @@ func TestSlowDisk(t *testing.T) {
 	a.awaits(t, control.HostsConfirmed)
 }
 
-// TestAPIServerAway: if the API server does not answer without the policies either, they are tried again when it does, also by an agent that starts.
+// record returns the record as it is written, which is empty if it is not.
+func (w *world) record() (r record) {
+	data, err := os.ReadFile(filepath.Join(w.dir, recordName))
+	if err != nil || json.Unmarshal(data, &r) != nil {
+		return record{}
+	}
+	return r
+}
+
+// outage is an API server that does not answer while it is away.
+type outage struct {
+	away     atomic.Bool
+	failures atomic.Int32
+	// then asks if it is not away.
+	then func(context.Context) error
+}
+
+func (o *outage) reach(ctx context.Context) error {
+	switch {
+	case o.away.Load():
+		o.failures.Add(1)
+		return errors.New("away")
+	case o.then != nil:
+		return o.then(ctx)
+	}
+	return nil
+}
+
+// TestAPIServerAway: if the API server does not answer promptly without the policies either, they are tried again once it has answered for some
+// time, also by an agent that starts. An outage just after a change does not keep its policies withdrawn.
 func TestAPIServerAway(t *testing.T) {
 	w := newWorld(t)
-	var away atomic.Bool
-	var failures atomic.Int32
-	reach := func(context.Context) error {
-		if away.Load() {
-			failures.Add(1)
-			return errors.New("away")
-		}
-		return nil
-	}
+	api := &outage{}
 	triedAgain := func(t *testing.T, a *agent) {
 		t.Helper()
-		// The third failure without the policy comes more than a second after the first.
-		failures.Store(0)
-		eventually.True(t, "away for longer than a policy can be the reason", func() bool { return failures.Load() >= 4 })
-		away.Store(false)
+		api.away.Store(false)
 		eventually.True(t, "tried again", func() bool { return w.reaches("peer", "node", "80") == "" })
 		a.awaits(t, control.HostsConfirmed)
 	}
 	withdrawn := func(t *testing.T) *agent {
 		t.Helper()
-		away.Store(true)
-		a := w.start(t, reach, time.Second)
+		api.away.Store(true)
+		a := w.start(t, api.reach, time.Second)
 		a.Begin(t, policyOf(t, "all", denyAll))
 		a.awaits(t, control.HostsWithdrawn)
 		eventually.True(t, "open: there is no confirmed policy", func() bool { return w.reaches("peer", "node", "80") == "46" })
+		api.failures.Store(0)
+		eventually.True(t, "asked without the policies", func() bool { return api.failures.Load() > 0 })
 		return a
 	}
 	t.Run("live", func(t *testing.T) {
@@ -637,10 +659,64 @@ func TestAPIServerAway(t *testing.T) {
 	})
 	t.Run("ends", func(t *testing.T) { withdrawn(t) })
 	t.Run("starts", func(t *testing.T) {
-		a := w.start(t, reach, time.Second)
+		a := w.start(t, api.reach, time.Second)
 		a.Begin(t, policyOf(t, "all", denyAll))
 		a.awaits(t, control.HostsWithdrawn)
 		triedAgain(t, a)
+	})
+}
+
+// TestOutageInTrial: a policy that cuts the node off, and whose trial an outage of the API server meets, is tried again once, is then shown to be the
+// reason, and stays withdrawn. If an outage meets each trial, the policy is tried again three times.
+func TestOutageInTrial(t *testing.T) {
+	w := newWorld(t)
+	api := &outage{then: w.api}
+	withdrawn := func(a *agent, retries int) {
+		t.Helper()
+		api.away.Store(true)
+		eventually.True(t, fmt.Sprintf("withdrawn after %d retries", retries), func() bool {
+			r := w.record()
+			return r.Withdrawn != "" && r.Unproven && r.Retries == retries
+		})
+		eventually.True(t, "out of the table", func() bool { return w.api(t.Context()) == nil })
+		api.failures.Store(0)
+		eventually.True(t, "asked without the policies", func() bool { return api.failures.Load() > 0 })
+	}
+	t.Run("once", func(t *testing.T) {
+		a := w.start(t, api.reach, time.Second)
+		a.Begin(t, policyOf(t, "in", in))
+		a.awaits(t, control.HostsConfirmed)
+		api.away.Store(true)
+		a.Source.Send(true, policyOf(t, "out", out))
+		withdrawn(a, 0)
+		api.away.Store(false)
+		eventually.True(t, "tried again, and cut off", func() bool { return w.api(t.Context()) != nil })
+		eventually.True(t, "shown to be the reason", func() bool { r := w.record(); return r.Withdrawn != "" && !r.Unproven && r.Retries == 1 })
+		a.awaits(t, control.HostsWithdrawn)
+		for began := time.Now(); time.Since(began) < 3*time.Second; time.Sleep(50 * time.Millisecond) {
+			if err := w.api(t.Context()); err != nil {
+				t.Fatalf("cut off once more: %v", err)
+			}
+		}
+	})
+	t.Run("each time", func(t *testing.T) {
+		a := w.start(t, api.reach, 300*time.Millisecond)
+		a.Begin(t, policyOf(t, "in", in), policyOf(t, "out", outTo(7000)))
+		withdrawn(a, 0)
+		for retries := 1; retries <= maxRetries; retries++ {
+			api.away.Store(false)
+			eventually.True(t, "tried again, and cut off", func() bool { return w.api(t.Context()) != nil })
+			withdrawn(a, retries)
+		}
+		if r := w.record(); r.willRetry() {
+			t.Errorf("tried again after %d retries", r.Retries)
+		}
+		api.away.Store(false)
+		for began := time.Now(); time.Since(began) < 3*time.Second; time.Sleep(50 * time.Millisecond) {
+			if err := w.api(t.Context()); err != nil {
+				t.Fatalf("cut off once more: %v", err)
+			}
+		}
 	})
 }
 

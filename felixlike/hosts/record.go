@@ -21,7 +21,23 @@ type record struct {
 	Withdrawn string           `json:"withdrawn,omitempty"`
 	Changed   []model.PolicyID `json:"changed,omitempty"`
 	Reason    string           `json:"reason,omitempty"`
+	// Unproven is set while nothing shows that the withdrawn policies are why the API server did not answer.
+	Unproven bool `json:"unproven,omitempty"`
+	// Retried is the fingerprint of unproven policies that were tried again, Retries how often.
+	Retried string `json:"retried,omitempty"`
+	Retries int    `json:"retries,omitempty"`
 }
+
+// retries returns how often policies with a fingerprint were tried again.
+func (r *record) retries(fingerprint string) int {
+	if r.Retried != fingerprint {
+		return 0
+	}
+	return r.Retries
+}
+
+// willRetry reports whether the withdrawn policies are tried again although they do not change.
+func (r *record) willRetry() bool { return r.Unproven && r.retries(r.Withdrawn) < maxRetries }
 
 func (m *Module) path(name string) string { return filepath.Join(m.Dir, name) }
 

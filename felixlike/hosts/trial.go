@@ -53,9 +53,10 @@ func (m *Module) decide(ctx context.Context) {
 		t, superseded := m.running()
 		switch {
 		case t == nil:
+			m.retry(ctx)
 			return
 		case t.refused != "" && !superseded:
-			m.withdraw(ctx, t, "the kernel does not take all of it: "+t.refused)
+			m.withdraw(ctx, t, "the kernel does not take all of it: "+t.refused, false)
 			continue
 		}
 		err := m.reach(ctx)
@@ -64,7 +65,7 @@ func (m *Module) decide(ctx context.Context) {
 		}
 		// Other policies may have been programmed since.
 		if t, _ = m.running(); err != nil && t != nil && time.Since(t.began) >= m.Within && !m.Table.Off() {
-			m.withdraw(ctx, t, fmt.Sprintf("with it, this node could not reach the API server for %s: %v", m.Within, err))
+			m.withdraw(ctx, t, fmt.Sprintf("with it, this node could not reach the API server for %s: %v", m.Within, err), true)
 			m.blame(ctx)
 			continue
 		}
@@ -106,8 +107,9 @@ func (m *Module) confirm(ctx context.Context, t *trial) (over bool) {
 	return true
 }
 
-// withdraw has the confirmed policies take the place of those of the trial, and of those that are wanted by now.
-func (m *Module) withdraw(ctx context.Context, t *trial, reason string) {
+// withdraw has the confirmed policies take the place of those of the trial, and of those that are wanted by now. With unproven, blame finds
+// out whether they are the reason.
+func (m *Module) withdraw(ctx context.Context, t *trial, reason string, unproven bool) {
 	m.mu.Lock()
 	if m.trial != t {
 		m.mu.Unlock()
@@ -117,10 +119,12 @@ func (m *Module) withdraw(ctx context.Context, t *trial, reason string) {
 	if fp := m.wanted.Fingerprint(); !t.inherited && fp != "" && fp != confirmed.Fingerprint() {
 		policies = m.wanted // they follow upon the trial, and are not programmed
 	}
-	m.trial = nil
+	m.trial, m.restored = nil, false
+	before := m.record
 	m.record = record{Confirmed: confirmed}
-	if !policies.Empty() { // with a damaged record nobody knows them
-		m.record.Withdrawn, m.record.Changed, m.record.Reason = policies.Fingerprint(), policies.Differing(confirmed), reason
+	if fp := policies.Fingerprint(); fp != "" { // with a damaged record nobody knows them
+		m.record.Withdrawn, m.record.Changed, m.record.Reason, m.record.Unproven = fp, policies.Differing(confirmed), reason, unproven
+		m.record.Retried, m.record.Retries = fp, before.retries(fp)
 	}
 	next := m.record
 	m.mu.Unlock()
@@ -130,6 +134,9 @@ func (m *Module) withdraw(ctx context.Context, t *trial, reason string) {
 	if did, err := m.Table.Restore(ctx, confirmed, false); err != nil {
 		m.Log.Error("the confirmed policies of this node cannot be programmed", "error", err)
 	} else if did {
+		m.mu.Lock()
+		m.restored = true
+		m.mu.Unlock()
 		m.Log.Info("the confirmed policies of this node are in force again")
 	}
 	// After the table: a disk that hangs does not put it off.
@@ -138,30 +145,74 @@ func (m *Module) withdraw(ctx context.Context, t *trial, reason string) {
 	}
 }
 
-// blame finds out whether the API server answers without the policies. If it does not, they are tried again once it does.
+// blame finds out whether the policies that were just withdrawn are the reason. They are if the API server answers promptly once the table does
+// not have them. Otherwise an outage may have been it.
 func (m *Module) blame(ctx context.Context) {
-	fp, began, away := m.state().Withdrawn, time.Now(), false
-	for fp != "" && pause(ctx, every) {
-		if t, _ := m.running(); t != nil || m.state().Withdrawn != fp {
+	fp, began := m.withdrawn(), time.Now()
+	for restored := false; !restored; {
+		if !pause(ctx, restoredEvery) {
 			return
 		}
-		err := m.reach(ctx)
-		switch {
-		case ctx.Err() != nil, err == nil && !away:
-			return
-		case err == nil:
-			m.mu.Lock()
-			if m.record.Withdrawn == fp {
-				m.record = record{Confirmed: m.record.Confirmed}
-			}
-			m.mu.Unlock()
-			if err := m.write(); err != nil {
-				m.Log.Error("that withdrawn policies of this node are tried once more cannot be recorded", "error", err)
-			}
-			m.Log.Info("the API server answers again: the withdrawn policies of this node are tried once more")
-			m.publish(ctx)
+		m.mu.Lock()
+		over := fp == "" || m.trial != nil || m.record.Withdrawn != fp
+		restored = m.restored
+		m.mu.Unlock()
+		if over {
 			return
 		}
-		away = away || time.Since(began) > m.Within
 	}
+	if m.reach(ctx) != nil || time.Since(began) > promptly {
+		return
+	}
+	m.mu.Lock()
+	if m.record.Withdrawn == fp {
+		m.record.Unproven = false
+	}
+	m.mu.Unlock()
+	if err := m.write(); err != nil {
+		m.Log.Error("that policies of this node stay withdrawn cannot be recorded: an agent that starts may try them again", "error", err)
+	}
+}
+
+// retry tries unproven policies again once the API server has answered for some time, which grows.
+func (m *Module) retry(ctx context.Context) {
+	m.mu.Lock()
+	r := m.record
+	m.mu.Unlock()
+	if !r.willRetry() {
+		return
+	}
+	retries := r.retries(r.Withdrawn)
+	steady := m.Within << (2 * retries)
+	for answers := (time.Time{}); answers.IsZero() || time.Since(answers) < steady; {
+		wait := every
+		if !answers.IsZero() {
+			wait = m.Within / 5
+		}
+		if !pause(ctx, wait) {
+			return
+		}
+		if t, _ := m.running(); t != nil || m.withdrawn() != r.Withdrawn {
+			return
+		}
+		if err := m.reach(ctx); err != nil {
+			answers = time.Time{}
+		} else if answers.IsZero() {
+			answers = time.Now()
+		}
+	}
+	m.mu.Lock()
+	tried := m.trial == nil && m.record.Withdrawn == r.Withdrawn
+	if tried {
+		m.record = record{Confirmed: m.record.Confirmed, Retried: r.Withdrawn, Retries: retries + 1}
+	}
+	m.mu.Unlock()
+	if !tried {
+		return
+	}
+	if err := m.write(); err != nil {
+		m.Log.Error("that withdrawn policies of this node are tried again cannot be recorded", "error", err)
+	}
+	m.Log.Info("the API server answers again: the withdrawn policies of this node are tried again", "retry", retries+1)
+	m.publish(ctx)
 }
