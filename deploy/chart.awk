@@ -42,6 +42,20 @@ skip && /^      - / && list { next }
   print "        {{- end }}"
   next
 }
+/^        - install$/ && set == "felixlike" {
+  print
+  print "        {{- if .Values.hostsAtBoot }}"
+  print "        - --unit-dir=/host/etc/systemd/system"
+  print "        - --node-cni-bin-dir={{ .Values.cni.binDir }}"
+  print "        {{- end }}"
+  next
+}
+/^        - mountPath: \/host\/opt\/cni\/bin$/ {
+  print "        {{- if .Values.hostsAtBoot }}"
+  print "        - mountPath: /host/etc/systemd/system"
+  print "          name: units"
+  print "        {{- end }}"
+}
 # Where the nodes have their own Open vSwitch, the agent finds its sockets there.
 /^  name: / { set = $2 }
 /^        - mountPath: \/run\/netns$/ {
@@ -57,6 +71,12 @@ skip && /^      - / && list { next }
   print "          path: {{ .Values.config.ovsRunDir }}"
   print "          type: Directory"
   print "        name: ovs-run"
+  print "      {{- end }}"
+  print "      {{- if .Values.hostsAtBoot }}"
+  print "      - hostPath:"
+  print "          path: /etc/systemd/system"
+  print "          type: DirectoryOrCreate"
+  print "        name: units"
   print "      {{- end }}"
   next
 }

@@ -237,6 +237,7 @@ func TestBuilt(t *testing.T) {
 
 	withoutSwitch(t, dir, want)
 	policyOnly(t, dir, want)
+	hostsAtBoot(t, dir)
 
 	with := read(t, filepath.Join(dir, "antrea-crds.yaml"))
 	added := maps.Clone(want)
@@ -294,6 +295,22 @@ func policyOnly(t *testing.T, dir string, want map[string]object) {
 	}
 	if left := read(t, filepath.Join(dir, "network-policy-only.yaml")); len(left) != len(want)-1 {
 		t.Errorf("component network-policy-only has %d objects, want %d", len(left), len(want)-1)
+	}
+}
+
+// hostsAtBoot: the init container writes a unit into the node's directory, which no other container has.
+func hostsAtBoot(t *testing.T, dir string) {
+	t.Helper()
+	for _, file := range []string{"hosts-at-boot.yaml", "chart-hosts-at-boot.yaml"} {
+		pod := daemonSets(t, filepath.Join(dir, file))["felixlike"].Spec.Template.Spec
+		units := corev1.VolumeMount{Name: "units", MountPath: "/host/etc/systemd/system"}
+		volume := slices.ContainsFunc(pod.Volumes, func(v corev1.Volume) bool {
+			return v.Name == "units" && v.HostPath.Path == "/etc/systemd/system" && *v.HostPath.Type == corev1.HostPathDirectoryOrCreate
+		})
+		install := pod.InitContainers[0]
+		if !volume || !slices.Contains(install.Args, "--unit-dir="+units.MountPath) || !slices.Contains(install.VolumeMounts, units) || slices.Contains(pod.Containers[0].VolumeMounts, units) {
+			t.Errorf("%s: volume %v, install %v %v", file, volume, install.Args, install.VolumeMounts)
+		}
 	}
 }
 

@@ -437,7 +437,7 @@ func (a *agent) hosts(v *driver.View) *hosts.Module {
 	if s, ok := a.source.(*kubernetes.Source); ok {
 		o.Reach, servers = s.Reach, s.Ports()
 	}
-	o.Failsafe = backend.FailsafeOf(a.cfg, servers)
+	o.Failsafe, o.TrafficMode = backend.FailsafeOf(a.cfg, servers), a.backendConfig.TrafficMode
 	o.Table = backend.NewHosts(a.backendConfig, o.Failsafe)
 	return hosts.New(v, o)
 }

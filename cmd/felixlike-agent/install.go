@@ -15,6 +15,7 @@ import (
 // The directories that deploy/base mounts for install.
 const (
 	hostBinDir  = "/host/opt/cni/bin"
+	nodeBinDir  = "/opt/cni/bin"
 	hostConfDir = "/host/etc/cni/net.d"
 	imagePlugin = "/opt/cni/bin"
 	conflist    = "/etc/felixlike/05-felixlike.conflist"
@@ -55,6 +56,8 @@ Exit codes: 0 done; 2 something is missing.`,
 	}
 	c.Flags().StringVar(&o.BinDir, "cni-bin-dir", hostBinDir, "the container runtime's directory of CNI plugins, as it is mounted here")
 	c.Flags().StringVar(&o.ConfDir, "cni-conf-dir", hostConfDir, "the container runtime's directory of CNI configurations, as it is mounted here")
+	c.Flags().StringVar(&o.UnitDir, "unit-dir", "", "the node's directory for units of systemd, as it is mounted here: a unit there loads the confirmed policies of the node itself at boot; if empty, there is none")
+	c.Flags().StringVar(&o.NodeBinDir, "node-cni-bin-dir", nodeBinDir, "the name of --cni-bin-dir on the node, for that unit")
 	c.Flags().StringVar(&o.Conflist, "conflist", conflist, "network configuration to install")
 	c.Flags().BoolVar(&modulesOnly, "modules-only", false, "load kernel modules, and end")
 	c.Flags().StringVar(&o.StateDir, "state-dir", stateDir, "directory of the record of installed files")

@@ -18,6 +18,9 @@ type Options struct {
 	// BinDir and ConfDir are where the node's container runtime looks for plugins
 	// and configurations.
 	BinDir, ConfDir string
+	// UnitDir is the node's directory for units of systemd, "" if policies of the node itself are not loaded at boot. NodeBinDir is BinDir by its name on
+	// the node.
+	UnitDir, NodeBinDir string
 	// StateDir keeps the record.
 	StateDir string
 	// PolicyOnly says that another CNI owns the pods' interfaces: the configuration is made of that CNI's
@@ -67,6 +70,9 @@ func (o Options) Install(ctx context.Context, report func(Finding)) error {
 		return err
 	}
 	if err := o.plugins(r, plugins, report); err != nil {
+		return err
+	}
+	if err := o.bootUnit(r, report); err != nil {
 		return err
 	}
 	path := filepath.Join(o.ConfDir, filepath.Base(o.Conflist))

@@ -18,6 +18,8 @@ type Record struct {
 	// directories, by name. A file with another digest belongs to others.
 	Plugins map[string]string `json:"plugins"`
 	Configs map[string]string `json:"configs"`
+	// Units are the digests of the files in the node's directory for units of systemd.
+	Units map[string]string `json:"units,omitempty"`
 	// Settings are the node-wide kernel settings that the agent changes, as they
 	// were before the first installation.
 	Settings map[string]string `json:"settings"`
@@ -26,7 +28,7 @@ type Record struct {
 // readRecord returns the record in a state directory; an empty one if there is
 // none.
 func readRecord(stateDir string) (Record, error) {
-	r := Record{Plugins: map[string]string{}, Configs: map[string]string{}, Settings: map[string]string{}}
+	r := Record{Plugins: map[string]string{}, Configs: map[string]string{}, Units: map[string]string{}, Settings: map[string]string{}}
 	path := filepath.Join(stateDir, recordFile)
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {

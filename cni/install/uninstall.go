@@ -53,6 +53,7 @@ func (l Leftovers) Remove(ctx context.Context, report func(Finding)) error {
 		{"routes and rules", "", l.routes},
 		{"policy", "no rules are left of backend", func(ctx context.Context, _ Record) ([]string, error) { return l.RemoveBackends(ctx) }},
 		{"kernel settings", "restored:", l.settings},
+		{"unit for the boot", "removed", l.unit},
 		{"plugins", "removed", l.plugins},
 		{"files", "removed", func(context.Context, Record) ([]string, error) {
 			if errors.Join(errs...) != nil {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,10 +13,9 @@ import (
 	"time"
 
 	"github.com/felixlike/felixlike/felixlike/config"
-	"github.com/felixlike/felixlike/ipsets"
+	"github.com/felixlike/felixlike/felixlike/hosts/boot"
 	"github.com/felixlike/felixlike/managers"
 	"github.com/felixlike/felixlike/model"
-	"github.com/felixlike/felixlike/rules"
 	"github.com/felixlike/felixlike/tables"
 	"github.com/felixlike/felixlike/tables/nftables"
 )
@@ -25,11 +23,8 @@ import (
 // HostsStage is the stage of the table with the policies of the node itself.
 const HostsStage = "hosts"
 
-// HostsDir is the folder in stateDir for what is known of these policies, HostsOffFile the file there by which an administrator turns them off.
-const (
-	HostsDir     = "hosts"
-	HostsOffFile = "off"
-)
+// HostsDir is the folder in stateDir for what is known of these policies.
+const HostsDir = "hosts"
 
 // hostsTimeout bounds one apply of that table.
 const hostsTimeout = 30 * time.Second
@@ -56,15 +51,10 @@ type Hosts struct {
 // NewHosts returns the table. The caller sets the functions.
 func NewHosts(c Config, failsafe model.Failsafe) *Hosts { return &Hosts{c: c, failsafe: failsafe} }
 
-// HostsManager returns the manager of that table, which renders into chains and sets.
-func HostsManager(c Config, chains managers.Chains, sets ipsets.Sets, failsafe model.Failsafe) *managers.HostsManager {
-	return managers.NewHostsManager(rules.NewRenderer(model.GatewayPort, rules.NFTablesNameLength).Between(c.TrafficMode), chains, sets, failsafe)
-}
-
 // Stage returns the stage that programs the table. It holds back no other one.
 func (h *Hosts) Stage() Stage {
 	table := nftables.New(nftables.Options{Table: nftables.HostsTable, NetNS: h.c.NetNS})
-	m := HostsManager(h.c, table, table, h.failsafe)
+	m := boot.Manager(table, table, h.failsafe, h.c.TrafficMode)
 	remove := removal(table)
 	return Stage{
 		Name: HostsStage, BestEffort: true, Timeout: hostsTimeout, Managers: []managers.Manager{m},
@@ -124,10 +114,7 @@ func (h *Hosts) Restore(ctx context.Context, p *model.HostPolicies, missing bool
 		}
 		return true, table.Remove(ctx)
 	}
-	m := HostsManager(h.c, table, table, h.failsafe)
-	m.OnUpdate(model.HostPoliciesUpdate{Policies: p})
-	m.CompleteDeferredWork()
-	_, err = table.Apply(ctx)
+	err = boot.Program(ctx, table, p, h.failsafe, h.c.TrafficMode)
 	if h.Off() { // since Apply began
 		return false, errors.Join(err, table.Remove(ctx))
 	}
@@ -207,11 +194,4 @@ func refusals(all []tables.Refusal) string {
 		texts = append(texts, fmt.Sprintf("%s %s: %s", r.Object, r.Name, r.Reason))
 	}
 	return strings.Join(texts, "; ")
-}
-
-// HostsOff reports whether the file is there by which an administrator turns the policies of the node itself off. If nobody can say,
-// they stay in force.
-func HostsOff(path string) bool {
-	_, err := os.Stat(path)
-	return err == nil
 }

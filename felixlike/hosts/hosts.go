@@ -27,14 +27,9 @@ import (
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/felixlike/datastore"
 	"github.com/felixlike/felixlike/felixlike/driver"
+	"github.com/felixlike/felixlike/felixlike/hosts/boot"
 	"github.com/felixlike/felixlike/felixlike/metrics"
 	"github.com/felixlike/felixlike/model"
-)
-
-// recordName is the file in the directory for state, previousName the one that it has replaced.
-const (
-	recordName   = "record.json"
-	previousName = "record.json.previous"
 )
 
 const (
@@ -47,10 +42,6 @@ const (
 	restoredEvery = 100 * time.Millisecond
 	// promptly bounds the time from a withdrawal to an answer of the API server that proves the policy to be the reason.
 	promptly = 5 * time.Second
-	// maxRetries bounds how often a policy is tried again that may have been withdrawn because of an outage.
-	maxRetries = 3
-	// maxRecord bounds the record in bytes.
-	maxRecord = 64 << 20
 	// membersEvery is the least time between two records of other members.
 	membersEvery = 10 * time.Second
 	// restoreTimeout bounds the work before the loop.
@@ -66,6 +57,8 @@ type Options struct {
 	// Dir has the files.
 	Dir      string
 	Failsafe model.Failsafe
+	// TrafficMode is the way of packets between nodes.
+	TrafficMode model.TrafficMode
 	// Reach makes a new connection to the API server. Without it, policies are confirmed as soon as they are programmed.
 	Reach func(context.Context) error
 	// Within replaces DefaultWithin if it is not zero.
@@ -83,7 +76,7 @@ type Module struct {
 	// saving is held while the record is written, and mu is not.
 	saving sync.Mutex
 	mu     sync.Mutex
-	record record
+	record boot.Record
 	// trial is the one that runs. It is nil before its policies are programmed, and is replaced once other policies are.
 	trial *trial
 	// superseded is set while other policies than those of trial may be in the table: it may be withdrawn, not confirmed.
@@ -111,7 +104,7 @@ func New(v *driver.View, o Options) *Module {
 	}
 	m := &Module{Options: o, view: v, wake: make(chan struct{}, 1), moved: make(chan struct{}, 1), stale: true}
 	o.Table.Attempt, o.Table.Programmed = m.attempt, m.programmed
-	o.Table.Off = func() bool { return backend.HostsOff(m.path(backend.HostsOffFile)) }
+	o.Table.Off = func() bool { return boot.Off(m.Dir) }
 	return m
 }
 
@@ -130,17 +123,13 @@ func (m *Module) begin() {
 	defer m.mu.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), restoreTimeout)
 	defer cancel()
-	var err error
-	if m.record, err = m.read(recordName); err != nil {
-		var before error
-		m.record, before = m.read(previousName)
-		// The machine may have stopped after save renamed the old record.
-		if m.damaged = !errors.Is(err, fs.ErrNotExist) || before == nil; m.damaged {
-			m.Log.Error("the record of the policies of this node cannot be read: the one before it is used", "error", err)
-			// save must not replace the one before it by this one.
-			if err := os.Remove(m.path(recordName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
-				m.Log.Error("the damaged record cannot be removed", "error", err)
-			}
+	var fault error
+	m.record, fault = boot.Read(m.Dir)
+	if m.damaged = fault != nil; m.damaged {
+		m.Log.Error("the record of the policies of this node cannot be read: the one before it is used", "error", fault)
+		// save must not replace the one before it by this one.
+		if err := os.Remove(m.path(boot.RecordFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			m.Log.Error("the damaged record cannot be removed", "error", err)
 		}
 	}
 	if m.off = m.Table.Off(); m.off {
@@ -257,7 +246,7 @@ func (m *Module) begun(p *model.HostPolicies, refused string) (changed bool) {
 		before := m.record
 		m.record.Trial = nil
 		if p == nil && m.wanted == nil && !m.off {
-			m.record = record{}
+			m.record = boot.Record{}
 		}
 		repaired := m.damaged
 		m.damaged = false
@@ -274,6 +263,7 @@ func (m *Module) begun(p *model.HostPolicies, refused string) (changed bool) {
 }
 
 func (m *Module) run(ctx context.Context) error {
+	m.recordSettings()
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { return m.watchOff(ctx) })
 	g.Go(func() error { return m.watchMembers(ctx) })
@@ -341,7 +331,7 @@ func (m *Module) problems() (all []datastore.Notice) {
 		inForce = "the last confirmed policies"
 	}
 	again := "Tried again when it changes."
-	if m.record.willRetry() {
+	if m.record.WillRetry() {
 		again = "Tried again when it changes, or once the API server has answered for some time."
 	}
 	for _, id := range m.record.Changed {
@@ -372,7 +362,7 @@ func (m *Module) status(s *control.Status) {
 	}
 	switch fp := m.policies.Fingerprint(); {
 	case m.off:
-		h.State, h.Reason = control.HostsOff, "felixctl hosts off has written "+m.path(backend.HostsOffFile)
+		h.State, h.Reason = control.HostsOff, "felixctl hosts off has written "+m.path(boot.OffFile)
 	case fp == m.record.Withdrawn:
 		h.State, h.Reason, h.Confirmed = control.HostsWithdrawn, m.record.Reason, names(m.record.Confirmed)
 		for _, id := range m.record.Changed {

@@ -24,6 +24,7 @@ import (
 	"github.com/felixlike/felixlike/felixlike/driver"
 	"github.com/felixlike/felixlike/felixlike/driver/drivertest"
 	"github.com/felixlike/felixlike/felixlike/driver/moduletest"
+	"github.com/felixlike/felixlike/felixlike/hosts/boot"
 	"github.com/felixlike/felixlike/internal/namespace"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/conntrack"
@@ -351,7 +352,7 @@ func TestMembers(t *testing.T) {
 		return e
 	}
 	recorded := func(address string) bool {
-		data, err := os.ReadFile(filepath.Join(w.dir, recordName))
+		data, err := os.ReadFile(filepath.Join(w.dir, boot.RecordFile))
 		return err == nil && strings.Contains(string(data), address+"/32")
 	}
 	t.Run("before", func(t *testing.T) {
@@ -510,7 +511,7 @@ func TestChangesInTrial(t *testing.T) {
 		t.Fatal(err)
 	}
 	withdrawn := func() bool {
-		data, err := os.ReadFile(filepath.Join(w.dir, recordName))
+		data, err := os.ReadFile(filepath.Join(w.dir, boot.RecordFile))
 		return err == nil && strings.Contains(string(data), `"withdrawn":`)
 	}
 	if withdrawn() {
@@ -539,7 +540,7 @@ func TestDamagedRecord(t *testing.T) {
 	})
 	damage := func() {
 		t.Helper()
-		if err := os.WriteFile(filepath.Join(w.dir, recordName), []byte(`{"confirmed":{"in`), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(w.dir, boot.RecordFile), []byte(`{"confirmed":{"in`), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -558,7 +559,7 @@ func TestDamagedRecord(t *testing.T) {
 		eventually.True(t, "the confirmed policy is in force", func() bool { return w.reaches("peer", "node", "80") == "" })
 		a.Begin(t, policyOf(t, "in", in))
 		eventually.True(t, "recorded again", func() bool {
-			_, err := os.Stat(filepath.Join(w.dir, recordName))
+			_, err := os.Stat(filepath.Join(w.dir, boot.RecordFile))
 			return err == nil
 		})
 	})
@@ -601,10 +602,10 @@ func TestSlowDisk(t *testing.T) {
 }
 
 // record returns the record as it is written, which is empty if it is not.
-func (w *world) record() (r record) {
-	data, err := os.ReadFile(filepath.Join(w.dir, recordName))
+func (w *world) record() (r boot.Record) {
+	data, err := os.ReadFile(filepath.Join(w.dir, boot.RecordFile))
 	if err != nil || json.Unmarshal(data, &r) != nil {
-		return record{}
+		return boot.Record{}
 	}
 	return r
 }
@@ -703,12 +704,12 @@ func TestOutageInTrial(t *testing.T) {
 		a := w.start(t, api.reach, 300*time.Millisecond)
 		a.Begin(t, policyOf(t, "in", in), policyOf(t, "out", outTo(7000)))
 		withdrawn(a, 0)
-		for retries := 1; retries <= maxRetries; retries++ {
+		for retries := 1; retries <= boot.MaxRetries; retries++ {
 			api.away.Store(false)
 			eventually.True(t, "tried again, and cut off", func() bool { return w.api(t.Context()) != nil })
 			withdrawn(a, retries)
 		}
-		if r := w.record(); r.willRetry() {
+		if r := w.record(); r.WillRetry() {
 			t.Errorf("tried again after %d retries", r.Retries)
 		}
 		api.away.Store(false)
@@ -726,7 +727,7 @@ func TestOff(t *testing.T) {
 	a := w.start(t, nil, 0)
 	a.Begin(t, policyOf(t, "all", denyAll))
 	a.awaits(t, control.HostsConfirmed)
-	marker := filepath.Join(w.dir, backend.HostsOffFile)
+	marker := filepath.Join(w.dir, boot.OffFile)
 	if err := os.WriteFile(marker, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -7,55 +7,16 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"reflect"
 
-	"github.com/felixlike/felixlike/internal/files"
-	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/felixlike/hosts/boot"
 )
-
-// record is the content of the file.
-type record struct {
-	// Confirmed are the last policies with which the node was seen to work, Trial those that are being tried.
-	Confirmed *model.HostPolicies `json:"confirmed,omitempty"`
-	Trial     *model.HostPolicies `json:"trial,omitempty"`
-	// Withdrawn is the fingerprint of policies that were withdrawn, Changed those that differ from the confirmed ones, and Reason why.
-	Withdrawn string           `json:"withdrawn,omitempty"`
-	Changed   []model.PolicyID `json:"changed,omitempty"`
-	Reason    string           `json:"reason,omitempty"`
-	// Unproven is set while nothing shows that the withdrawn policies are why the API server did not answer.
-	Unproven bool `json:"unproven,omitempty"`
-	// Retried is the fingerprint of unproven policies that were tried again, Retries how often.
-	Retried string `json:"retried,omitempty"`
-	Retries int    `json:"retries,omitempty"`
-}
-
-// retries returns how often policies with a fingerprint were tried again.
-func (r *record) retries(fingerprint string) int {
-	if r.Retried != fingerprint {
-		return 0
-	}
-	return r.Retries
-}
-
-// willRetry reports whether the withdrawn policies are tried again although they do not change.
-func (r *record) willRetry() bool { return r.Unproven && r.retries(r.Withdrawn) < maxRetries }
 
 func (m *Module) path(name string) string { return filepath.Join(m.Dir, name) }
 
-// read reads a record, which is empty if it cannot be read.
-func (m *Module) read(name string) (r record, err error) {
-	data, err := files.Read(m.path(name), maxRecord)
-	if err == nil {
-		err = json.Unmarshal(data, &r)
-	}
-	if err != nil {
-		return record{}, err
-	}
-	return r, nil
-}
-
 // save writes the record, and keeps the one before. A reboot finds the old one or the new one. The caller holds saving, and not mu: a disk that
 // hangs must not stop the loop.
-func (m *Module) save(r record) error {
+func (m *Module) save(r boot.Record) error {
 	data, err := json.Marshal(r)
 	if err != nil {
 		return err
@@ -63,7 +24,7 @@ func (m *Module) save(r record) error {
 	if err := os.MkdirAll(m.Dir, 0o755); err != nil {
 		return err
 	}
-	next := m.path("." + recordName + ".next")
+	next := m.path("." + boot.RecordFile + ".next")
 	f, err := os.OpenFile(next, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return err
@@ -72,10 +33,10 @@ func (m *Module) save(r record) error {
 	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return err
 	}
-	if err := os.Rename(m.path(recordName), m.path(previousName)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := os.Rename(m.path(boot.RecordFile), m.path(boot.PreviousFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	if err := os.Rename(next, m.path(recordName)); err != nil {
+	if err := os.Rename(next, m.path(boot.RecordFile)); err != nil {
 		return err
 	}
 	dir, err := os.Open(m.Dir)
@@ -85,12 +46,26 @@ func (m *Module) save(r record) error {
 	return errors.Join(dir.Sync(), dir.Close())
 }
 
+// recordSettings records other settings than those of the agent before this one: the node loads them when it boots.
+func (m *Module) recordSettings() {
+	m.mu.Lock()
+	same := m.damaged || m.record.Confirmed == nil || m.record.TrafficMode == m.TrafficMode && reflect.DeepEqual(m.record.Failsafe, &m.Failsafe)
+	m.mu.Unlock()
+	if same {
+		return
+	}
+	if err := m.write(); err != nil {
+		m.Log.Error("settings for the policies of this node cannot be recorded: until the agent starts after a reboot, older ones count", "error", err)
+	}
+}
+
 // write writes the record as it is now.
 func (m *Module) write() error {
 	m.saving.Lock()
 	defer m.saving.Unlock()
 	m.mu.Lock()
 	now := m.record
+	now.Failsafe, now.TrafficMode = &m.Failsafe, m.TrafficMode
 	m.mu.Unlock()
 	return m.save(now)
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/felixlike/felixlike/felixlike/hosts/boot"
 	"github.com/felixlike/felixlike/model"
 )
 
@@ -97,7 +98,7 @@ func (m *Module) confirm(ctx context.Context, t *trial) (over bool) {
 		m.mu.Unlock()
 		return false
 	}
-	m.trial, m.record = nil, record{Confirmed: t.policies}
+	m.trial, m.record = nil, boot.Record{Confirmed: t.policies}
 	m.mu.Unlock()
 	if err := m.write(); err != nil {
 		m.Log.Error("the confirmed policies of this node cannot be recorded: after a reboot, older ones are in force first", "error", err)
@@ -121,10 +122,10 @@ func (m *Module) withdraw(ctx context.Context, t *trial, reason string, unproven
 	}
 	m.trial, m.restored = nil, false
 	before := m.record
-	m.record = record{Confirmed: confirmed}
+	m.record = boot.Record{Confirmed: confirmed}
 	if fp := policies.Fingerprint(); fp != "" { // with a damaged record nobody knows them
 		m.record.Withdrawn, m.record.Changed, m.record.Reason, m.record.Unproven = fp, policies.Differing(confirmed), reason, unproven
-		m.record.Retried, m.record.Retries = fp, before.retries(fp)
+		m.record.Retried, m.record.Retries = fp, before.RetriesOf(fp)
 	}
 	next := m.record
 	m.mu.Unlock()
@@ -179,10 +180,10 @@ func (m *Module) retry(ctx context.Context) {
 	m.mu.Lock()
 	r := m.record
 	m.mu.Unlock()
-	if !r.willRetry() {
+	if !r.WillRetry() {
 		return
 	}
-	retries := r.retries(r.Withdrawn)
+	retries := r.RetriesOf(r.Withdrawn)
 	steady := m.Within << (2 * retries)
 	for answers := (time.Time{}); answers.IsZero() || time.Since(answers) < steady; {
 		wait := every
@@ -204,7 +205,7 @@ func (m *Module) retry(ctx context.Context) {
 	m.mu.Lock()
 	tried := m.trial == nil && m.record.Withdrawn == r.Withdrawn
 	if tried {
-		m.record = record{Confirmed: m.record.Confirmed, Retried: r.Withdrawn, Retries: retries + 1}
+		m.record = boot.Record{Confirmed: m.record.Confirmed, Retried: r.Withdrawn, Retries: retries + 1}
 	}
 	m.mu.Unlock()
 	if !tried {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/felixlike/config"
+	"github.com/felixlike/felixlike/felixlike/hosts/boot"
 	"github.com/felixlike/felixlike/internal/nearest"
 )
 
@@ -81,7 +82,7 @@ func stateDirOf(named, file string, environ []string) string {
 
 // hostsOff writes the file before it removes the table: an agent that runs would put that back.
 func hostsOff(ctx context.Context, out io.Writer, stateDir string, netns int) error {
-	path := filepath.Join(stateDir, backend.HostsDir, backend.HostsOffFile)
+	path := filepath.Join(stateDir, backend.HostsDir, boot.OffFile)
 	had, _ := backend.HostsExist(ctx, netns) // an error comes again below
 	err := os.MkdirAll(filepath.Dir(path), 0o700)
 	if err == nil {
@@ -106,7 +107,7 @@ func hostsOff(ctx context.Context, out io.Writer, stateDir string, netns int) er
 }
 
 func hostsOn(out io.Writer, stateDir string) error {
-	err := os.Remove(filepath.Join(stateDir, backend.HostsDir, backend.HostsOffFile))
+	err := os.Remove(filepath.Join(stateDir, backend.HostsDir, boot.OffFile))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		fmt.Fprintln(out, "the policies of this node were not off")

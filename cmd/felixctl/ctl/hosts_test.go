@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/felixlike/config"
+	"github.com/felixlike/felixlike/felixlike/hosts/boot"
 	"github.com/felixlike/felixlike/test/tablestest"
 )
 
@@ -46,13 +46,13 @@ func TestHostsOff(t *testing.T) {
 		if err := hostsOff(t.Context(), &out, dir, ns.FD); err != nil || !strings.Contains(out.String(), want) || !strings.Contains(out.String(), marker) {
 			t.Errorf("%d: %v %q", i, err, out.String())
 		}
-		if left := strings.TrimSpace(ns.Run(t, "nft", "list", "tables")); left != "table inet felixlike" || !backend.HostsOff(marker) {
+		if left := strings.TrimSpace(ns.Run(t, "nft", "list", "tables")); left != "table inet felixlike" || !boot.Off(filepath.Dir(marker)) {
 			t.Errorf("%d: left %q", i, left)
 		}
 	}
 	for i, want := range []string{"within seconds", "were not off"} {
 		var out bytes.Buffer
-		if err := hostsOn(&out, dir); err != nil || !strings.Contains(out.String(), want) || backend.HostsOff(marker) {
+		if err := hostsOn(&out, dir); err != nil || !strings.Contains(out.String(), want) || boot.Off(filepath.Dir(marker)) {
 			t.Errorf("on, %d: %v %q", i, err, out.String())
 		}
 	}

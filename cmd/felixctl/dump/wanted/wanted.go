@@ -9,6 +9,7 @@ import (
 	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/felixlike/hosts/boot"
 	"github.com/felixlike/felixlike/managers"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/flowtext"
@@ -130,7 +131,7 @@ func (n *Node) table(noted *noted, name string, all ...managers.Manager) {
 // hosts adds the table of the node's own policies, which the state has only while one is in force.
 func (n *Node) hosts(c backend.Config, failsafe model.Failsafe) {
 	noted := newNoted()
-	hosts := backend.HostsManager(c, noted, noted, failsafe)
+	hosts := boot.Manager(noted, noted, failsafe, c.TrafficMode)
 	n.managers = append(n.managers, hosts)
 	n.read = append(n.read, func(s *dump.State) error {
 		if hosts.InForce() != nil {
