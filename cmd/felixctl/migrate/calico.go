@@ -19,7 +19,7 @@ const kubernetesOrder = 1000
 
 // Notes about Calico's policies.
 const (
-	noteSets   = "Selectors of rules also select Calico's NetworkSets and GlobalNetworkSets: the input must have all of them, or a Deny of their addresses is missing."
+	noteSets   = "Selectors of rules also select Calico's NetworkSets, GlobalNetworkSets and HostEndpoints: the input must have all of them, or a Deny of their addresses is missing."
 	noteLate   = "Calico asks policies with an order above 1000, or without one, after NetworkPolicies of Kubernetes. Those with a Deny are now asked before: they also deny what a NetworkPolicy allows."
 	noteCopies = "Calico's copies of NetworkPolicies of Kubernetes (knp.default...) are left out: felixlike reads the originals."
 	noteAdmin  = "ClusterNetworkPolicies of the tier Admin are asked behind all tiers of Calico. Calico asks them before its tiers with an order above 1000."
@@ -37,9 +37,12 @@ type calicoPolicy struct {
 	namespace, name string
 	kind            string
 	// tier is nil for the tier default.
-	tier            *calicoTier
-	order           float64
-	subjects        []selection
+	tier     *calicoTier
+	order    float64
+	subjects []selection
+	// nodes select those whose host endpoints the policy selects. preDNAT: it is for these alone, before DNAT.
+	nodes           []*metav1.LabelSelector
+	preDNAT         bool
 	ingress, egress *calicoDirection // nil if the policy is not about the direction
 }
 
@@ -48,11 +51,12 @@ type calicoDirection struct{ rules []rule }
 
 // calico converts all policies of Calico together, because their order matters.
 func (c *conversion) calico(documents []document) {
-	sets, tiers := c.calicoSets(documents), c.calicoTiers(documents)
+	hosts, addresses := c.calicoHosts(documents)
+	sets, tiers := append(c.calicoSets(documents), addresses...), c.calicoTiers(documents)
 	byTier := map[*calicoTier][]*calicoPolicy{}
 	for i, d := range documents {
 		if isCalico(d.ref, "NetworkPolicy", "GlobalNetworkPolicy") {
-			if p := c.calicoPolicy(i, d, sets, tiers); p != nil {
+			if p := c.calicoPolicy(i, d, sets, tiers, hosts); p != nil {
 				byTier[p.tier] = append(byTier[p.tier], p)
 			}
 		}
@@ -73,6 +77,7 @@ func (c *conversion) calico(documents []document) {
 	for _, out := range last {
 		c.emit(out.at, out.render())
 	}
+	c.isolateHosts(hosts)
 }
 
 // ordered says for each direction whether the order of policies matters, so that they become Antrea's.
@@ -91,7 +96,12 @@ func (c *conversion) calicoDefault(all []*calicoPolicy) (converts []*converted, 
 		out.ingress = p.ingress.convert(p.global || i <= lastIngress, out.priority)
 		out.egress = p.egress.convert(p.global || i <= lastEgress, out.priority)
 		of.ingress, of.egress = of.ingress || len(out.ingress.parts) > 0, of.egress || len(out.egress.parts) > 0
-		converts = append(converts, out)
+		if nodes := c.ofNodes(p, out); nodes != nil {
+			converts = append(converts, nodes)
+		}
+		if len(p.subjects) > 0 {
+			converts = append(converts, out)
+		}
 	}
 	return converts, of
 }
@@ -109,7 +119,7 @@ func (c *conversion) lastDeny(all []*calicoPolicy, of func(*calicoPolicy) *calic
 	last, allowed := -1, false
 	for i, p := range slices.Backward(all) {
 		d := of(p)
-		if d == nil {
+		if d == nil || p.preDNAT { // nothing isolates before DNAT
 			continue
 		}
 		kept := make([]rule, 0, len(d.rules))
@@ -154,7 +164,7 @@ func isCalico(r Ref, kinds ...string) bool {
 }
 
 // calicoPolicy decodes a policy. It returns nil if it cannot be converted.
-func (c *conversion) calicoPolicy(at int, d document, sets []calicoSet, tiers []*calicoTier) *calicoPolicy {
+func (c *conversion) calicoPolicy(at int, d document, sets []calicoSet, tiers []*calicoTier, hosts []calicoHost) *calicoPolicy {
 	row := c.row(at)
 	var spec calicoSpec
 	if len(d.spec) == 0 {
@@ -167,7 +177,7 @@ func (c *conversion) calicoPolicy(at int, d document, sets []calicoSet, tiers []
 	for _, name := range d.others {
 		row.refuse(name, "has no counterpart")
 	}
-	c.refuseCalicoSpec(row, &spec)
+	c.refuseCalicoSpec(row, &spec, d.ref.Kind == "GlobalNetworkPolicy")
 	// Under crd.projectcalico.org/v1, names begin with the tier.
 	p := &calicoPolicy{
 		at: at, global: d.ref.Kind == "GlobalNetworkPolicy", namespace: d.ref.Namespace, kind: d.ref.Kind,
@@ -194,6 +204,20 @@ func (c *conversion) calicoPolicy(at int, d document, sets []calicoSet, tiers []
 		row.refuse("spec.selector", "%v", err)
 		return nil
 	}
+	if p.global {
+		if p.nodes, err = c.nodesOf(hosts, spec.Selector, spec.NamespaceSelector); err != nil {
+			row.refuse("spec.selector", "%v", err)
+			return nil
+		}
+	}
+	if p.preDNAT = spec.PreDNAT; p.preDNAT {
+		p.subjects = nil
+		if len(p.nodes) == 0 {
+			row.refuse("spec.preDNAT", "the input has no host endpoint with interfaceName \"*\" that it selects")
+			return nil
+		}
+	}
+	c.refuseTier(p)
 	rules := calicoRules{c: c, row: row, scope: s, sets: sets, tiered: p.tier != nil}
 	if len(spec.Types) == 0 && groupOf(d.ref.APIVersion) == "crd.projectcalico.org" {
 		// Calico's API server sets types. An object without was written past it, and is for both directions (ExtractPolicyMetadata in
@@ -206,7 +230,7 @@ func (c *conversion) calicoPolicy(at int, d document, sets []calicoSet, tiers []
 	if slices.Contains(spec.Types, "Egress") || len(spec.Types) == 0 && len(spec.Egress) > 0 {
 		p.egress = rules.direction(spec.Egress, "egress")
 	}
-	if rules.refused || len(p.subjects) == 0 {
+	if rules.refused || len(p.subjects)+len(p.nodes) == 0 {
 		if !rules.refused {
 			row.refuse("spec.selector", "it selects no pod")
 		}
@@ -219,15 +243,11 @@ func (c *conversion) calicoPolicy(at int, d document, sets []calicoSet, tiers []
 func specField(field string) string { return strings.TrimSuffix("spec."+field, ".") }
 
 // refuseCalicoSpec reports the fields of a policy that cannot be converted.
-func (c *conversion) refuseCalicoSpec(row *Object, spec *calicoSpec) {
+func (c *conversion) refuseCalicoSpec(row *Object, spec *calicoSpec, global bool) {
 	if spec.ServiceAccountSelector != "" {
 		row.refuse("spec.serviceAccountSelector", "felixlike does not select by service account")
 	}
-	for field, set := range map[string]bool{"spec.doNotTrack": spec.DoNotTrack, "spec.preDNAT": spec.PreDNAT, "spec.applyOnForward": spec.ApplyOnForward} {
-		if set {
-			row.refuse(field, "it is for host endpoints, which are not converted: write a policy for nodes")
-		}
-	}
+	refuseHostFields(row, spec, global)
 	for _, t := range spec.Types {
 		if t != "Ingress" && t != "Egress" {
 			row.refuse("spec.types", "unknown type %q", t)

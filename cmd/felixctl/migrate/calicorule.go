@@ -45,7 +45,7 @@ func (r *calicoRules) direction(all []json.RawMessage, name string) *calicoDirec
 			out.rules = append(out.rules, one)
 			if action == "Pass" && !r.tiered && !one.empty() {
 				r.row.loosen(field, "a Pass is converted to an Allow, because the profiles of namespaces allow everything. A tier behind the tier default is not asked: "+
-					"policies of it, BaselineAdminNetworkPolicies and ClusterNetworkPolicies of the tier Baseline may deny these packets")
+					"policies of it, BaselineAdminNetworkPolicies and ClusterNetworkPolicies of the tier Baseline may deny these packets, and a host endpoint without a profile does")
 			}
 		case mayDeny(raw, r.tiered):
 			effect := "denies"

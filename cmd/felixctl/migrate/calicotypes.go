@@ -21,12 +21,15 @@ type calicoSpec struct {
 	// PerformanceHints do not change verdicts.
 	PerformanceHints []string `json:"performanceHints,omitempty"`
 
+	// For host endpoints. ApplyOnForward is converted together with PreDNAT only.
+
+	PreDNAT        bool `json:"preDNAT,omitempty"`
+	ApplyOnForward bool `json:"applyOnForward,omitempty"`
+
 	// Not converted:
 
 	ServiceAccountSelector string `json:"serviceAccountSelector,omitempty"`
 	DoNotTrack             bool   `json:"doNotTrack,omitempty"`
-	PreDNAT                bool   `json:"preDNAT,omitempty"`
-	ApplyOnForward         bool   `json:"applyOnForward,omitempty"`
 }
 
 // calicoRule is a rule of either direction.
@@ -77,4 +80,6 @@ type calicoSet struct {
 	nets            []string
 	// incomplete: a part of the set is not converted. So no rule that selects it is.
 	incomplete bool
+	// host: it stands for the addresses of a host endpoint.
+	host bool
 }

@@ -20,8 +20,8 @@ func Command() *cobra.Command {
 		Long: `Convert policies of Calico, Cilium and AdminNetworkPolicy, check those of Antrea, and print the steps
 away from kube-proxy. It reads files, and changes nothing.
 
-  Calico   NetworkPolicy, GlobalNetworkPolicy, NetworkSet, GlobalNetworkSet (projectcalico.org/v3 and
-           crd.projectcalico.org/v1)
+  Calico   NetworkPolicy, GlobalNetworkPolicy, NetworkSet, GlobalNetworkSet, HostEndpoint
+           (projectcalico.org/v3 and crd.projectcalico.org/v1)
   Cilium   CiliumNetworkPolicy, CiliumClusterwideNetworkPolicy (cilium.io/v2), addresses and ports only
   AdminNetworkPolicy, BaselineAdminNetworkPolicy
            those of policy.networking.k8s.io/v1alpha1 become ClusterNetworkPolicies of v1alpha2
@@ -143,6 +143,8 @@ func printTable(w io.Writer, r *Result) error {
 			becomes = []string{"nothing: it only passes packets on"}
 		case len(becomes) == 0 && isCalico(o.Object, "NetworkSet", "GlobalNetworkSet"):
 			becomes = []string{"rules that select it"}
+		case len(becomes) == 0 && len(lost) == 0 && isCalico(o.Object, "HostEndpoint"):
+			becomes = []string{"nodes in the policies that select it"}
 		case len(becomes) == 0:
 			becomes = []string{"-"}
 		}

@@ -19,7 +19,7 @@ func convert(documents []document, options Options) (*Result, error) {
 		return nil, err
 	}
 	c.fromCilium = slices.ContainsFunc(all, func(d document) bool { return isCilium(d.ref) })
-	if slices.ContainsFunc(all, func(d document) bool { return isCalico(d.ref, "NetworkPolicy", "GlobalNetworkPolicy") }) {
+	if slices.ContainsFunc(all, func(d document) bool { return isCalico(d.ref, "NetworkPolicy", "GlobalNetworkPolicy", "HostEndpoint") }) {
 		if c.fromCilium {
 			return nil, errors.New("the input has policies of Calico and of Cilium: convert them one after the other")
 		}
@@ -27,7 +27,7 @@ func convert(documents []document, options Options) (*Result, error) {
 	}
 	for i, d := range all {
 		switch {
-		case isCalico(d.ref, "NetworkPolicy", "GlobalNetworkPolicy", "NetworkSet", "GlobalNetworkSet", "Tier"):
+		case isCalico(d.ref, "NetworkPolicy", "GlobalNetworkPolicy", "NetworkSet", "GlobalNetworkSet", "Tier", "HostEndpoint"):
 		case isCilium(d.ref):
 			c.cilium(i, d)
 		case isAdminPolicy(d.ref):
@@ -41,7 +41,7 @@ func convert(documents []document, options Options) (*Result, error) {
 			if c.fromCilium && d.ref.APIVersion == networkingv1.SchemeGroupVersion.String() {
 				c.foreignBlocks(i, d.raw)
 			}
-		case isPolicy(d.ref) || isCalico(d.ref, "HostEndpoint", "Profile"):
+		case isPolicy(d.ref) || isCalico(d.ref, "Profile"):
 			c.row(i).refuse("kind", "%s of %s has no counterpart", d.ref.Kind, d.ref.APIVersion)
 		default:
 			// A tier or a group has no verdicts of its own. The policies that use it are named.

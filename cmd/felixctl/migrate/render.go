@@ -64,10 +64,14 @@ func (p *converted) render() []metav1.Object {
 }
 
 func (p *converted) meta(suffix string) metav1.ObjectMeta {
-	return metav1.ObjectMeta{
+	meta := metav1.ObjectMeta{
 		Namespace: p.namespace, Name: shortened(p.name + suffix),
 		Annotations: map[string]string{OriginAnnotation: p.origin.String()},
 	}
+	if p.preDNAT {
+		meta.Annotations[preDNATAnnotation] = "true"
+	}
+	return meta
 }
 
 // shortened returns a name that the API server takes: a longer one ends in a hash of the whole.
@@ -116,6 +120,9 @@ func (p *converted) appliedTo() []antrea.AppliedTo {
 	var all []antrea.AppliedTo
 	for _, s := range p.subjects {
 		all = append(all, antrea.AppliedTo{PodSelector: s.pods, NamespaceSelector: s.namespaces})
+	}
+	for _, n := range p.nodes {
+		all = append(all, antrea.AppliedTo{NodeSelector: n})
 	}
 	return all
 }

@@ -20,6 +20,9 @@ type converted struct {
 	// name is that of the new objects. Without a namespace, the policy is for the whole cluster.
 	namespace, name string
 	subjects        []selection
+	// nodes select nodes in place of subjects. preDNAT: before DNAT.
+	nodes   []*metav1.LabelSelector
+	preDNAT bool
 	// tier is that of the parts; empty for Antrea's tier application.
 	tier string
 	// priority is that of the policy that isolates in the baseline tier.
