@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"github.com/felixlike/felixlike/felixlike/antrea"
-	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/felixlike/datastore"
+	"github.com/felixlike/felixlike/felixlike/hosts/boot"
 	"github.com/felixlike/felixlike/internal/namespace"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/test/eventually"
@@ -234,7 +234,7 @@ func TestPreDNATWithdrawn(t *testing.T) {
 	t.Run("rebooted", func(t *testing.T) {
 		a := w.start(t, func(context.Context) error { return errors.New("no API server") }, 0)
 		eventually.True(t, "closed before the objects are known", func() bool { return w.table() != "" && !open() })
-		if err := os.WriteFile(filepath.Join(w.dir, backend.HostsOffFile), nil, 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(w.dir, boot.OffFile), nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
 		a.Begin(t, preDNAT(policyOf(t, "all", denyIn)))
