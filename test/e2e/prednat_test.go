@@ -17,6 +17,8 @@ import (
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/internal/namespace"
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/ovsfwd/ovsdb"
+	"github.com/felixlike/felixlike/ovsfwd/wireguard"
 	"github.com/felixlike/felixlike/test/eventually"
 	"github.com/felixlike/felixlike/test/lab"
 	"github.com/felixlike/felixlike/test/lab/traffic"
@@ -371,5 +373,68 @@ func TestPreDNATPolicyOnly(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestPreDNATWays: under a policy that denies everything before DNAT on all nodes, pods come out of the cluster by their own node, by the node with their
+// Egress, and by a switch that translates, and reach pods of other nodes, also encrypted.
+func TestPreDNATWays(t *testing.T) {
+	t.Parallel()
+	away := strings.ReplaceAll(strings.NewReplacer("192.168.50.100", "192.168.50.200", "c0a8:3264", "c0a8:32c8").Replace(egresses), "node: node1", "node: node2")
+	ways := map[string]lab.Config{
+		"egress/nftables": {Backend: config.NFTables}, "egress/openflow": {Backend: config.OpenFlow},
+		"snat": {Backend: config.OpenFlow, SNAT: config.OpenFlow, Datapath: ovsdb.DatapathNetdev}, "wireguard": {Backend: config.NFTables, Encryption: config.WireGuard},
+	}
+	for name, with := range ways {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			if err := wireguard.Supported(); err != nil && with.Encryption != "" {
+				t.Skip(err)
+			}
+			l := newLabWith(t, with)
+			objects := []string{threeNodes, preDNATPolicy("{action: Drop}")}
+			seen := map[model.Family]string{model.IPv4: "192.168.50.11", model.IPv6: "fd00:10::c0a8:320b"}
+			if strings.HasPrefix(name, "egress") {
+				objects = append(objects, away)
+				seen = map[model.Family]string{model.IPv4: "192.168.50.200", model.IPv6: "fd00:10::c0a8:32c8"}
+			}
+			set(t, l, state(t, objects...))
+			hostsConfirmed(t, l, "node1", "node2", "node3")
+			for _, f := range model.Families() {
+				h := newOutsideHost(t, l, "203.0.113.9", f)
+				eventually.True(t, "pod a comes out over IPv"+f.String(), func() bool {
+					_, by, err := h.connect(t, l.Pod(pod("a")).Namespace(), patience)
+					return err == nil && by == seen[f]
+				})
+				ns, source, err := l.Host("ip:203.0.113.9", f)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, port := range []uint16{7778, 10200} { // the second is one of those that the switch translates
+					listenOn(t, l.Node("node1"), f, port)
+					if conn, err := traffic.Connect(ns, source, netip.AddrPortFrom(l.Node("node1").Address(f), port), probeTimeout); err == nil {
+						_ = conn.Close()
+						t.Errorf("IPv%s: from outside to node1, port %d", f, port)
+					}
+				}
+			}
+			for _, way := range [][2]string{{"x/a", "x/c"}, {"x/c", "x/a"}, {"x/d", "x/b"}} {
+				expect(t, l, true, way[0], way[1], model.TCP, 80)
+			}
+		})
+	}
+}
+
+// listenOn listens on a port of a node until the test ends.
+func listenOn(t *testing.T, n *lab.Node, f model.Family, port uint16) {
+	t.Helper()
+	if err := n.Namespace().Do(func() error {
+		l, err := net.Listen("tcp", netip.AddrPortFrom(n.Address(f), port).String())
+		if err == nil {
+			t.Cleanup(func() { _ = l.Close() })
+		}
+		return err
+	}); err != nil {
+		t.Fatal(err)
 	}
 }
