@@ -81,6 +81,12 @@ func newBareNode(t *testing.T, backend string) *cniNode {
 // newEmptyNode returns a node without Open vSwitch and agent.
 func newEmptyNode(t *testing.T, backend string) *cniNode {
 	t.Helper()
+	return newNamedNode(t, backend, "node")
+}
+
+// newNamedNode returns a node like newEmptyNode, beside others of the test.
+func newNamedNode(t *testing.T, backend, name string) *cniNode {
+	t.Helper()
 	needLab(t)
 	n := &cniNode{T: t, dir: t.TempDir(), backend: backend}
 	n.manifests = filepath.Join(n.dir, "manifests")
@@ -88,7 +94,7 @@ func newEmptyNode(t *testing.T, backend string) *cniNode {
 	n.must(err)
 	n.Runtime = cnitest.Runtime{Plugins: plugins, Socket: filepath.Join(n.dir, "run", "cni.sock")}
 	n.must(os.Mkdir(n.manifests, 0o755))
-	n.ns = n.space("node")
+	n.ns = n.space(name)
 	n.must(n.ns.Do(uplinkOfNode))
 	return n
 }
