@@ -43,6 +43,14 @@ func HostsDenied(d model.Direction) string {
 	return ChainHostsDeniedIn
 }
 
+// HostsRejected returns the chain that answers, and drops, those that policy rejects there.
+func HostsRejected(d model.Direction) string {
+	if d == model.Egress {
+		return ChainHostsRejectedOut
+	}
+	return ChainHostsRejectedIn
+}
+
 // hostsPoint is a hook at which policies of the node judge, with the names of its chains: the base chain, the lists of policies before the
 // baseline tier and in it, and the chains that end a denied and a rejected packet's way.
 type hostsPoint struct {

@@ -63,7 +63,17 @@ func Judge(p Packet, c *oracle.Cluster, n Namer) (*Judgement, error) {
 	e := c.Explain(oracle.Packet{Source: p.Source, Destination: p.Destination, Protocol: p.Protocol, Port: p.Port})
 	// The tunnel rule matches encapsulated packets only, so no ICMP error.
 	forged := e.Egress.Why == oracle.TunnelEnd && p.Conn != Related
-	if why := p.Conn.unjudged(); why != "" && !forged {
+	if p.Conn == Unjudged {
+		for _, end := range []*oracle.Decision{&e.Egress, &e.Ingress} {
+			if end.Node != "" {
+				*end = oracle.Decision{Allowed: true, Why: knownToNode}
+			}
+		}
+		e.Allowed = e.Egress.Allowed && e.Ingress.Allowed
+	}
+	// Policies of a node judge packets that fit no connection.
+	nodes := p.Conn == Invalid && c.PodAt(p.Source) == nil && c.PodAt(p.Destination) == nil
+	if why := p.Conn.unjudged(); why != "" && !forged && !nodes {
 		through := p.Conn != Invalid
 		return &Judgement{
 			Opinion: Opinion{through, why}, Egress: End{Who: source, Allowed: through, Why: why}, Ingress: End{Who: destination, Allowed: through, Why: why},
@@ -75,6 +85,9 @@ func Judge(p Packet, c *oracle.Cluster, n Namer) (*Judgement, error) {
 	j.Why = j.why()
 	return j, nil
 }
+
+// knownToNode is the ground of a node's end for connections that began without policy.
+const knownToNode oracle.Why = "the node's conntrack knows the connection"
 
 // unjudged returns the reason why policy does not judge packets of such a connection, or "".
 func (c Conn) unjudged() string {

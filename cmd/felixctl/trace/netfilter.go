@@ -69,7 +69,7 @@ func (w *netfilter) hook(all []*Ruleset, at tables.HookPoint) (bool, error) {
 		if e.chain.Hook.Type == tables.HookNAT.String() && (nat || w.packet.conn.state != tables.StateNew) {
 			continue // the connection has its addresses already
 		}
-		if at == tables.HookInput && !e.ruleset.ours(e.chain) && !slices.ContainsFunc(e.chain.Rules, func(r dump.Rule) bool { return r.Ours() }) {
+		if (at == tables.HookInput || at == tables.HookOutput) && !e.ruleset.ours(e.chain) && !slices.ContainsFunc(e.chain.Rules, func(r dump.Rule) bool { return r.Ours() }) {
 			continue // the host's own rules for itself
 		}
 		w.ruleset, w.base, w.missed = e.ruleset, e.chain, nil

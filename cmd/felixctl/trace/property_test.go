@@ -32,7 +32,35 @@ func TestTracersAgree(t *testing.T) {
 	})
 }
 
-func agree(rt *rapid.T, c *oracle.Cluster, sites []*Site, backend string, p Packet) {
+// TestTracersAgreeAboutNodes: the same with policies for nodes. Packets have a node at one end at least; without a pod, their connections are in each state.
+func TestTracersAgreeAboutNodes(t *testing.T) {
+	verdicts := map[bool]int{}
+	seeded.Check(t, func(rt *rapid.T) {
+		c := policytest.TieredCluster(rt)
+		policytest.HostPolicies(rt, c)
+		c.Pods = slices.DeleteFunc(c.Pods, func(p *corev1.Pod) bool { return p.Status.Phase != corev1.PodRunning })
+		packets := policytest.Packets(rt, c)
+		conn := rapid.SampledFrom(Conns()).Draw(rt, "connection")
+		for _, backend := range backends() {
+			sites := sitesOf(t, c, backend)
+			for _, one := range packets {
+				p := Packet{Source: one.Source, Destination: one.Destination, Protocol: one.Protocol, Port: one.Port, Conn: conn}
+				if p.Conn == Reopened && p.Protocol != model.TCP || sites[0].podNetwork(p.Source) != nil || sites[0].podNetwork(p.Destination) != nil {
+					p.Conn = New // pods have tests of their own for the other states
+				}
+				node := slices.ContainsFunc(sites, func(s *Site) bool { return s.Own(p.Source) || s.Own(p.Destination) })
+				if node && inUse(sites, one.Source) && inUse(sites, one.Destination) {
+					verdicts[agree(rt, c, sites, backend, p)]++
+				}
+			}
+		}
+	})
+	if verdicts[true] == 0 || verdicts[false] == 0 {
+		t.Errorf("one-sided: %v", verdicts)
+	}
+}
+
+func agree(rt *rapid.T, c *oracle.Cluster, sites []*Site, backend string, p Packet) (through bool) {
 	judged, err := Judge(p, c, nil)
 	if err != nil {
 		rt.Fatal(err)
@@ -44,6 +72,7 @@ func agree(rt *rapid.T, c *oracle.Cluster, sites []*Site, backend string, p Pack
 	if what := Compare(judged, path); what != "" {
 		rt.Fatalf("%s: %s: %s\n%s", backend, p, what, stepsText(path))
 	}
+	return path.Fate.Through()
 }
 
 // inUse reports whether an address may be in use. Packets to an address of a pod

@@ -63,8 +63,8 @@ func (s *Site) attachment(a netip.Addr) *model.Attachment {
 	return nil
 }
 
-// own reports whether an address is one of the node itself.
-func (s *Site) own(a netip.Addr) bool {
+// Own reports whether an address is one of the node itself.
+func (s *Site) Own(a netip.Addr) bool {
 	n := s.node()
 	return slices.Contains(s.HostAddresses, a) || slices.Contains(n.Addresses, a) || n.Gateway(model.FamilyOf(a)) == a
 }
@@ -108,7 +108,7 @@ func (s *Site) peer(a netip.Addr) *model.Node {
 // owns reports whether packets from the address begin at this node: its own, or
 // that of a pod of it.
 func (s *Site) owns(a netip.Addr) bool {
-	if s.own(a) || s.attachment(a) != nil {
+	if s.Own(a) || s.attachment(a) != nil {
 		return true
 	}
 	n := s.podNetwork(a)

@@ -127,7 +127,8 @@ func (s *Step) chain() string {
 func (s *Step) afterDenial() bool {
 	chain := s.chain()
 	return slices.ContainsFunc(model.Directions(), func(d model.Direction) bool {
-		return chain == rules.DeniedChain(d) || chain == rules.RejectedChain(d)
+		return chain == rules.DeniedChain(d) || chain == rules.RejectedChain(d) || chain == rules.HostsDenied(d) || chain == rules.HostsRejected(d) ||
+			chain == rules.ChainHostsDeniedPreDNAT || chain == rules.ChainHostsRejectedPreDNAT
 	})
 }
 

@@ -72,7 +72,7 @@ func (w *way) begin() error {
 			return w.hostFrom(s, at.Entrance(), model.MAC(at.MAC))
 		case at != nil:
 			return w.bridge(s, at.OFPort, at.MAC, s.GatewayMAC, netip.Addr{})
-		case s.own(p.Source):
+		case s.Own(p.Source):
 			return w.host(s, "")
 		case s.owns(p.Source):
 			return fmt.Errorf("no pod on %s has the address %s: it can send nothing", s.Node, p.Source)
@@ -84,8 +84,8 @@ func (w *way) begin() error {
 			continue
 		}
 		switch peer := s.peer(p.Source); {
-		case peer == nil || s.TrafficMode == model.PolicyOnly:
-			return w.host(s, s.Uplink)
+		case peer == nil || s.TrafficMode == model.PolicyOnly || s.Own(p.Destination) && s.podNetwork(p.Destination) == nil && s.podNetwork(p.Source) == nil:
+			return w.host(s, s.Uplink) // from outside, or between the addresses of two nodes
 		case s.Way(peer, p.Family()) == model.ByTunnel:
 			return w.bridge(s, s.TunnelPort, ovsdb.GatewayMAC(peer.Name), pipeline.VirtualMAC(), peer.Outer())
 		default:
@@ -231,7 +231,7 @@ func (w *way) hostFrom(s *Site, in string, mac model.MAC) error {
 	if err != nil {
 		return err
 	}
-	p := &hostPacket{Packet: w.packet, in: in, out: out, mac: mac, conn: hostConnOf(w.packet), local: s.own, masqueraded: s.masqueraded(w.packet.Family())}
+	p := &hostPacket{Packet: w.packet, in: in, out: out, mac: mac, conn: hostConnOf(w.packet), local: s.Own, masqueraded: s.masqueraded(w.packet.Family())}
 	hook := func(at tables.HookPoint) (bool, error) {
 		n := &netfilter{node: s.Node, packet: p, namer: w.namer}
 		passes, err := n.hook(s.Rulesets, at)
@@ -262,6 +262,11 @@ func (w *way) hostFrom(s *Site, in string, mac model.MAC) error {
 		return nil
 	}
 	w.step(Step{Node: s.Node, Place: "host", Effect: routed(in, out)})
+	if in == "" {
+		if passes, err := hook(tables.HookOutput); err != nil || !passes {
+			return err
+		}
+	}
 	if in != "" {
 		if passes, err := hook(tables.HookForward); err != nil || !passes {
 			return err
@@ -338,7 +343,7 @@ func routed(in, out string) string {
 // route returns the interface that the host sends a packet out by, as its routes say
 // (ovsfwd/hostnet), or "" if it is for the host.
 func (s *Site) route(p Packet, in string) (string, error) {
-	if s.own(p.Destination) {
+	if s.Own(p.Destination) {
 		return "", nil
 	}
 	if s.TrafficMode == model.PolicyOnly {

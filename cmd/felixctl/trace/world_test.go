@@ -94,6 +94,9 @@ func siteWith(t testing.TB, c *oracle.Cluster, node string, m *control.Model) *S
 	self := s.node()
 	m.HostAddresses = append(slices.Clone(self.Addresses), self.Gateway(model.IPv4), self.Gateway(model.IPv6))
 	s.HostAddresses = m.HostAddresses
+	if h, has := c.Hosts[node]; has {
+		m.Failsafe = &h.Failsafe
+	}
 	state, err := wanted.Of(m, m.Backend)
 	if err != nil {
 		t.Fatal(err)

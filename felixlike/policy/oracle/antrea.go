@@ -118,7 +118,13 @@ func (c *Cluster) IsAntreaSubject(o antrea.Object, d model.Direction, pod *corev
 // an Allow matches nothing, and a Pass denies the packets that it matches. So does a Pass in the tier
 // baseline: Antrea refuses it, because no tier follows.
 func (c *Cluster) antreaAction(p antreaPolicy, placed bool, r antrea.Rule, q question) antrea.Action {
-	applies, understood := c.antreaApplies(p, r, q.subject)
+	applies, understood := q.node != nil && antreaAppliesToNode(p, r, q.node), true
+	if q.node == nil {
+		applies, understood = c.antreaApplies(p, r, q.subject)
+	}
+	if !applies {
+		return ""
+	}
 	head := placed && understood
 	peers, wrong := r.From, r.To
 	if q.direction == model.Egress {
@@ -140,8 +146,6 @@ func (c *Cluster) antreaAction(p antreaPolicy, placed bool, r antrea.Rule, q que
 		isPort, valid = isPort || is, valid && known
 	}
 	switch {
-	case !applies:
-		return ""
 	case len(r.L7Protocols) > 0 || !slices.Contains([]antrea.Action{antrea.Allow, antrea.Drop, antrea.Reject, antrea.Pass}, r.Action):
 		return antrea.Drop
 	case r.Action == antrea.Allow && !(valid && head):

@@ -120,6 +120,9 @@ func isAntreaPort(port antrea.Port, q question) (is, understood bool) {
 	if port.SourcePort != nil || port.SourceEndPort != nil {
 		return false, false
 	}
+	if q.node != nil && q.direction == model.Ingress && port.Port != nil && port.Port.Type == intstr.String {
+		return false, false // a node has no named ports
+	}
 	one := networkingv1.NetworkPolicyPort{Protocol: port.Protocol, Port: port.Port, EndPort: port.EndPort}
 	return anyPort([]networkingv1.NetworkPolicyPort{one}, q.destination, q.packet), validPort(one)
 }

@@ -23,6 +23,8 @@ type Cluster struct {
 	ClusterPolicies []*v1alpha2.ClusterNetworkPolicy
 	// Antrea are the objects of Antrea's API.
 	Antrea antrea.Objects
+	// Hosts has more about nodes, by name.
+	Hosts map[string]Host
 }
 
 // Packet is the first packet of a connection, after DNAT. Its addresses may
@@ -52,6 +54,8 @@ type Verdict struct {
 type Decision struct {
 	Allowed bool
 	Why     Why
+	// Node is the node whose own policies decided, if the end is a node with policies.
+	Node string
 	// Policy and Rule name the rule that allowed the packet, or denied it. The tier of
 	// the policy is the one that decided. Title is the name that the author gave the rule.
 	Policy      model.PolicyID

@@ -36,7 +36,7 @@ type Asked struct {
 func (c *Cluster) Explain(p Packet) Explanation {
 	p.Source, p.Destination = p.Source.Unmap(), p.Destination.Unmap()
 	e := Explanation{Verdict: c.Evaluate(p)}
-	source, destination := c.podAt(p.Source), c.podAt(p.Destination)
+	source, destination := c.PodAt(p.Source), c.PodAt(p.Destination)
 	if len(e.Egress.Isolating) > 0 {
 		e.EgressRules = c.ask(model.Egress, source, p.Destination, destination, p)
 	}
@@ -69,7 +69,7 @@ func (c *Cluster) askPolicy(policy *networkingv1.NetworkPolicy, d model.Directio
 	}
 	destination := peerPod
 	if d == model.Ingress {
-		destination = c.podAt(p.Destination)
+		destination = c.PodAt(p.Destination)
 	}
 	rules := rulesOf(policy, d)
 	if len(rules) == 0 {

@@ -16,9 +16,9 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// podAt returns the pod that has the address and can be selected: not in the
+// PodAt returns the pod that has the address and can be selected: not in the
 // host's network, not finished.
-func (c *Cluster) podAt(a netip.Addr) *corev1.Pod {
+func (c *Cluster) PodAt(a netip.Addr) *corev1.Pod {
 	for _, pod := range c.Pods {
 		if pod.Spec.HostNetwork || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
 			continue

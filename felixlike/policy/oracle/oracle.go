@@ -29,7 +29,7 @@ const (
 // Evaluate judges a packet.
 func (c *Cluster) Evaluate(p Packet) Verdict {
 	p.Source, p.Destination = p.Source.Unmap(), p.Destination.Unmap()
-	source, destination := c.podAt(p.Source), c.podAt(p.Destination)
+	source, destination := c.PodAt(p.Source), c.PodAt(p.Destination)
 	switch {
 	case source != nil && c.tunnelEnd(p):
 		return Verdict{Egress: Decision{Why: TunnelEnd}, Ingress: Decision{Allowed: true, Why: NotAPod}}
@@ -37,13 +37,15 @@ func (c *Cluster) Evaluate(p Packet) Verdict {
 		return always(Self)
 	case c.ownNode(destination, p.Source):
 		return always(OwnNode)
-	case c.ownNode(source, p.Destination):
-		egress := c.decide(model.Egress, source, p.Destination, destination, p)
-		return Verdict{Allowed: egress.Allowed, Egress: egress, Ingress: Decision{Allowed: true, Why: OwnNode}}
+	case source == nil && destination == nil && c.NodeAt(p.Source) != nil && c.NodeAt(p.Source) == c.NodeAt(p.Destination):
+		return always(SameNode)
 	}
 	v := Verdict{
-		Egress:  c.decide(model.Egress, source, p.Destination, destination, p),
-		Ingress: c.decide(model.Ingress, destination, p.Source, source, p),
+		Egress:  c.decideEnd(model.Egress, source, p.Source, p.Destination, destination, p),
+		Ingress: c.decideEnd(model.Ingress, destination, p.Destination, p.Source, source, p),
+	}
+	if v.Ingress.Why == NotAPod && c.ownNode(source, p.Destination) {
+		v.Ingress.Why = OwnNode
 	}
 	v.Allowed = v.Egress.Allowed && v.Ingress.Allowed
 	return v
@@ -56,7 +58,7 @@ func (c *Cluster) decide(d model.Direction, subject *corev1.Pod, peer netip.Addr
 	if subject == nil {
 		return Decision{Allowed: true, Why: NotAPod}
 	}
-	q := question{direction: d, subject: subject, peer: peer, peerPod: peerPod, destination: c.podAt(p.Destination), packet: p}
+	q := question{direction: d, subject: subject, peer: peer, peerPod: peerPod, destination: c.PodAt(p.Destination), packet: p}
 	if denied := c.denyIsolated(q); denied != nil {
 		return *denied
 	}
@@ -143,7 +145,7 @@ func (c *Cluster) allowedBy(policy *networkingv1.NetworkPolicy, d model.Directio
 	// A port's name is looked up in the pod that the packet goes to.
 	destination := peerPod
 	if d == model.Ingress {
-		destination = c.podAt(p.Destination)
+		destination = c.PodAt(p.Destination)
 	}
 	for i, r := range rulesOf(policy, d) {
 		if c.anyPeer(r.From, policy.Namespace, peer, peerPod) && anyPort(r.Ports, destination, p) {

@@ -27,8 +27,10 @@ type clusterRule struct {
 type question struct {
 	direction model.Direction
 	subject   *corev1.Pod
-	peer      netip.Addr
-	peerPod   *corev1.Pod
+	// node is the subject in place of a pod.
+	node    *corev1.Node
+	peer    netip.Addr
+	peerPod *corev1.Pod
 	// destination is the pod that the packet goes to.
 	destination *corev1.Pod
 	packet      Packet

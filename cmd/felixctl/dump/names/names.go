@@ -52,6 +52,7 @@ func Of(m *control.Model) *Names {
 		return n
 	}
 	n.policies(m)
+	n.hosts(m.HostPolicies)
 	n.groups(m)
 	n.places(m)
 	n.services(m)
@@ -144,6 +145,11 @@ func (n *Names) static() {
 		rules.ChainEgressGuard:  "packets with an address that another node may hold, or of a pod",
 		rules.ChainUntranslated: "packets to the outside that still have a pod's address",
 		rules.ChainInput:        "to this node", rules.ChainOwnNode: "from a pod to its own node",
+		rules.ChainHostsInput: "policies of this node itself", rules.ChainHostsOutput: "policies of this node itself",
+		rules.ChainHostsIngress: "ingress policies of this node", rules.ChainHostsEgress: "egress policies of this node",
+		rules.ChainHostsIngressBaseline: "baseline tier of this node", rules.ChainHostsEgressBaseline: "baseline tier of this node",
+		rules.ChainHostsDeniedIn: "denied by ingress policy of this node", rules.ChainHostsDeniedOut: "denied by egress policy of this node",
+		rules.ChainHostsRejectedIn: "rejected by ingress policy of this node", rules.ChainHostsRejectedOut: "rejected by egress policy of this node",
 	} {
 		n.setChain(name, name, what)
 	}
@@ -153,6 +159,7 @@ func (n *Names) static() {
 		n.setSet(rules.EgressDroppedSet(f).Name, "pods whose packets may not leave the cluster from this node")
 		n.setSet(rules.HairpinSet(f), "pods of this node, to themselves")
 		n.setSet(rules.EgressSet(f), "pods of this node with egress policy")
+		n.setSet(rules.OwnPodsSet(f).Name, "pods of this node")
 		n.setSet(rules.OwnNodeSet(f), "pods of this node that ordered tiers judge on the way to it")
 		n.setSet(rules.DispatchMap(model.Egress, f), "policies by the source")
 		n.setSet(rules.DispatchMap(model.Ingress, f), "policies by the destination")
@@ -222,6 +229,24 @@ func (n *Names) policies(m *control.Model) {
 				of, shortOf := long.OwnNodePart(own), short.OwnNodePart(own)
 				n.setChain(tables.Target(of.Action), tables.Target(shortOf.Action), pods)
 				n.setPart(of, shortOf, pods)
+			}
+		}
+	}
+}
+
+// hosts names the chains and rules of the node's own policies.
+func (n *Names) hosts(h *model.HostPolicies) {
+	if h.Empty() {
+		return
+	}
+	r := rules.NewRenderer(model.GatewayPort, rules.NFTablesNameLength).OfHosts()
+	for _, p := range h.Policies {
+		for _, d := range model.Directions() {
+			n.chains[r.PolicyChain(p.ID, d)] = fmt.Sprintf("policy %s %s", p.ID, d)
+			for _, rule := range p.Rules(d) {
+				if rule.Title != "" {
+					n.titles[p.ID.String()+" "+rule.Name] = rule.Title
+				}
 			}
 		}
 	}

@@ -45,7 +45,8 @@ bug, or another program has changed the rules.
                        sent it. nf_tables' trace, iptables' TRACE or Open vSwitch's
                        ofproto/trace follows it to the destination's interface
 
-FROM and TO are namespace/pod, node:NAME or an address; TO may also be
+FROM and TO are namespace/pod, node:NAME or an address, and a pod in the network of
+its node is the node; TO may also be
 service:namespace/name, or the address of a Service: then every endpoint is traced to
 which this node may lead the packet. Without serviceProxy full, --services has to have
 the Service. A name for a port is the pod's, or the Service's.

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -216,7 +217,7 @@ func (w *world) notes(r *result, path *trace.Path) {
 		addr  netip.Addr
 		what  string
 	}{{path.Egress, r.Packet.Source, "egress"}, {path.Ingress, r.Packet.Destination, "ingress"}} {
-		if node := w.NodeOf(end.addr); node != "" && !end.asked {
+		if node := cmp.Or(w.NodeOf(end.addr), w.HostWithPolicy(end.addr)); node != "" && !end.asked {
 			r.Notes = append(r.Notes, fmt.Sprintf("%s of %s is judged on %s, which was not asked; only the policies answer for it: trace there as well", end.what, named(end.addr, w), node))
 		}
 	}

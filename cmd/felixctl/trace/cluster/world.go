@@ -38,8 +38,27 @@ func Read(ctx context.Context, nodes []*Node) (*World, error) {
 		names.add(n)
 		w.sites = append(w.sites, n.Site)
 	}
-	w.Names = names
+	w.Names, w.oracle.Hosts = names, hosts(w.Objects, nodes)
 	return w, nil
+}
+
+// hosts returns what the agents know about the nodes beyond their objects. Nodes that were not asked are taken to have the failsafe ports
+// of the first one.
+func hosts(o control.Objects, asked []*Node) map[string]oracle.Host {
+	all := map[string]oracle.Host{}
+	of := func(m *control.Model) (h oracle.Host) {
+		if h.Addresses = m.HostAddresses; m.Failsafe != nil {
+			h.Failsafe = *m.Failsafe
+		}
+		return h
+	}
+	for _, n := range o.Nodes {
+		all[n.Name] = oracle.Host{Failsafe: of(&asked[0].Model).Failsafe}
+	}
+	for _, n := range asked {
+		all[n.Name] = of(&n.Model)
+	}
+	return all
 }
 
 // Judge asks the policies about a packet.
@@ -71,6 +90,14 @@ func (w *World) NodeOf(a netip.Addr) string {
 	return ""
 }
 
+// HostWithPolicy returns the node that has the address, if a policy applies to the node itself, or "".
+func (w *World) HostWithPolicy(a netip.Addr) string {
+	if n := w.oracle.NodeAt(a); n != nil && w.oracle.HasHostPolicy(n) {
+		return n.Name
+	}
+	return ""
+}
+
 // PodAt returns the pod that has the address, or nil.
 func (w *World) PodAt(a netip.Addr) *corev1.Pod {
 	for _, p := range w.Objects.Pods {
@@ -94,6 +121,8 @@ func (w *World) Because(p trace.Packet) string {
 			return fmt.Sprintf("changes wait to be programmed on %s (%d of %d): try again", n.Name, s.Programmed, s.Observed)
 		case s.LastApply.Error != "":
 			return fmt.Sprintf("the last apply on %s failed: %s", n.Name, s.LastApply.Error)
+		case s.Hosts != nil && (s.Hosts.State == control.HostsOff || s.Hosts.State == control.HostsWithdrawn) && (n.Site.Own(p.Source) || n.Site.Own(p.Destination)):
+			return fmt.Sprintf("the policies of the node %s itself are %s: felixctl status has the reason", n.Name, s.Hosts.State)
 		}
 		for _, e := range s.Endpoints {
 			concerned := slices.ContainsFunc([]netip.Addr{p.Source, p.Destination}, func(a netip.Addr) bool { return slices.Contains(e.Addresses, a.String()) })

@@ -1,0 +1,112 @@
+package oracle
+
+import (
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/felixlike/felixlike/felixlike/antrea"
+	"github.com/felixlike/felixlike/model"
+)
+
+// The grounds of a decision about a packet to or from a node itself.
+const (
+	SameNode     Why = "a node may always reach itself"
+	FailsafePort Why = "kept open by the failsafe ports"
+	NotDenied    Why = "no policy of the node denies it"
+)
+
+// Host has what the objects do not say about a node.
+type Host struct {
+	// Addresses are those of the node that its object does not have. They count for its own policies only.
+	Addresses []netip.Addr
+	Failsafe  model.Failsafe
+}
+
+// NodeAt returns the node that has the address, or nil. An ExternalIP is often one of a router.
+func (c *Cluster) NodeAt(a netip.Addr) *corev1.Node {
+	at := slices.IndexFunc(c.Nodes, func(n *corev1.Node) bool {
+		return has(n, a) || slices.Contains(c.Hosts[n.Name].Addresses, a)
+	})
+	if at < 0 {
+		return nil
+	}
+	return c.Nodes[at]
+}
+
+// decideEnd decides for an end that is a pod, or a node, or neither.
+func (c *Cluster) decideEnd(d model.Direction, subject *corev1.Pod, own, peer netip.Addr, peerPod *corev1.Pod, p Packet) Decision {
+	if node := c.NodeAt(own); subject == nil && node != nil {
+		return c.decideNode(d, node, peer, peerPod, p)
+	}
+	return c.decide(d, subject, peer, peerPod, p)
+}
+
+// decideNode asks the policies of a node about its own packet: Antrea's, then those of its baseline tier.
+func (c *Cluster) decideNode(d model.Direction, node *corev1.Node, peer netip.Addr, peerPod *corev1.Pod, p Packet) Decision {
+	if !c.HasHostPolicy(node) {
+		return Decision{Allowed: true, Why: NotAPod}
+	}
+	out := Decision{Allowed: true, Why: FailsafePort, Node: node.Name}
+	if slices.ContainsFunc(c.Hosts[node.Name].Failsafe.Ports(d), func(r model.PortRange) bool {
+		return r.Protocol == p.Protocol && r.First <= p.Port && p.Port <= r.Last
+	}) {
+		return out
+	}
+	q := question{direction: d, node: node, peer: peer, peerPod: peerPod, destination: c.PodAt(p.Destination), packet: p}
+	for _, baseline := range []bool{false, true} {
+		rule, action := c.askAntrea(baseline, q)
+		if action == antrea.Pass {
+			out.Passed = append(out.Passed, rule)
+			continue
+		}
+		if action == "" {
+			continue
+		}
+		out.Policy, out.Rule, out.Title, out.Why = rule.Policy, rule.Rule, rule.Title, RuleAllows
+		if action != antrea.Allow {
+			out.Allowed, out.Why = false, RuleDenies
+		}
+		return out
+	}
+	out.Why = NotDenied
+	return out
+}
+
+// HasHostPolicy reports whether a policy applies to the node itself.
+func (c *Cluster) HasHostPolicy(node *corev1.Node) bool {
+	return slices.ContainsFunc(c.Antrea.ClusterPolicies, func(p *antrea.ClusterNetworkPolicy) bool {
+		return slices.ContainsFunc(model.Directions(), func(d model.Direction) bool { return IsHostSubject(p, d, node) })
+	})
+}
+
+// IsHostSubject reports whether a rule of a policy applies to the node itself in a direction.
+func IsHostSubject(p *antrea.ClusterNetworkPolicy, d model.Direction, node *corev1.Node) bool {
+	rules := p.Spec.Ingress
+	if d == model.Egress {
+		rules = p.Spec.Egress
+	}
+	return slices.ContainsFunc(rules, func(r antrea.Rule) bool { return antreaAppliesToNode(antreaPolicy{p.Spec, true, "", p.Name}, r, node) })
+}
+
+// antreaAppliesToNode reports whether a rule applies to a node. Every entry of all appliedTo of the policy must be a nodeSelector, and
+// no peer may be in the namespace of the subject.
+func antreaAppliesToNode(p antreaPolicy, r antrea.Rule, node *corev1.Node) bool {
+	entries := slices.Clone(p.AppliedTo)
+	for _, one := range slices.Concat(p.Ingress, p.Egress) {
+		entries = append(entries, one.AppliedTo...)
+		for _, peer := range slices.Concat(one.From, one.To) {
+			if peer.Namespaces != nil && (peer.Namespaces.Match == antrea.MatchSelf || len(peer.Namespaces.SameLabels) > 0) {
+				return false
+			}
+		}
+	}
+	pods := slices.ContainsFunc(entries, func(e antrea.AppliedTo) bool {
+		return e.NodeSelector == nil || e != antrea.AppliedTo{NodeSelector: e.NodeSelector}
+	})
+	if !p.cluster || pods || (len(p.AppliedTo) > 0) == (len(r.AppliedTo) > 0) {
+		return false
+	}
+	return slices.ContainsFunc(slices.Concat(p.AppliedTo, r.AppliedTo), func(e antrea.AppliedTo) bool { return matches(e.NodeSelector, node.Labels) })
+}

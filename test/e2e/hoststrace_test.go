@@ -1,0 +1,147 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/felixlike/felixlike/cmd/felixctl/trace"
+	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/test/eventually"
+	"github.com/felixlike/felixlike/test/lab"
+	"github.com/felixlike/felixlike/test/lab/traffic"
+)
+
+// tracedHosts are policies for nodes with each action, in three tiers, and a policy of pods before them.
+const tracedHosts = `
+{apiVersion: crd.antrea.io/v1beta1, kind: ClusterNetworkPolicy, metadata: {name: hosts}, spec: {tier: platform, priority: 1,
+  appliedTo: [{nodeSelector: {matchLabels: {kubernetes.io/hostname: node1}}}], ingress: [
+    {action: Allow, name: peers, from: [{nodeSelector: {matchLabels: {kubernetes.io/hostname: node2}}}], ports: [{port: 7778}]},
+    {action: Reject, from: [{podSelector: {matchLabels: {pod: a}}}], ports: [{port: 7779}]},
+    {action: Pass, ports: [{port: 7780}]}, {action: Drop}]}}
+---
+{apiVersion: crd.antrea.io/v1beta1, kind: ClusterNetworkPolicy, metadata: {name: base}, spec: {tier: baseline, priority: 1,
+  appliedTo: [{nodeSelector: {}}], ingress: [{action: Drop, from: [{nodeSelector: {matchLabels: {kubernetes.io/hostname: node3}}}], ports: [{port: 7780}]}]}}
+---
+{apiVersion: crd.antrea.io/v1beta1, kind: ClusterNetworkPolicy, metadata: {name: out}, spec: {priority: 5,
+  appliedTo: [{nodeSelector: {matchLabels: {kubernetes.io/hostname: node2}}}], egress: [
+    {action: Drop, to: [{nodeSelector: {matchLabels: {kubernetes.io/hostname: node3}}}], ports: [{port: 7779, endPort: 7780}]}]}}
+---
+{apiVersion: crd.antrea.io/v1beta1, kind: ClusterNetworkPolicy, metadata: {name: pods}, spec: {priority: 1,
+  appliedTo: [{podSelector: {matchLabels: {pod: b}}}], egress: [{action: Drop, to: [{nodeSelector: {}}], ports: [{port: 7780}]}]}}
+`
+
+// TestTraceHosts: for packets between nodes, and from pods to nodes, under each backend and in both families, trace says what happens
+// to real ones, and names the rule that denies.
+func TestTraceHosts(t *testing.T) {
+	t.Parallel()
+	inEachBackend(t, func(t *testing.T, l *lab.Lab, _ string) {
+		nodes := []string{"node1", "node2", "node3"}
+		named := threeNodes
+		for _, n := range nodes {
+			named = strings.Replace(named, "{name: "+n+"}", fmt.Sprintf("{name: %s, labels: {kubernetes.io/hostname: %[1]s}}", n), 1)
+		}
+		set(t, l, state(t, named))
+		for _, n := range nodes {
+			for _, port := range []int{22, 7778, 7779, 7780} {
+				echoOn(t, l.Node(n), port)
+			}
+		}
+		set(t, l, state(t, named, tracedHosts))
+		for _, n := range nodes {
+			eventually.True(t, n+" confirms the policies", func() bool {
+				s, err := l.Node(n).Status(t.Context())
+				return err == nil && s.Hosts != nil && s.Hosts.State == control.HostsConfirmed
+			})
+		}
+		w := readLab(t, l)
+		var all sync.WaitGroup
+		deciders := map[string]bool{}
+		for _, f := range model.Families() {
+			for _, from := range []string{"node1", "node2", "node3", "a", "b", "c"} {
+				for _, to := range nodes {
+					for _, port := range []uint16{22, 7778, 7779, 7780} {
+						p := trace.Packet{Destination: l.Node(to).Address(f), Protocol: model.TCP, Port: port}
+						ns := l.Node("node1").Namespace()
+						if strings.HasPrefix(from, "node") {
+							p.Source, ns = l.Node(from).Address(f), l.Node(from).Namespace()
+						} else {
+							p.Source, ns = l.Pod(pod(from)).Address(f), l.Pod(pod(from)).Namespace()
+						}
+						judged, err := w.Judge(p)
+						if err != nil {
+							t.Fatal(err)
+						}
+						path, err := w.Follow(p)
+						if err != nil {
+							t.Fatalf("%s: %v", p, err)
+						}
+						if what := trace.Compare(judged, path); what != "" {
+							t.Errorf("%s -> %s: %s", from, to, what)
+						}
+						timeout := patience
+						if !path.Fate.Through() {
+							d := path.Decider()
+							timeout, deciders[d.Policy+" "+d.PolicyRule] = 500*time.Millisecond, true
+						}
+						all.Go(func() {
+							conn, err := traffic.Connect(ns, netip.Addr{}, netip.AddrPortFrom(p.Destination, port), timeout)
+							if err == nil {
+								_ = conn.Close()
+							}
+							if (err == nil) != path.Fate.Through() {
+								t.Errorf("%s -> %s: %s: by trace %q, the packet: %v", from, to, p, path.Opinion().Why, err)
+							}
+						})
+					}
+				}
+			}
+		}
+		all.Wait()
+		for _, want := range []string{"antrea-cluster:hosts ingress[1]", "antrea-cluster:hosts ingress[3]", "antrea-cluster:base ingress[0]", "antrea-cluster:out egress[0]", "antrea-cluster:pods egress[0]"} {
+			if !deciders[want] {
+				t.Errorf("no trace names %s: %v", want, deciders)
+			}
+		}
+		traceCommandOfHosts(t, l)
+	})
+}
+
+// traceCommandOfHosts asks felixctl trace on one node.
+func traceCommandOfHosts(t *testing.T, l *lab.Lab) {
+	t.Helper()
+	for _, c := range []struct {
+		node, from, to, port string
+		code                 int
+		want                 string
+	}{
+		{"node1", "node:node2", "node:node1", "7778/tcp", 0, "ingress by antrea-cluster:hosts ingress[0] (peers)"},
+		{"node1", "node:node2", "node:node1", "7779/tcp", 1, "antrea-cluster:hosts ingress[3] denies it"},
+		{"node1", "node:node2", "node:node1", "22/tcp", 0, "failsafe"},
+		{"node2", "node:node2", "node:node3", "7780/tcp", 1, "antrea-cluster:out egress[0] denies it"},
+		{"node2", "node:node2", "node:node3", "7778/tcp", 0, "is judged on node3, which was not asked"},
+		{"node1", "x/a", "node:node1", "7779/tcp", 1, "antrea-cluster:hosts ingress[1] denies it"},
+	} {
+		args := []string{"trace", "--socket", l.Node(c.node).ControlSocket(), "--from", c.from, "--to", c.to, "--port", c.port}
+		if strings.HasPrefix(c.from, "x/") {
+			args = append(args, "--live")
+		}
+		out, errs, code := felixctl(t, args...)
+		if code != c.code || !strings.Contains(out, c.want) {
+			t.Errorf("%v: exit code %d, want %d and %q:\n%s%s", args, code, c.code, c.want, out, errs)
+		}
+	}
+	out, _, _ := felixctl(t, "trace", "--socket", l.Node("node1").ControlSocket(), "--from", "198.51.100.7", "--to", "node:node1", "--port", "7779/tcp", "-o", "json")
+	var answers []traceAnswer
+	if err := json.Unmarshal([]byte(out), &answers); err != nil || len(answers) != 1 {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if d := answers[0].Programmed[0].Path.Decider(); answers[0].Verdict != "denied" || d.Policy != "antrea-cluster:hosts" || d.Table == "" {
+		t.Errorf("from outside: %+v", d)
+	}
+}
