@@ -260,6 +260,7 @@ func (a *agent) driver(ctx context.Context) (*api, *node.Bridge) {
 		return dropped.Read(ctx, a.backendConfig.Switch.ManagementSocket())
 	}
 	hosts := a.hosts(api.view)
+	api.Counters.Hosts = hosts.Table.Hits
 	a.strangers = node.NewStrangers(cfg.NodeName, readDropped)
 	daemon := vswitchd.New(cfg.OVSRunDir, a.backendConfig.Switch.DatapathType())
 	timing := driver.DefaultTiming()

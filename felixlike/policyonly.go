@@ -72,6 +72,7 @@ func (a *agent) policyOnlyDriver(ctx context.Context) *api {
 	timing.Resync = time.Duration(cfg.ResyncInterval)
 	api := newAPI(os.Stdout)
 	hosts := a.hosts(api.view)
+	api.Counters.Hosts = hosts.Table.Hits
 	watches := driver.Module{
 		Notices:  (&node.Outages{Node: cfg.NodeName, Configs: a.configs}).Now,
 		Problems: func() []model.Problem { return slices.Concat(a.chained.Problems(), egresses.problems()) },

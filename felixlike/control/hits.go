@@ -26,6 +26,8 @@ type RuleHits struct {
 	Rule string `json:"rule"`
 	// RuleName is the name that the author gave the rule.
 	RuleName string `json:"ruleName,omitempty"`
+	// Node reports that the policy applies to the node itself, and not to pods.
+	Node bool `json:"node,omitempty"`
 	// Connections counts the connections that the rule allowed. An unanswered connection
 	// counts with each of its packets.
 	Connections uint64 `json:"connections"`

@@ -25,6 +25,9 @@ const sampleEvery = 30 * time.Second
 
 // Counters keeps the last counters, to find the time of a hit.
 type Counters struct {
+	// Hosts adds the counters of the rules of policies of the node itself. It may be nil.
+	Hosts func(ctx context.Context, counted backend.Counted, policies []*model.Policy) error
+
 	view    *driver.View
 	asked   chan struct{}
 	packets *policyPackets
@@ -115,28 +118,63 @@ func (s *Counters) Hits(ctx context.Context) (control.Hits, error) {
 
 func (s *Counters) read(ctx context.Context) (control.Hits, error) {
 	out := control.Hits{Node: s.view.Node()}
-	var counting backend.Backend
-	var policies []*model.Policy
-	err := s.view.Do(ctx, func() {
-		out.Backend, counting = s.view.Backend().Name(), s.view.Backend()
-		policies = slices.Collect(maps.Values(s.view.Model().Policies))
-	})
+	from, err := s.counting(ctx)
 	if err != nil {
 		return out, err
 	}
-	counted := backend.Counted{}
-	for _, p := range policies {
+	out.Backend = from[0].name
+	all := backend.Counted{}
+	for _, c := range from {
+		counted := backend.Counted{}
+		for key, r := range c.rules() {
+			counted[key] = control.RuleHits{Policy: key.Policy, Rule: key.Rule, RuleName: r.title, Node: c.node}
+		}
+		if err := c.hits(ctx, counted, c.policies); err != nil {
+			return out, fmt.Errorf("read the counters of %s: %w", c.name, err)
+		}
+		maps.Copy(all, counted) // a policy is for pods or for nodes
+	}
+	out.At = time.Now()
+	out.Rules, out.Since = s.note(out.At, all)
+	return out, nil
+}
+
+// counting are policies with the function that reads their counters. Its name is that of the backend, or hosts for the policies of
+// the node itself.
+type counting struct {
+	name     string
+	node     bool
+	hits     func(ctx context.Context, counted backend.Counted, policies []*model.Policy) error
+	policies []*model.Policy
+}
+
+// counting returns the policies of pods, and then those of the node itself if there are any.
+func (s *Counters) counting(ctx context.Context) (all []counting, err error) {
+	err = s.view.Do(ctx, func() {
+		b, m := s.view.Backend(), s.view.Model()
+		all = append(all, counting{name: b.Name(), hits: b.Hits, policies: slices.Collect(maps.Values(m.Policies))})
+		if s.Hosts != nil && !m.HostPolicies.Empty() {
+			all = append(all, counting{name: backend.HostsStage, node: true, hits: s.Hosts, policies: m.HostPolicies.Policies})
+		}
+	})
+	return all, err
+}
+
+// countedRule is what the counters of a rule need to know.
+type countedRule struct {
+	direction model.Direction
+	action    model.Action
+	title     string
+}
+
+func (c *counting) rules() map[backend.RuleKey]countedRule {
+	all := map[backend.RuleKey]countedRule{}
+	for _, p := range c.policies {
 		for _, d := range model.Directions() {
 			for _, r := range p.Rules(d) {
-				key := backend.RuleKey{Policy: p.ID.String(), Rule: r.Name}
-				counted[key] = control.RuleHits{Policy: key.Policy, Rule: key.Rule, RuleName: r.Title}
+				all[backend.RuleKey{Policy: p.ID.String(), Rule: r.Name}] = countedRule{d, r.Action, r.Title}
 			}
 		}
 	}
-	if err := counting.Hits(ctx, counted, policies); err != nil {
-		return out, fmt.Errorf("read the counters of %s: %w", out.Backend, err)
-	}
-	out.At = time.Now()
-	out.Rules, out.Since = s.note(out.At, counted)
-	return out, nil
+	return all
 }

@@ -2,8 +2,6 @@ package counters
 
 import (
 	"context"
-	"maps"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -28,7 +26,7 @@ type policyPackets struct {
 	gone map[metrics.PolicyPackets]uint64
 }
 
-// packetCounter identifies a counter of the dataplane.
+// packetCounter identifies a counter of the dataplane, of a backend or of the policies of the node itself.
 type packetCounter struct {
 	of      metrics.PolicyPackets
 	backend string
@@ -78,49 +76,38 @@ func (s *Counters) policyPackets(ctx context.Context) (map[metrics.PolicyPackets
 	return s.packets.sum(func() (map[packetCounter]uint64, error) { return s.readPackets(ctx) })
 }
 
-// readPackets reads the counters of the backend in force.
+// readPackets reads the counters of the backend in force, and of the policies of the node itself.
 func (s *Counters) readPackets(ctx context.Context) (map[packetCounter]uint64, error) {
-	type ruleOf struct {
-		direction model.Direction
-		action    model.Action
-	}
-	var counting backend.Backend
-	var policies []*model.Policy
-	if err := s.view.Do(ctx, func() {
-		counting = s.view.Backend()
-		policies = slices.Collect(maps.Values(s.view.Model().Policies))
-	}); err != nil {
-		return nil, err
-	}
-	counted, rules := backend.Counted{}, map[backend.RuleKey]ruleOf{}
-	for _, p := range policies {
-		for _, d := range model.Directions() {
-			for _, r := range p.Rules(d) {
-				key := backend.RuleKey{Policy: p.ID.String(), Rule: r.Name}
-				counted[key], rules[key] = control.RuleHits{}, ruleOf{d, r.Action}
-			}
-		}
-	}
-	for _, d := range model.Directions() {
-		counted[backend.DeniedKey(d)], counted[backend.RejectedKey(d)] = control.RuleHits{}, control.RuleHits{}
-	}
-	if err := counting.Hits(ctx, counted, policies); err != nil {
+	from, err := s.counting(ctx)
+	if err != nil {
 		return nil, err
 	}
 	now := map[packetCounter]uint64{}
-	count := func(d string, a model.Action, key backend.RuleKey, packets uint64) {
-		if packets > 0 {
-			now[packetCounter{metrics.PolicyPackets{Direction: d, Action: a.String()}, counting.Name(), key}] = packets
+	for _, c := range from {
+		rules, counted := c.rules(), backend.Counted{}
+		for key := range rules {
+			counted[key] = control.RuleHits{}
 		}
-	}
-	for key, h := range counted {
-		r, known := rules[key]
-		switch {
-		case !known: // of a key of DeniedKey or RejectedKey
-			direction, _, _ := strings.Cut(key.Rule, " ")
-			count(direction, model.Deny, key, h.Connections)
-		case r.action == model.Allow:
-			count(r.direction.String(), model.Allow, key, h.Connections)
+		for _, d := range model.Directions() {
+			counted[backend.DeniedKey(d)], counted[backend.RejectedKey(d)] = control.RuleHits{}, control.RuleHits{}
+		}
+		if err := c.hits(ctx, counted, c.policies); err != nil {
+			return nil, err
+		}
+		count := func(d string, a model.Action, key backend.RuleKey, packets uint64) {
+			if packets > 0 {
+				now[packetCounter{metrics.PolicyPackets{Direction: d, Action: a.String()}, c.name, key}] = packets
+			}
+		}
+		for key, h := range counted {
+			r, known := rules[key]
+			switch {
+			case !known: // of a key of DeniedKey or RejectedKey
+				direction, _, _ := strings.Cut(key.Rule, " ")
+				count(direction, model.Deny, key, h.Connections)
+			case r.action == model.Allow:
+				count(r.direction.String(), model.Allow, key, h.Connections)
+			}
 		}
 	}
 	return now, nil

@@ -109,7 +109,48 @@ func TestTraceHosts(t *testing.T) {
 			}
 		}
 		traceCommandOfHosts(t, l)
+		hitsOfHosts(t, l.Node("node1"))
 	})
+}
+
+// hitsOfHosts: the packets of TestTraceHosts are counted by rule, and in the metric.
+func hitsOfHosts(t *testing.T, n *lab.Node) {
+	t.Helper()
+	hits, err := control.NewClient(n.ControlSocket()).Hits(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	counts, denied, allowed := map[string]uint64{}, float64(0), float64(0)
+	for _, h := range hits.Rules {
+		if h.Node {
+			counts[h.Policy+" "+h.Rule+" "+h.RuleName] = h.Connections
+		}
+	}
+	for rule, want := range map[string]uint64{
+		"antrea-cluster:hosts ingress[0] peers": 2, "antrea-cluster:hosts ingress[1] ": 2, "antrea-cluster:hosts ingress[2] ": 2,
+		"antrea-cluster:hosts ingress[3] ": 4, "antrea-cluster:base ingress[0] ": 2,
+	} {
+		if counts[rule] < want {
+			t.Errorf("%s: %d connections, want %d at least: %v", rule, counts[rule], want, counts)
+		}
+		switch rule {
+		case "antrea-cluster:hosts ingress[0] peers":
+			allowed += float64(want)
+		case "antrea-cluster:hosts ingress[2] ":
+		default:
+			denied += float64(want)
+		}
+	}
+	if a, d := metric(t, n, policyMetric("allow")), metric(t, n, policyMetric("deny")); a < allowed || d < denied {
+		t.Errorf("the metric has %v allowed and %v denied packets, want %v and %v at least", a, d, allowed, denied)
+	}
+	out, _ := onNode(t, n, "policies", "--order", "node:"+n.Name(), "--socket", n.ControlSocket())
+	if strings.Index(out, "base ") < strings.Index(out, "hosts ") || !strings.Contains(out, "platform (200)") {
+		t.Errorf("the order of the node: %s", out)
+	}
+	if out, _ = onNode(t, n, "policies", "--socket", n.ControlSocket()); !strings.Contains(out, "node "+n.Name()) {
+		t.Errorf("the policies do not name the node: %s", out)
+	}
 }
 
 // traceCommandOfHosts asks felixctl trace on one node.

@@ -14,12 +14,14 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// order is the order in which the rules of one pod are evaluated.
+// order is the order in which the rules of one pod are evaluated, or of the node itself.
 type order struct {
-	Node    string    `json:"node"`
-	Pod     string    `json:"pod"`
-	Ingress direction `json:"ingress"`
-	Egress  direction `json:"egress"`
+	Node string `json:"node"`
+	Pod  string `json:"pod,omitempty"`
+	// NotInForce is the state of the node's own policies if they are not in force: off or withdrawn.
+	NotInForce string    `json:"notInForce,omitempty"`
+	Ingress    direction `json:"ingress"`
+	Egress     direction `json:"egress"`
 }
 
 // direction has the rules of a direction.
@@ -60,10 +62,34 @@ func orderOf(m *control.Model, pod model.PodID) (*order, error) {
 	for _, p := range m.Policies {
 		o.policies[p.ID] = p
 	}
-	return &order{
-		Node: m.Node, Pod: pod.String(),
-		Ingress: o.direction(m.Endpoints[at], model.Ingress), Egress: o.direction(m.Endpoints[at], model.Egress),
-	}, nil
+	e := m.Endpoints[at]
+	return &order{Node: m.Node, Pod: pod.String(), Ingress: o.direction(e.Ingress, model.Ingress), Egress: o.direction(e.Egress, model.Egress)}, nil
+}
+
+// orderOfNode returns the order for the model's node itself.
+func orderOfNode(m *control.Model, node string) (*order, error) {
+	switch {
+	case node != m.Node:
+		return nil, fmt.Errorf("node:%s: the agent is that of node %s", node, m.Node)
+	case m.HostPolicies.Empty():
+		return nil, fmt.Errorf("node:%s: no policy applies to the node itself", node)
+	}
+	h := m.HostPolicies
+	o := &orderer{groups: map[model.GroupID]*control.Group{}, policies: map[model.PolicyID]*model.Policy{}}
+	for _, g := range h.Groups {
+		o.groups[g.ID] = &control.Group{Group: g.Group, Members: g.Members}
+	}
+	for _, p := range h.Policies {
+		o.policies[p.ID] = p
+	}
+	out := &order{Node: m.Node, Ingress: o.direction(h.Ingress, model.Ingress), Egress: o.direction(h.Egress, model.Egress)}
+	switch {
+	case m.HostState.Off:
+		out.NotInForce = control.HostsOff
+	case m.HostState.Withdrawn == h.Fingerprint():
+		out.NotInForce = control.HostsWithdrawn
+	}
+	return out, nil
 }
 
 // orderer resolves the references of a model's rules.
@@ -72,8 +98,7 @@ type orderer struct {
 	policies map[model.PolicyID]*model.Policy
 }
 
-func (o *orderer) direction(e *model.Endpoint, d model.Direction) direction {
-	applied := e.Applied(d)
+func (o *orderer) direction(applied model.Applied, d model.Direction) direction {
 	out := direction{Isolated: applied.Isolated(), Rules: []orderedRule{}}
 	asked := slices.Concat(applied.Admin, applied.NetworkPolicies)
 	if !out.Isolated {
@@ -193,11 +218,16 @@ func counted(n int, one, many string) string {
 
 func printOrder(w io.Writer, o *order) error {
 	style := terminal.StyleFor(w)
+	if o.NotInForce != "" {
+		if _, err := fmt.Fprintf(w, "not in force: %s (felixctl status has the reason)\n", o.NotInForce); err != nil {
+			return err
+		}
+	}
 	for _, part := range []struct {
 		name string
 		direction
 	}{{"Ingress", o.Ingress}, {"Egress", o.Egress}} {
-		if _, err := fmt.Fprintf(w, "%s\n", style.Head(part.name+" of "+o.Pod+" ("+o.Node+")")); err != nil {
+		if _, err := fmt.Fprintf(w, "%s\n", style.Head(part.name+" of "+cmp.Or(o.Pod, "the node itself")+" ("+o.Node+")")); err != nil {
 			return err
 		}
 		table := terminal.NewTable(style, "TIER", "PRIORITY", "POLICY", "RULE", "ACTION", "PEERS", "PORTS")

@@ -132,3 +132,38 @@ func TestOrderOfAntreasTiers(t *testing.T) {
 		t.Errorf("rule %+v", r)
 	}
 }
+
+// TestOrderOfNode: the order of the node itself has its own policies only, and says if they are not in force.
+func TestOrderOfNode(t *testing.T) {
+	id := func(name string, tier model.Tier) model.PolicyID {
+		return model.PolicyID{Tier: tier, API: model.AntreaCluster, Name: name}
+	}
+	rules := []model.Rule{{Name: "ingress[0]", Title: "monitor", Action: model.Allow, AnyPeer: true, Ports: []model.PortRange{{Protocol: model.TCP, First: 9100, Last: 9100}}}}
+	h := &model.HostPolicies{
+		Ingress:  model.Applied{Admin: []model.PolicyID{id("hosts", model.TierAdmin)}, Baseline: []model.PolicyID{id("base", model.TierBaseline)}},
+		Policies: []*model.Policy{{ID: id("hosts", model.TierAdmin), Ingress: rules}, {ID: id("base", model.TierBaseline), Ingress: []model.Rule{{Name: "ingress[0]", Action: model.Deny, AnyPeer: true, AnyPort: true}}}},
+	}
+	m := &control.Model{Node: "n1", HostPolicies: h}
+	o, err := orderOfNode(m, "n1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	if err := printOrder(&out, o); err != nil {
+		t.Fatal(err)
+	}
+	text := out.String()
+	first, last := strings.Index(text, "ingress[0] (monitor)"), strings.Index(text, "antrea-cluster:base")
+	if first < 0 || last < first || !strings.Contains(text, "Ingress of the node itself (n1)") || strings.Contains(text, "not in force") {
+		t.Errorf("order:\n%s", text)
+	}
+	m.HostState.Withdrawn = h.Fingerprint()
+	if o, _ := orderOfNode(m, "n1"); o.NotInForce != control.HostsWithdrawn {
+		t.Errorf("withdrawn: %+v", o)
+	}
+	for _, name := range []string{"n2", "n1"} {
+		if _, err := orderOfNode(&control.Model{Node: "n1"}, name); err == nil {
+			t.Errorf("no error for %s without policies", name)
+		}
+	}
+}

@@ -36,13 +36,17 @@ With nftables.layout maps, most rules are not counted.
 LAST HIT is known from the first use of this command: from then on the agent reads
 the counters every 30 seconds, until it restarts.
 
---order shows the rules of one pod of this node in the order of evaluation:
+Rules of policies for the node itself are counted in its table; APPLIES TO then names
+the node.
+
+--order shows the rules of one pod of this node, or of the node itself (node:NAME), in the order of evaluation:
 tier, priority, policy, rule, action, peers and ports. The first rule of a
 tier that matches decides, and pass goes on to the next tier. NetworkPolicies have no
 order: the pod is isolated, and each of their rules allows.`,
 		Example: `  felixctl policies
   felixctl policies --unused
-  felixctl policies --order shop/db -o json`,
+  felixctl policies --order shop/db -o json
+  felixctl policies --order node:node1`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if ordered != "" {
@@ -74,17 +78,18 @@ order: the pod is isolated, and each of their rules allows.`,
 	c.Flags().StringVarP(&namespace, "namespace", "n", "", "only policies of this namespace")
 	t.NamespaceFlag(c, "namespace")
 	c.Flags().BoolVar(&unused, "unused", false, "only rules that were never hit")
-	c.Flags().StringVar(&ordered, "order", "", "namespace/name of a pod to show with its rules in the order of evaluation")
+	c.Flags().StringVar(&ordered, "order", "", "namespace/name of a pod, or node:NAME, to show with its rules in the order of evaluation")
 	t.PodFlag(c, "order")
 	c.MarkFlagsMutuallyExclusive("order", "unused")
 	return c
 }
 
-// printOrder asks the agent for its model, and prints the order of a pod's rules.
-func (t *target) printOrder(c *cobra.Command, pod string) error {
-	id, err := control.ParsePod(pod)
-	if err != nil {
-		return fmt.Errorf("--order %q: must be namespace/name", pod)
+// printOrder asks the agent for its model, and prints the order of the rules of a pod, or of its node.
+func (t *target) printOrder(c *cobra.Command, end string) error {
+	node, isNode := strings.CutPrefix(end, "node:")
+	id, err := control.ParsePod(end)
+	if err != nil && !isNode {
+		return fmt.Errorf("--order %q: must be namespace/name, or node:NAME", end)
 	}
 	return t.call(c.Context(), func(ctx context.Context, agent *control.Client) error {
 		m, err := agent.Model(ctx)
@@ -92,6 +97,9 @@ func (t *target) printOrder(c *cobra.Command, pod string) error {
 			return err
 		}
 		o, err := orderOf(&m, id)
+		if isNode {
+			o, err = orderOfNode(&m, node)
+		}
 		if err != nil {
 			return err
 		}
@@ -127,10 +135,15 @@ func neverHit(all []control.RuleHits) []control.RuleHits {
 
 func printHits(w io.Writer, hits control.Hits, format terminal.Output) error {
 	if len(hits.Rules) == 0 {
-		_, err := fmt.Fprintf(w, "%s (%s): no such rule of a policy that applies to a pod here\n", hits.Node, hits.Backend)
+		_, err := fmt.Fprintf(w, "%s (%s): no such rule of a policy that applies to a pod here or to the node\n", hits.Node, hits.Backend)
 		return err
 	}
-	table := terminal.NewTable(format.Style(w), "POLICY", "RULE", "CONNECTIONS", "PACKETS", "LAST HIT")
+	head := []string{"POLICY", "RULE", "CONNECTIONS", "PACKETS", "LAST HIT"}
+	node := slices.ContainsFunc(hits.Rules, func(h control.RuleHits) bool { return h.Node })
+	if node {
+		head = append(head, "APPLIES TO")
+	}
+	table := terminal.NewTable(format.Style(w), head...)
 	for _, h := range hits.Rules {
 		packets, connections := "-", fmt.Sprint(h.Connections)
 		if h.Uncounted {
@@ -139,7 +152,14 @@ func printHits(w io.Writer, hits control.Hits, format terminal.Output) error {
 		if h.Packets != nil {
 			packets = fmt.Sprint(*h.Packets)
 		}
-		table.Row(h.Policy, model.TitledRule(h.Rule, h.RuleName), connections, packets, lastHit(h, hits))
+		row := []any{h.Policy, model.TitledRule(h.Rule, h.RuleName), connections, packets, lastHit(h, hits)}
+		switch {
+		case h.Node:
+			row = append(row, "node "+hits.Node)
+		case node:
+			row = append(row, "pods")
+		}
+		table.Row(row...)
 	}
 	note := ""
 	if slices.ContainsFunc(hits.Rules, func(h control.RuleHits) bool { return h.Uncounted }) {
