@@ -10,6 +10,8 @@ import (
 	"github.com/felixlike/felixlike/felixlike/driver"
 	"github.com/felixlike/felixlike/felixlike/packetlog"
 	"github.com/felixlike/felixlike/felixlike/serviceproxy"
+	"github.com/felixlike/felixlike/internal/sockets"
+	"github.com/felixlike/felixlike/model"
 )
 
 // api answers the control socket: the driver, and modules that have answers of their own.
@@ -46,6 +48,16 @@ func (a *api) Connections(ctx context.Context) ([]control.Connection, error) {
 		return nil, err
 	}
 	return a.connections(ctx, place)
+}
+
+// Sockets implements control.Agent.
+func (a *api) Sockets(context.Context) ([]control.Socket, error) {
+	list, err := sockets.List()
+	processes, all := sockets.Processes(), make([]control.Socket, 0, len(list))
+	for _, s := range list {
+		all = append(all, control.Socket{Protocol: model.Protocol(s.Protocol), Local: s.Local, Peer: s.Peer, UID: s.UID, Process: processes[s.Inode].Name})
+	}
+	return all, err
 }
 
 // Services implements control.Agent.

@@ -110,6 +110,14 @@ func TestConnections(t *testing.T) {
 	}
 }
 
+func TestSockets(t *testing.T) {
+	path, _ := serve(t, &fakeAgent{})
+	got, err := NewClient(path).Sockets(context.Background())
+	if err != nil || len(got) != 2 || got[0].Owner() != "sshd" || got[1].Owner() != "a process of user 100" || got[0].Peer.IsValid() || got[0].Local.Port() != 22 {
+		t.Errorf("sockets = %+v, %v", got, err)
+	}
+}
+
 func TestSyncCarriesPods(t *testing.T) {
 	agent := &fakeAgent{synced: make(chan []model.PodID, 1)}
 	agent.programmed.Store(4)

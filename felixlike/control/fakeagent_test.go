@@ -76,6 +76,10 @@ func (f *fakeAgent) Hits(context.Context) (Hits, error) {
 
 func (f *fakeAgent) Connections(context.Context) ([]Connection, error) { return f.connections, f.err }
 
+func (f *fakeAgent) Sockets(context.Context) ([]Socket, error) {
+	return []Socket{{Protocol: model.TCP, Local: netip.MustParseAddrPort("[::]:22"), Process: "sshd"}, {Protocol: model.UDP, Local: netip.MustParseAddrPort("192.0.2.1:68"), UID: 100}}, f.err
+}
+
 func (f *fakeAgent) Services(_ context.Context, name string) (Services, error) {
 	return Services{Node: f.status.Node, Services: []Service{{Name: name}}}, f.err
 }

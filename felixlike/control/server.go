@@ -61,6 +61,7 @@ func routes(agent Agent) []socketapi.Route {
 		socketapi.Get(modelPath, plain(agent.Model)),
 		socketapi.Get(hitsPath, plain(agent.Hits)),
 		socketapi.Get(connectionsPath, plain(agent.Connections)),
+		socketapi.Get(socketsPath, plain(agent.Sockets)),
 		socketapi.Get(servicesPath, func(ctx context.Context, query url.Values) (Services, error) {
 			return agent.Services(ctx, query.Get("name"))
 		}),
@@ -135,6 +136,8 @@ type Agent interface {
 	// Connections returns the connections of this node's pods that policy has let
 	// through, as far as this node tracks them.
 	Connections(ctx context.Context) ([]Connection, error)
+	// Sockets returns the sockets of the node itself that listen or have a peer.
+	Sockets(ctx context.Context) ([]Socket, error)
 	// Services returns how this node serves all Services, or the one with the name namespace/name.
 	Services(ctx context.Context, name string) (Services, error)
 	// DropHistory returns the packets that policy denied in the last hour.

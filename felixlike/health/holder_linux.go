@@ -3,13 +3,12 @@ package health
 import (
 	"fmt"
 	"net"
-	"os"
-	"path/filepath"
 	"strconv"
-	"strings"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/felixlike/felixlike/internal/sockets"
 )
 
 // tcpListen is the state of a socket that listens, as the kernel numbers it.
@@ -27,11 +26,11 @@ func holder(address string) string {
 		return ""
 	}
 	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
-		sockets, err := netlink.SocketDiagTCP(family)
+		all, err := netlink.SocketDiagTCP(family)
 		if err != nil {
 			continue // the caller reports its own error
 		}
-		for _, s := range sockets {
+		for _, s := range all {
 			if s.State == tcpListen && uint64(s.ID.SourcePort) == port {
 				return ownerOf(s.INode, s.UID)
 			}
@@ -42,18 +41,8 @@ func holder(address string) string {
 
 // ownerOf names the process that has a socket open.
 func ownerOf(inode, uid uint32) string {
-	target := fmt.Sprintf("socket:[%d]", inode)
-	descriptors, _ := filepath.Glob("/proc/[0-9]*/fd/*") // the pattern is well-formed
-	for _, path := range descriptors {
-		if to, err := os.Readlink(path); err != nil || to != target {
-			continue
-		}
-		pid := strings.Split(path, "/")[2]
-		name, err := os.ReadFile(filepath.Join("/proc", pid, "comm"))
-		if err != nil {
-			break // it has ended
-		}
-		return fmt.Sprintf("process %s (%s) of user %d", pid, strings.TrimSpace(string(name)), uid)
+	if p, known := sockets.Processes()[inode]; known {
+		return fmt.Sprintf("process %d (%s) of user %d", p.PID, p.Name, uid)
 	}
 	return fmt.Sprintf("a process of user %d that the agent cannot see", uid)
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/felixlike/felixlike/cmd/felixctl/preview"
 	"github.com/felixlike/felixlike/cmd/felixctl/trace"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/model"
@@ -52,6 +53,7 @@ func TestTraceHosts(t *testing.T) {
 				echoOn(t, l.Node(n), port)
 			}
 		}
+		previewHosts(t, l.Node("node1"))
 		set(t, l, state(t, named, tracedHosts))
 		for _, n := range nodes {
 			eventually.True(t, n+" confirms the policies", func() bool {
@@ -111,6 +113,31 @@ func TestTraceHosts(t *testing.T) {
 		traceCommandOfHosts(t, l)
 		hitsOfHosts(t, l.Node("node1"))
 	})
+}
+
+// previewHosts: a preview of the policies names the sockets of this test that they close, and those that the failsafe ports keep open, on a
+// node without such policies, and the table that it gets.
+func previewHosts(t *testing.T, n *lab.Node) {
+	t.Helper()
+	out, errs, code := felixctl(t, "preview", "--socket", n.ControlSocket(), "-f", file(t, tracedHosts), "-o", "json")
+	var p preview.Preview
+	if err := json.Unmarshal([]byte(out), &p); err != nil || code != 1 {
+		t.Fatalf("exit code %d, %v: %s%s", code, err, out, errs)
+	}
+	becomes := map[uint16]string{}
+	for _, s := range p.Sockets {
+		if !s.Peer.IsValid() && s.Process != "" {
+			becomes[s.Local.Port()] = s.Becomes
+		}
+	}
+	for port, want := range map[uint16]string{22: preview.KeptOpen, 7778: preview.Denied, 7779: preview.Denied} {
+		if becomes[port] != want {
+			t.Errorf("port %d: %q, want %q: %s", port, becomes[port], want, out)
+		}
+	}
+	if !strings.Contains(out, "felixlike-hosts") || len(p.OfNodes) == 0 {
+		t.Errorf("the preview does not have the table: %s", out)
+	}
 }
 
 // hitsOfHosts: the packets of TestTraceHosts are counted by rule, and in the metric.

@@ -42,11 +42,15 @@ are ignored.
 Pods that no policy can distinguish are shown together. "anyone outside" are the
 addresses that neither the cluster nor any rule names.
 
+For policies that apply to nodes, it shows the packets to and from the nodes themselves, the
+sockets of this node that close, and its connections that could not begin again, by
+process. What only the failsafe ports keep open is shown too.
+
 A packet that a new rule allows at one end, and the other end denies as before, is
 listed as still denied.
 
-Exit codes: 0 every packet keeps its verdict; 1 some would get another; 2 the
-command failed.`,
+Exit codes: 0 every packet keeps its verdict; 1 some would get another, or only the
+failsafe ports keep it; 2 the command failed.`,
 		Example: `  felixctl preview -f policy.yaml
   felixctl preview -f policies/ --explain
   felixctl preview --delete shop/default-deny
@@ -103,15 +107,18 @@ func compute(ctx context.Context, agent *control.Client, change preview.Change) 
 	if err != nil {
 		return nil, err
 	}
+	m, err := agent.Model(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.Nodes(ctx, objects, change, &m, agent.Sockets); err != nil {
+		return nil, err
+	}
 	established, err := agent.Connections(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if err := p.Connections(objects, change, established); err != nil {
-		return nil, err
-	}
-	m, err := agent.Model(ctx)
-	if err != nil {
+	if err := p.Connections(objects, change, &m, established); err != nil {
 		return nil, err
 	}
 	return p, p.Program(objects, change, m)

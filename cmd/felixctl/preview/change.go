@@ -52,6 +52,8 @@ type PolicyChange struct {
 	What string `json:"what"`
 	// Pods are those that it selects, or selected.
 	Pods []string `json:"pods"`
+	// Nodes are those to which it applies, or applied, themselves.
+	Nodes []string `json:"nodes,omitempty"`
 	// Ingress and Egress report the policy's directions.
 	Ingress bool `json:"ingress"`
 	Egress  bool `json:"egress"`
@@ -162,6 +164,11 @@ func (c *PolicyChange) describe(o control.Objects, e *policy.Engine) {
 			c.Pods = append(c.Pods, podName(pod))
 		}
 	}
+	for _, n := range o.Nodes {
+		if c.before.selectsNode(n) || c.after.selectsNode(n) {
+			c.Nodes = append(c.Nodes, n.Name)
+		}
+	}
 	if c.after.none() {
 		return
 	}
@@ -172,7 +179,11 @@ func (c *PolicyChange) describe(o control.Objects, e *policy.Engine) {
 		}
 		c.Problems = append(c.Problems, text)
 	}
-	if len(c.Pods) == 0 && p.isPolicy() {
+	switch {
+	case len(c.Pods)+len(c.Nodes) > 0 || !p.isPolicy():
+	case p.forNodes():
+		c.Problems = append(c.Problems, "it selects no existing node")
+	default:
 		c.Problems = append(c.Problems, "it selects no existing pod")
 	}
 	if p.network == nil {

@@ -21,6 +21,8 @@ type end struct {
 	// policies are those that select the pods, before and after.
 	policies [2][]anyPolicy
 	node     *corev1.Node
+	// alike are the nodes that policies for nodes do not distinguish from node, and itself; nil if nobody has compared them.
+	alike []*corev1.Node
 	// addr is one of the addresses in the region but not inside of it.
 	addr   netip.Addr
 	region netip.Prefix

@@ -9,12 +9,14 @@ import (
 )
 
 // Connections adds the established connections that the change affects.
-func (p *Preview) Connections(o control.Objects, c Change, established []control.Connection) error {
+func (p *Preview) Connections(o control.Objects, c Change, m *control.Model, established []control.Connection) error {
 	after, _, err := c.apply(o)
 	if err != nil {
 		return err
 	}
 	now, then := clusterOf(o, policiesOf(o)), clusterOf(o, after)
+	now.Hosts = hostsOf(o, m)
+	then.Hosts = now.Hosts
 	names := map[netip.Addr]string{}
 	for _, pod := range o.Pods {
 		for _, f := range model.Families() {

@@ -17,7 +17,7 @@ func (t *text) explain(p *Preview) {
 		t.problems(c)
 	}
 	t.WriteString("\n")
-	if len(p.Verdicts) == 0 {
+	if len(p.Verdicts) == 0 && len(p.OfNodes) == 0 {
 		t.WriteString("No packet gets another verdict.\n")
 		return
 	}
@@ -43,6 +43,10 @@ func (c *PolicyChange) sentences() []string {
 		all = append(all, "It would be deleted: "+effect+".")
 	case Same:
 		return append(all, "It exists, and is the same already.")
+	}
+	if !c.after.none() && len(c.Nodes) > 0 {
+		return append(all, fmt.Sprintf("It applies to %s themselves: %s.", c.scope(), list(c.Nodes)),
+			"The first matching rule decides. Before the rules, the failsafe ports, answers, and packets to the node's own pods pass.")
 	}
 	if c.after.none() || len(c.Pods) == 0 {
 		return all

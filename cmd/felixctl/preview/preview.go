@@ -17,6 +17,10 @@ type Preview struct {
 	Verdicts []Difference `json:"verdicts"`
 	// StillDenied are packets that a rule of the change allows at one end, and the other end denies as before.
 	StillDenied []Difference `json:"stillDenied,omitempty"`
+	// OfNodes are packets to and from nodes themselves about which the policies of the node decide otherwise. Becomes may be KeptOpen.
+	OfNodes []Difference `json:"verdictsOfNodes,omitempty"`
+	// Sockets are those of this node that would be closed, or have connections that could not begin again.
+	Sockets []SocketChange `json:"sockets,omitempty"`
 	// Looked reports whether established connections were checked, and Outlived
 	// are those of the node that the new policies deny.
 	Looked   bool       `json:"connectionsLookedAt"`
@@ -29,8 +33,8 @@ type Preview struct {
 	Programmed nodeObjects `json:"programmed,omitempty"`
 }
 
-// Changes reports whether a packet would get another verdict.
-func (p *Preview) Changes() bool { return len(p.Verdicts) > 0 }
+// Changes reports whether a packet would get another verdict, or would without the failsafe ports.
+func (p *Preview) Changes() bool { return len(p.Verdicts)+len(p.OfNodes) > 0 }
 
 // Of computes the effects of a change on the cluster of the objects. If ctx ends before, Of
 // returns its error.

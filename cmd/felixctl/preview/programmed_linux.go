@@ -40,7 +40,7 @@ func side(o control.Objects, policies []anyPolicy, like control.Model, options c
 	}
 	e.Flush()
 	m := like
-	m.Nodes, m.Groups, m.Policies, m.Endpoints = nil, nil, nil, nil
+	m.Nodes, m.Groups, m.Policies, m.Endpoints, m.HostPolicies = nil, nil, nil, nil, nil
 	for _, u := range e.Snapshot() {
 		m.Add(u)
 	}

@@ -22,6 +22,8 @@ func Print(w io.Writer, p *Preview, explained bool) error {
 		t.verdicts(p)
 	}
 	t.stillDenied(p)
+	t.ofNodes(p)
+	t.sockets(p)
 	t.outlived(p)
 	_, err := io.WriteString(w, t.String())
 	return err
@@ -63,6 +65,9 @@ func (c *PolicyChange) scope() string {
 		}
 		return "it isolates nothing"
 	}
+	if len(c.Nodes) > 0 {
+		return fmt.Sprintf("%s of %s", strings.Join(directions, " and "), Count(len(c.Nodes), "node"))
+	}
 	return fmt.Sprintf("%s of %s", strings.Join(directions, " and "), Count(len(c.Pods), "pod"))
 }
 
@@ -77,7 +82,11 @@ func Count(n int, what string) string {
 func (t *text) verdicts(p *Preview) {
 	fmt.Fprintf(t, "\n%s\n", t.style.Head("Packets with another verdict"))
 	if len(p.Verdicts) == 0 {
-		t.WriteString("none: every packet keeps its verdict\n")
+		if len(p.OfNodes) == 0 {
+			t.WriteString("none: every packet keeps its verdict\n")
+			return
+		}
+		t.WriteString("none: every packet of a pod keeps its verdict there\n")
 		return
 	}
 	families := p.families()
@@ -109,7 +118,7 @@ func (t *text) stillDenied(p *Preview) {
 // families returns the families of all differences.
 func (p *Preview) families() []string {
 	var all []string
-	for _, d := range slices.Concat(p.Verdicts, p.StillDenied) {
+	for _, d := range slices.Concat(p.Verdicts, p.StillDenied, p.OfNodes) {
 		for _, f := range d.Families {
 			if !slices.Contains(all, f) {
 				all = append(all, f)
@@ -191,4 +200,44 @@ func (t *text) outlived(p *Preview) {
 	if more := len(p.Outlived) - 10*shown; more > 0 {
 		fmt.Fprintf(t, "and %d more (-o json has all)\n", more)
 	}
+}
+
+// ofNodes prints what the policies of nodes decide otherwise.
+func (t *text) ofNodes(p *Preview) {
+	if len(p.OfNodes) == 0 {
+		return
+	}
+	fmt.Fprintf(t, "\n%s\n", t.style.Head("Packets to and from nodes themselves, by the policies of the node"))
+	families := p.families()
+	table := terminal.NewTable(t.style, "FROM", "TO", "PORTS", "NOW", "THEN", "BECAUSE")
+	for _, d := range grouped(p.OfNodes) {
+		now, then := t.style.Good(Allowed), t.style.Bad(d.Becomes)
+		if d.Becomes == Allowed {
+			now, then = t.style.Bad(Denied), t.style.Good(Allowed)
+		}
+		table.Row(list(d.From), list(d.To), d.portsText(families), now, then, d.Because)
+	}
+	fmt.Fprintln(t, table)
+}
+
+// sockets prints the sockets of this node that the change concerns.
+func (t *text) sockets(p *Preview) {
+	if len(p.OfNodes) == 0 {
+		return
+	}
+	fmt.Fprintf(t, "\n%s\n", t.style.Head("Sockets of "+p.Node+" that close, and connections that could not begin again"))
+	if len(p.Sockets) == 0 {
+		t.WriteString("none\n")
+		return
+	}
+	table := terminal.NewTable(t.style, "PROCESS", "SOCKET", "PEER", "THEN", "BECAUSE")
+	for _, s := range p.Sockets {
+		socket := fmt.Sprintf("%s %s", s.Protocol, s.Local)
+		if !s.Peer.IsValid() {
+			socket += " listens"
+		}
+		table.Row(s.Owner(), socket, list(s.Peers), t.style.Bad(s.Becomes), s.Because)
+	}
+	fmt.Fprintln(t, table)
+	t.WriteString("established connections continue until they end\n")
 }

@@ -57,7 +57,7 @@ func TestText(t *testing.T) {
 		{Protocol: model.TCP, Source: web, SourcePort: 40001, Destination: db, Port: 22},
 		{Protocol: model.TCP, Source: netip.MustParseAddr("192.168.0.1"), SourcePort: 40001, Destination: db, Port: 22},
 	}
-	if err := p.Connections(o, c, established); err != nil {
+	if err := p.Connections(o, c, &control.Model{}, established); err != nil {
 		t.Fatal(err)
 	}
 	isolated := "ingress is isolated by shop/db, and no rule allows it"

@@ -153,7 +153,7 @@ func TestTierText(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := p.Connections(o, c, nil); err != nil {
+	if err := p.Connections(o, c, &control.Model{}, nil); err != nil {
 		t.Fatal(err)
 	}
 	because := "admin:keep-out ingress[0] denies it"
@@ -218,7 +218,7 @@ func TestAntreaText(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := p.Connections(o, c, nil); err != nil {
+	if err := p.Connections(o, c, &control.Model{}, nil); err != nil {
 		t.Fatal(err)
 	}
 	because := "antrea-cluster:closed ingress[0] (no-web) denies it"

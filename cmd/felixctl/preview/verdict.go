@@ -238,6 +238,11 @@ func (all *verdictRanges) add(from, to *end, f model.Family, then oracle.Verdict
 	if then.Allowed {
 		d.Becomes = Allowed
 	}
+	all.join(d, r)
+}
+
+// join adds a range of ports to the difference that it belongs to.
+func (all *verdictRanges) join(d Difference, r model.PortRange) {
 	same := slices.IndexFunc(*all, func(o Difference) bool { return o.Becomes == d.Becomes && o.Because == d.Because })
 	if same < 0 {
 		*all, same = append(*all, d), len(*all)

@@ -43,6 +43,15 @@ func (c *Cluster) decideEnd(d model.Direction, subject *corev1.Pod, own, peer ne
 	return c.decide(d, subject, peer, peerPod, p)
 }
 
+// DecideHost returns what the policies of a node decide about its own packet in a direction, whatever its other end decides.
+func (c *Cluster) DecideHost(d model.Direction, node *corev1.Node, p Packet) Decision {
+	peer := p.Source
+	if d == model.Egress {
+		peer = p.Destination
+	}
+	return c.decideNode(d, node, peer, c.PodAt(peer), p)
+}
+
 // decideNode asks the policies of a node about its own packet: Antrea's, then those of its baseline tier.
 func (c *Cluster) decideNode(d model.Direction, node *corev1.Node, peer netip.Addr, peerPod *corev1.Pod, p Packet) Decision {
 	if !c.HasHostPolicy(node) {

@@ -1,0 +1,107 @@
+package preview
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/model"
+)
+
+const threeHosts = `
+{apiVersion: v1, kind: Node, metadata: {name: n1, labels: {role: worker}}, spec: {podCIDR: 10.0.1.0/24}, status: {addresses: [{type: InternalIP, address: 192.168.0.1}]}}
+---
+{apiVersion: v1, kind: Node, metadata: {name: n2, labels: {role: worker}}, spec: {podCIDR: 10.0.2.0/24}, status: {addresses: [{type: InternalIP, address: 192.168.0.2}]}}
+---
+{apiVersion: v1, kind: Node, metadata: {name: n3, labels: {role: control}}, spec: {podCIDR: 10.0.3.0/24}, status: {addresses: [{type: InternalIP, address: 192.168.0.3}]}}
+---
+{apiVersion: v1, kind: Namespace, metadata: {name: shop}}
+---
+{apiVersion: v1, kind: Pod, metadata: {namespace: shop, name: web, labels: {app: web}}, spec: {nodeName: n1}, status: {podIP: 10.0.1.3}}
+`
+
+const workers = `
+apiVersion: crd.antrea.io/v1beta1
+kind: ClusterNetworkPolicy
+metadata: {name: workers}
+spec:
+  priority: 1
+  appliedTo: [{nodeSelector: {matchLabels: {role: worker}}}]
+  ingress:
+  - {action: Allow, from: [{ipBlock: {cidr: 192.0.2.0/24}}], ports: [{port: 9100}]}
+  - {action: Allow, from: [{podSelector: {matchLabels: {app: web}}}]}
+  - {action: Drop}
+  egress:
+  - {action: Drop, to: [{nodeSelector: {matchLabels: {role: control}}}], ports: [{port: 2379}]}
+`
+
+// TestNodes: a preview of a policy for nodes names the packets that the policies of the nodes decide otherwise, those that only failsafe
+// ports keep open, sockets that close, and connections that could not begin again. Nodes that are alike are one end.
+func TestNodes(t *testing.T) {
+	o, c := objects(t, threeHosts), Change{SetAntrea: objects(t, workers).Antrea.All()}
+	p, err := Of(t.Context(), o, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ssh := model.PortRange{Protocol: model.TCP, First: 22, Last: 22}
+	m := &control.Model{Node: "n1", HostAddresses: []netip.Addr{netip.MustParseAddr("192.168.0.1")}, Failsafe: &model.Failsafe{In: []model.PortRange{ssh}}}
+	socket := func(local, peer, process string) control.Socket {
+		s := control.Socket{Protocol: model.TCP, Local: netip.MustParseAddrPort(local), Process: process, UID: 7}
+		if peer != "" {
+			s.Peer = netip.MustParseAddrPort(peer)
+		}
+		return s
+	}
+	sockets := []control.Socket{
+		socket("[::]:22", "", "sshd"), socket("192.168.0.1:22", "192.168.0.3:40000", "sshd"), socket("0.0.0.0:9100", "", "exporter"),
+		socket("192.168.0.1:9100", "192.0.2.9:40000", "exporter"), socket("192.168.0.1:9100", "192.168.0.3:40001", ""), socket("127.0.0.1:9200", "", "local"),
+		socket("192.168.0.1:50000", "192.168.0.3:2379", "etcdctl"), socket("192.168.0.1:50001", "192.168.0.3:6443", "kubelet"),
+	}
+	if err := p.Nodes(t.Context(), o, c, m, func(context.Context) ([]control.Socket, error) { return sockets, nil }); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, d := range grouped(p.OfNodes) {
+		got = append(got, fmt.Sprintf("%s > %s %s: %s", strings.Join(d.From, ","), strings.Join(d.To, ","), strings.Join(d.Ports, " "), d.Becomes))
+	}
+	slices.Sort(got)
+	want := []string{
+		"192.0.2.0/24 > node n1,node n2 all but tcp/22 tcp/9100: denied",
+		"node n1,node n2 > node n3 tcp/2379: denied",
+		"node n1,node n2,node n3,anyone else outside > node n1,node n2 all but tcp/22: denied",
+		"node n1,node n2,node n3,anyone else outside,192.0.2.0/24 > node n1,node n2 tcp/22: kept open by the failsafe ports",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("packets:\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	got = nil
+	for _, s := range p.Sockets {
+		got = append(got, fmt.Sprintf("%s %s %s: %s", s.Owner(), s.Local, strings.Join(s.Peers, ","), s.Becomes))
+	}
+	slices.Sort(got)
+	want = []string{
+		"a process of user 7 192.168.0.1:9100 192.168.0.3: denied",
+		"etcdctl 192.168.0.1:50000 192.168.0.3: denied",
+		"exporter 0.0.0.0:9100 node n2,node n3,anyone else outside: denied",
+		"sshd 192.168.0.1:22 192.168.0.3: kept open by the failsafe ports",
+		"sshd [::]:22 node n2,node n3,anyone else outside,192.0.2.0/24: kept open by the failsafe ports",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("sockets:\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+	var text strings.Builder
+	if err := Print(&text, p, false); err != nil || !p.Changes() || !strings.Contains(text.String(), "ingress and egress of 2 nodes") {
+		t.Errorf("%v\n%s", err, text.String())
+	}
+
+	// The same again changes nothing, and asks for no sockets.
+	p = &Preview{}
+	o.Antrea = objects(t, workers).Antrea
+	if err := p.Nodes(t.Context(), o, c, m, func(context.Context) ([]control.Socket, error) { return sockets, nil }); err != nil || p.Changes() || len(p.Sockets) > 0 {
+		t.Errorf("unchanged: %v, %+v", err, p)
+	}
+}
