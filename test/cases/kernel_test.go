@@ -14,6 +14,7 @@ import (
 	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/test/tablestest"
 )
 
@@ -62,15 +63,21 @@ func program(t *testing.T, ns tablestest.Namespace, name string, m *control.Mode
 		t.Fatal(err)
 	}
 	defer func() { _ = b.Close() }()
-	for _, manager := range b.Stage().Managers {
-		for _, u := range m.Updates() {
-			manager.OnUpdate(u)
+	hosts := backend.NewHosts(backend.Config{NetNS: ns.FD}, *m.Failsafe)
+	hosts.Attempt = func(_, _ *model.HostPolicies) error { return nil }
+	hosts.Programmed = func(*model.HostPolicies, string) {}
+	hosts.Off = func() bool { return false }
+	for _, s := range []backend.Stage{b.Stage(), hosts.Stage()} {
+		for _, manager := range s.Managers {
+			for _, u := range m.Updates() {
+				manager.OnUpdate(u)
+			}
+			manager.CompleteDeferredWork()
 		}
-		manager.CompleteDeferredWork()
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	if done, err := b.Stage().Apply(ctx); err != nil || len(done.Refused) > 0 {
-		t.Fatal(err, done.Refused)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if done, err := s.Apply(ctx); err != nil || len(done.Refused) > 0 {
+			t.Fatal(err, done.Refused)
+		}
 	}
 }

@@ -104,7 +104,16 @@ func (o objects) model(t *testing.T, node string, attached ...control.Attachment
 	if err != nil {
 		t.Fatal(err)
 	}
+	m.Failsafe = failsafe()
 	return m
+}
+
+// failsafe returns the failsafe ports of the nodes.
+func failsafe() *model.Failsafe {
+	return &model.Failsafe{
+		In:  []model.PortRange{{Protocol: model.TCP, First: 22, Last: 22}},
+		Out: []model.PortRange{{Protocol: model.TCP, First: 6443, Last: 6443}},
+	}
 }
 
 // problems lists the agent's reports on the objects, a line each.

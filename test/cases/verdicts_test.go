@@ -25,6 +25,24 @@ type end struct {
 	pod       bool
 }
 
+func (e end) node() bool { return strings.HasPrefix(e.name, "node ") }
+
+// withHostPolicies returns the model with the policies of the node among those of pods: their ports and blocks divide packets, too.
+func withHostPolicies(m *control.Model) *control.Model {
+	if m.HostPolicies.Empty() {
+		return m
+	}
+	all := *m
+	all.Policies = slices.Concat(m.Policies, m.HostPolicies.Policies)
+	all.Groups = slices.Clone(m.Groups)
+	for _, g := range m.HostPolicies.Groups {
+		if !slices.ContainsFunc(all.Groups, func(o control.Group) bool { return o.ID == g.ID }) {
+			all.Groups = append(all.Groups, control.Group{Group: g.Group, Members: g.Members})
+		}
+	}
+	return &all
+}
+
 // verdicts is a table of ports to which policy denies some connections, with the ends that
 // may connect. It fails the test if a backend decides differently.
 func (o objects) verdicts(t *testing.T) string {
@@ -45,6 +63,11 @@ func (o objects) verdicts(t *testing.T) string {
 	}
 	reference := &oracle.Cluster{
 		Nodes: o.Nodes, Namespaces: o.Namespaces, Pods: o.Pods, Policies: o.Policies, ClusterPolicies: o.ClusterPolicies, Antrea: o.Antrea,
+	}
+	reference.Hosts = map[string]oracle.Host{}
+	for i, m := range models {
+		reference.Hosts[m.Node] = oracle.Host{Failsafe: *m.Failsafe}
+		models[i] = withHostPolicies(m)
 	}
 	judge := func(p trace.Packet) bool {
 		j, err := trace.Judge(p, reference, nil)
@@ -68,7 +91,10 @@ func (o objects) verdicts(t *testing.T) string {
 	for _, to := range ends {
 		var found []row
 		for _, port := range ports {
-			found = add(found, rowOf(ends, to, port, judge))
+			found = add(found, rowOf(ends, to, port, func(from end) bool {
+				hosts := slices.ContainsFunc(models, func(m *control.Model) bool { return !m.HostPolicies.Empty() && (from.node() || to.node()) })
+				return from.name != to.name && (from.pod || to.pod || hosts)
+			}, judge))
 		}
 		for _, r := range found {
 			if len(r.denied) > 0 {
@@ -99,10 +125,10 @@ func add(all []row, r row) []row {
 
 // rowOf evaluates connections from all ends. If the verdicts for an end differ between the
 // families, the row names the end with the family.
-func rowOf(ends []end, to end, port compare.Port, judge func(trace.Packet) bool) row {
+func rowOf(ends []end, to end, port compare.Port, judged func(from end) bool, judge func(trace.Packet) bool) row {
 	r := row{ports: []string{portName(port)}}
 	for _, from := range ends {
-		if from.name == to.name || !from.pod && !to.pod {
+		if !judged(from) {
 			continue
 		}
 		through := map[bool][]string{}

@@ -147,6 +147,8 @@ func (n *Names) static() {
 		rules.ChainInput:        "to this node", rules.ChainOwnNode: "from a pod to its own node",
 		rules.ChainHostsInput: "policies of this node itself", rules.ChainHostsOutput: "policies of this node itself",
 		rules.ChainHostsIngress: "ingress policies of this node", rules.ChainHostsEgress: "egress policies of this node",
+		rules.ChainHostsPrerouting: "policies of this node before DNAT", rules.ChainHostsPreDNAT: "policies of this node before DNAT",
+		rules.ChainHostsPreDNATBaseline: "baseline tier of this node before DNAT", rules.ChainHostsDeniedPreDNAT: "denied before DNAT", rules.ChainHostsRejectedPreDNAT: "rejected before DNAT",
 		rules.ChainHostsIngressBaseline: "baseline tier of this node", rules.ChainHostsEgressBaseline: "baseline tier of this node",
 		rules.ChainHostsDeniedIn: "denied by ingress policy of this node", rules.ChainHostsDeniedOut: "denied by egress policy of this node",
 		rules.ChainHostsRejectedIn: "rejected by ingress policy of this node", rules.ChainHostsRejectedOut: "rejected by egress policy of this node",
