@@ -99,7 +99,7 @@ func TestHostsTable(t *testing.T) {
 // another CNI plugin by the mark.
 func TestPreDNATTable(t *testing.T) {
 	ns := tablestest.NewNamespace(t, "nft")
-	p := &model.Policy{ID: model.PolicyID{Tier: model.TierAdmin, API: model.AntreaCluster, Name: "p"}, Ingress: []model.Rule{{Name: "ingress[0]", Action: model.Reject, AnyPeer: true, AnyPort: true}}}
+	p := &model.Policy{ID: model.PolicyID{Tier: model.TierAdmin, API: model.AntreaCluster, Name: "p"}, Ingress: []model.Rule{{Name: "ingress[0]", Action: model.Reject, AnyPeer: true, AnyPort: true, Log: true}}}
 	early := *p
 	early.PreDNAT = true
 	list := []model.PolicyID{p.ID}
@@ -121,12 +121,12 @@ func TestPreDNATTable(t *testing.T) {
 			has, hasNot []string
 		}{
 			{model.HostPoliciesUpdate{Policies: input}, []string{"goto hosts-rejected-in"}, []string{"hosts-prerouting", "pod-networks"}},
-			{model.HostPoliciesUpdate{Policies: pre}, []string{"hook prerouting priority mangle - 10", "elements = { 10.10.1.0/24 }", from, "goto hosts-rejected-pre-dnat"}, []string{"goto hosts-rejected-in"}},
+			{model.HostPoliciesUpdate{Policies: pre}, []string{"hook prerouting priority mangle - 10", "elements = { 10.10.1.0/24 }", from, "goto hosts-rejected-pre-dnat", `prefix "log-`, `prefix "hosts-denied-pre-dnat"`}, []string{"goto hosts-rejected-in"}},
 			{node("10.10.2.0/24"), []string{"elements = { 10.10.2.0/24 }"}, []string{"10.10.1.0/24"}},
 			{model.HostPoliciesUpdate{Policies: input}, []string{"goto hosts-rejected-in"}, []string{"hosts-prerouting", "pod-networks", "pre-dnat"}},
 		} {
 			if i == 0 {
-				run(t, s, node("10.10.1.0/24"))
+				run(t, s, node("10.10.1.0/24"), model.LogsUpdate{Reported: true}, model.DenialsUpdate{Reported: true})
 			}
 			run(t, s, step.update)
 			now := ns.Run(t, "nft", "-s", "list", "ruleset")
