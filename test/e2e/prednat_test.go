@@ -245,6 +245,7 @@ func TestPreDNATTrafficModes(t *testing.T) {
 					set(t, l, state(t, twoSubnets, preDNATPolicy("{action: Drop}")))
 					hostsConfirmed(t, l, "node1", "node2", "node3")
 					judge("deny all", false)
+					restartsUnder(t, l)
 					set(t, l, state(t, twoSubnets, preDNATPolicy("{action: Allow, from: [{namespaceSelector: {}}]}, {action: Drop}")))
 					hostsConfirmed(t, l, "node1", "node2", "node3")
 					judge("allow pods", true)
@@ -252,6 +253,52 @@ func TestPreDNATTrafficModes(t *testing.T) {
 				})
 			}
 		})
+	}
+}
+
+// restartsUnder starts the agent of node1 again while a pod of another node connects to a pod there: no packet is denied meanwhile.
+func restartsUnder(t *testing.T, l *lab.Lab) {
+	t.Helper()
+	set(t, l, state(t, twoSubnets, preDNATPolicy("{action: Drop, from: [{namespaceSelector: {}}]}, {action: Drop}")))
+	hostsConfirmed(t, l, "node1")
+	done, ended := make(chan struct{}), make(chan int)
+	go func() {
+		count := 0
+		for {
+			select {
+			case <-done:
+				ended <- count
+				return
+			case <-time.After(20 * time.Millisecond):
+			}
+			for _, f := range model.Families() {
+				if conn, err := traffic.Connect(l.Pod(pod("c")).Namespace(), netip.Addr{}, netip.AddrPortFrom(l.Pod(pod("a")).Address(f), 80), patience); err == nil {
+					count++
+					_ = conn.Close()
+				}
+			}
+		}
+	}()
+	for range 3 {
+		if err := l.RestartAgent(t.Context(), "node1"); err != nil {
+			t.Error(err)
+		}
+	}
+	close(done)
+	if count := <-ended; count == 0 {
+		t.Error("no connection")
+	}
+	found := false
+	for line := range strings.Lines(shell(t, l.Node("node1"), "nft list table inet felixlike-hosts")) {
+		if strings.Contains(line, "antrea-cluster:pre ingress[0]") {
+			found = true
+			if !strings.Contains(line, "counter packets 0 ") {
+				t.Errorf("while the agent was started again: %s", line)
+			}
+		}
+	}
+	if !found {
+		t.Error("the rule is not there")
 	}
 }
 
