@@ -60,6 +60,8 @@ type dataplane struct {
 	backend    backend.Backend
 	forwarding *forwarding
 	closers    []func() error
+	// beside are stages beside the backend's.
+	beside []backend.Stage
 	// attached are the addresses of the pods on the bridge.
 	attached map[model.PodID][]netip.Addr
 	// spoil changes the policies that the engine makes; nil changes nothing.
@@ -124,10 +126,11 @@ func (d *dataplane) remove() error {
 // stages are those of the node, in order: policy before forwarding, as in the
 // agent.
 func (d *dataplane) stages() []backend.Stage {
-	if d.forwarding == nil {
-		return []backend.Stage{d.backend.Stage()}
+	all := append([]backend.Stage{d.backend.Stage()}, d.beside...)
+	if d.forwarding != nil {
+		all = append(all, d.forwarding.Stage)
 	}
-	return []backend.Stage{d.backend.Stage(), d.forwarding.Stage}
+	return all
 }
 
 // update hands updates to the managers.
