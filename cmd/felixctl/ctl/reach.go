@@ -60,6 +60,15 @@ passes; 2 the command failed, or an end has no pod or node.`,
 					return err
 				}
 				stop := terminal.Progress(c.ErrOrStderr(), terminal.Doing("evaluating packets"))
+				if len(objects.Antrea.ClusterPolicies) > 0 { // some may be for nodes
+					m, err := agent.Model(ctx)
+					if err != nil {
+						return err
+					}
+					if m.Failsafe != nil {
+						q.Failsafe = *m.Failsafe
+					}
+				}
 				r, err := preview.ReachOf(ctx, objects, q)
 				stop()
 				if err != nil {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/felixlike/felixlike/cmd/felixctl/preview"
 	"github.com/felixlike/felixlike/felixlike/antrea"
+	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/model"
 )
@@ -41,7 +42,7 @@ func (t *Test) world(shared control.Objects) (*preview.World, error) {
 	if b.build(); len(b.errs) > 0 {
 		return nil, errors.Join(b.errs...)
 	}
-	return preview.NewWorld(b.objects, b.prefixes), nil
+	return preview.NewWorld(b.objects, failsafe(), b.prefixes), nil
 }
 
 // build adds the cluster of the test to the objects.
@@ -267,4 +268,10 @@ func (b *builder) undeclared() {
 			add(id.Name)
 		}
 	}
+}
+
+// failsafe returns the failsafe ports of nodes: files do not say which settings the agents have.
+func failsafe() model.Failsafe {
+	defaults := config.Defaults()
+	return model.Failsafe{In: defaults.FailsafeIn, Out: defaults.FailsafeOut}
 }

@@ -23,6 +23,11 @@ func all(peer string) string {
 		"  ingress:\n  - {action: Allow, from: [" + peer + "]}\n  - {action: Drop, from: [{namespaceSelector: {}}]}\n"
 }
 
+// ofNodes is a policy for nodes with a rule and a Drop of all others.
+func ofNodes(rule string) string {
+	return "apiVersion: crd.antrea.io/v1beta1\nkind: ClusterNetworkPolicy\nmetadata: {name: nodes}\nspec:\n  priority: 1\n  appliedTo: [{nodeSelector: {}}]\n  ingress: [" + rule + ", {action: Drop}]\n"
+}
+
 // in returns a test of expectations in a cluster.
 func in(cluster string, expect ...string) string {
 	return "apiVersion: felixlike.io/v1alpha1\nkind: PolicyTest\nmetadata: {name: shop}\nspec:\n  cluster: " + cluster + "\n  expect:\n  - " + strings.Join(expect, "\n  - ") + "\n"
@@ -57,6 +62,10 @@ func TestNoPacketIsLeftOut(t *testing.T) {
 		{"a pod in its host's network", []string{host, in(hosts(""), noOthers)}, "node n1 -> shop/db on all ports is allowed"},
 		{"a pod in its host's network as destination", []string{db("{podSelector: {}}"), in(hosts(""), "any pod in namespace:shop -> any pod in namespace:system: deny")}, "shop/db -> node n1 on all ports is allowed"},
 		{"no other pod in its host's network", []string{host, in(hosts(""), "no pod outside namespace:system reaches shop/db", "no pod outside nodes reaches shop/db")}, ""},
+		{"a node", []string{ofNodes("{action: Allow, from: [{ipBlock: {cidr: 198.51.100.0/24}}], ports: [{port: 9100}]}"), in(hosts(""), "198.51.100.0/24 -> node:n1 9100/tcp: allow", "everything else -> node:n1 9100/tcp: deny", "everything else -> node:n1 22/tcp: allow", "node:n1 -> everything: allow")}, ""},
+		{"a block that reaches a node", []string{ofNodes("{action: Allow, from: [{ipBlock: {cidr: 198.51.100.0/24}}], ports: [{port: 9100}]}"), in(hosts(""), "outside -> node:n1 9100/tcp: deny")}, "198.51.100.0/24 -> node n1 tcp/9100 is allowed"},
+		{"a pod that could reach a node", []string{ofNodes("{action: Allow, from: [{podSelector: {matchLabels: {app: probe}}}]}"), in(hosts(""), "any pod -> node:n1 9100/tcp: deny")}, "a pod of shop labelled app=probe -> node n1 tcp/9100 is allowed"},
+		{"the failsafe ports of a node", []string{ofNodes("{action: Drop}"), in(hosts(""), "outside -> node:n1: deny")}, "-> node n1 tcp/22 tcp/2379-2380 tcp/6443 tcp/10250 is allowed: kept open by the failsafe ports"},
 		{"another pod in its host's network", []string{host, in(hosts(", {name: dev/agent, node: n1, hostNetwork: true}"), "no pod outside namespace:system reaches shop/db")}, "node n1 -> shop/db on all ports is allowed"},
 		{"greater labels", []string{db("{podSelector: {}}"), in(shopDB, "no pod in pods:level>3 reaches shop/db")}, "a pod of shop labelled level=4 -> shop/db"},
 		{"lesser labels", []string{db("{podSelector: {}}"), in(shopDB, "no pod in pods:level<3 reaches shop/db")}, "a pod of shop labelled level=2 -> shop/db"},

@@ -32,7 +32,7 @@ const head = `# Written by felixctl test --from-cluster: one or two pods of each
 // Write returns a first test for the objects of a cluster: it holds with their policies.
 func Write(ctx context.Context, o control.Objects) ([]byte, error) {
 	t := &Test{APIVersion: APIVersion, Kind: Kind, Metadata: Metadata{"cluster"}}
-	w := preview.NewWorld(o, nil)
+	w := preview.NewWorld(o, failsafe(), nil)
 	if w.Policies() == 0 && !o.Antrea.Isolation {
 		return nil, errors.New("there is no policy to test")
 	}

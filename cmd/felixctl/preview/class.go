@@ -130,11 +130,17 @@ func podsText(pods []*corev1.Pod) string {
 	return fmt.Sprintf("%s (+%d alike)", podName(pods[0]), len(pods)-1)
 }
 
-// nodes returns each node as an end.
-func nodes(all []*corev1.Node) []*end {
+// nodes returns each node as an end, with those of the policies that apply to the node itself.
+func nodes(all []*corev1.Node, policies []anyPolicy) []*end {
 	var out []*end
 	for _, n := range all {
-		out = append(out, &end{text: "node " + n.Name, node: n})
+		e := &end{text: "node " + n.Name, node: n}
+		for _, p := range policies {
+			if p.selectsNode(n) {
+				e.policies[0] = append(e.policies[0], p)
+			}
+		}
+		out = append(out, e)
 	}
 	return out
 }

@@ -34,7 +34,7 @@ func TestPossiblePodsAreAll(t *testing.T) {
 				prefixes = append(prefixes, netip.MustParsePrefix(text))
 			}
 		}
-		w := NewWorld(control.Objects{Nodes: c.Nodes, Namespaces: c.Namespaces, Pods: c.Pods, Policies: c.Policies, ClusterPolicies: c.ClusterPolicies, Antrea: c.Antrea}, prefixes)
+		w := NewWorld(control.Objects{Nodes: c.Nodes, Namespaces: c.Namespaces, Pods: c.Pods, Policies: c.Policies, ClusterPolicies: c.ClusterPolicies, Antrea: c.Antrea}, model.Failsafe{}, prefixes)
 		w.Divide(nil)
 		pods := w.Ends(w.Pods())
 		if len(pods) == 0 || len(prefixes) == 0 {

@@ -24,6 +24,8 @@ type Question struct {
 	From, To string
 	// Port asks about one port only, or with an ICMP protocol about echo requests of both families. Protocol AnyProtocol: about all.
 	Port model.PortRange
+	// Failsafe are the ports that no policy closes for a node.
+	Failsafe model.Failsafe
 }
 
 // Reach is the answer: every packet of the question is in one of the Ways.
@@ -81,7 +83,7 @@ func (v *verdicts) of(text string, policies []anyPolicy) (all []*end, without []
 		}
 	}
 	all = classes(pods, v.namespaces, policies, nil, blocks(policies, v.objects.Nodes))
-	others := nodes(v.objects.Nodes)
+	others := nodes(v.objects.Nodes, policies)
 	for _, f := range v.families {
 		others = append(others, outside(f, append(blocks(policies, v.objects.Nodes), want.prefixes...), v.taken())...)
 	}
@@ -120,6 +122,7 @@ func ReachOf(ctx context.Context, o control.Objects, q Question) (*Reach, error)
 // reach returns the packets of a question, by ends, verdict and reason, and the pods without an address.
 func reach(ctx context.Context, o control.Objects, q Question) (all []Difference, without []string, err error) {
 	policies, v := policiesOf(o), newVerdicts(o)
+	v.failsafe = q.Failsafe
 	from, without, err := v.of(q.From, policies)
 	if err != nil {
 		return nil, nil, fmt.Errorf("--from %w", err)

@@ -52,6 +52,8 @@ type verdicts struct {
 	families   []model.Family
 	// podPrefixes have the addresses that pods can get, beside those of nodes.
 	podPrefixes []netip.Prefix
+	// failsafe are the ports that no policy closes for a node.
+	failsafe model.Failsafe
 }
 
 func newVerdicts(o control.Objects) *verdicts {
@@ -79,7 +81,7 @@ func differences(ctx context.Context, o control.Objects, before, after, changed 
 			subjects = append(subjects, e)
 		}
 	}
-	v.ends = append(v.ends, nodes(o.Nodes)...)
+	v.ends = append(v.ends, nodes(o.Nodes, nil)...) // Nodes has packets of nodes by their own policies
 	for _, f := range v.families {
 		v.ends = append(v.ends, outside(f, divides, v.taken())...)
 	}
@@ -273,9 +275,9 @@ func (e *end) others(node *corev1.Node) []string {
 	return names
 }
 
-// cluster returns an oracle cluster with the inputs that affect packets between two pods.
-func (v *verdicts) cluster(a, b *corev1.Pod, policies []anyPolicy) *oracle.Cluster {
-	c := &oracle.Cluster{}
+// cluster returns an oracle cluster with the inputs that affect packets between two pods, or with one of the nodes themselves.
+func (v *verdicts) cluster(a, b *corev1.Pod, policies []anyPolicy, nodes ...*corev1.Node) *oracle.Cluster {
+	c := &oracle.Cluster{Hosts: map[string]oracle.Host{}}
 	c.Antrea.Isolation = v.objects.Antrea.Isolation
 	for _, p := range policies {
 		p.add(c)
@@ -306,6 +308,14 @@ func (v *verdicts) cluster(a, b *corev1.Pod, policies []anyPolicy) *oracle.Clust
 			}
 		}
 	}
+	for _, n := range nodes {
+		if n == nil {
+			continue
+		}
+		if c.Hosts[n.Name] = (oracle.Host{Failsafe: v.failsafe}); !slices.Contains(c.Nodes, n) {
+			c.Nodes = append(slices.Clip(c.Nodes), n)
+		}
+	}
 	return c
 }
 
@@ -321,6 +331,8 @@ func because(v oracle.Verdict) string {
 			parts = append(parts, fmt.Sprintf("%s %s allows it", end.Policy, model.TitledRule(end.Rule, end.Title)))
 		case end.Why == oracle.RuleDenies:
 			parts = append(parts, fmt.Sprintf("%s %s denies it", end.Policy, model.TitledRule(end.Rule, end.Title)))
+		case end.Why == oracle.FailsafePort && v.Allowed:
+			parts = append(parts, string(oracle.FailsafePort))
 		case end.Why == oracle.OwnNode && v.Allowed && len(parts) == 0:
 			parts = append(parts, string(oracle.OwnNode))
 		case !end.Allowed:

@@ -27,10 +27,11 @@ type World struct {
 // region of addresses outside.
 type End = end
 
-// NewWorld returns the cluster of the objects. The prefixes have the addresses that pods can get, beside those of nodes.
-func NewWorld(o control.Objects, podPrefixes []netip.Prefix) *World {
+// NewWorld returns the cluster of the objects, whose nodes have the failsafe ports. The prefixes have the addresses that pods can get, beside
+// those of nodes.
+func NewWorld(o control.Objects, failsafe model.Failsafe, podPrefixes []netip.Prefix) *World {
 	w := &World{verdicts: newVerdicts(o), policies: policiesOf(o), possible: map[string]*end{}}
-	w.podPrefixes = podPrefixes
+	w.podPrefixes, w.failsafe = podPrefixes, failsafe
 	for _, f := range model.Families() {
 		if !slices.Contains(w.families, f) && slices.ContainsFunc(podPrefixes, func(p netip.Prefix) bool { return model.FamilyOf(p.Addr()) == f }) {
 			w.families = append(w.families, f)
@@ -58,7 +59,7 @@ func (w *World) Divide(sets []*Set) {
 	for _, class := range classes(w.objects.Pods, w.namespaces, w.policies, nil, of) {
 		w.ends = append(w.ends, class.divided(sets)...)
 	}
-	w.ends = append(w.ends, nodes(w.objects.Nodes)...)
+	w.ends = append(w.ends, nodes(w.objects.Nodes, w.policies)...)
 	taken := w.taken()
 	for _, f := range w.families {
 		w.ends = append(w.ends, outside(f, all, taken)...)
@@ -148,8 +149,8 @@ func (v *verdicts) evaluate(from, to *end, f model.Family, ports, others []model
 	policies := slices.Concat(from.policies[0], to.policies[0])
 	slices.SortFunc(policies, comparePolicies)
 	policies = slices.Compact(policies)
-	cluster := v.cluster(a, b, policies)
-	for _, r := range spans(policies, b, f, inFamily(f, ports, others)...) {
+	cluster := v.cluster(a, b, policies, from.node, to.node)
+	for _, r := range spans(policies, b, f, inFamily(f, ports, others, v.failsafe.In, v.failsafe.Out)...) {
 		if len(ports) == 0 || slices.ContainsFunc(ports, func(p model.PortRange) bool { return Covers(p, r) }) {
 			visit(r, cluster.Evaluate(oracle.Packet{Source: source, Destination: destination, Protocol: r.Protocol, Port: r.First}))
 		}
