@@ -36,7 +36,9 @@ func newAPI(log io.Writer) *api {
 }
 
 // modules returns the modules of the answers.
-func (a *api) modules() []driver.Module { return []driver.Module{a.Log.Module(), a.History.Module(), a.Counters.Module()} }
+func (a *api) modules() []driver.Module {
+	return []driver.Module{a.Log.Module(), a.History.Module(), a.Counters.Module()}
+}
 
 // Connections implements control.Agent.
 func (a *api) Connections(ctx context.Context) ([]control.Connection, error) {

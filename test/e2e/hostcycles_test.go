@@ -126,7 +126,9 @@ func newCycles(t *testing.T) *cycles {
 		n := &cycleNode{cniNode: newNamedNode(t, config.NFTables, name), name: name, address: fmt.Sprintf("192.168.9%d.1", i), far: fmt.Sprintf("192.168.9%d.2", i)}
 		if w.hub == nil {
 			w.hub = n.space("hub")
-			n.must(w.hub.Do(func() error { return exec.Command("sh", "-ec", "ip link set lo up; ip addr add 192.168.99.1/32 dev lo").Run() }))
+			n.must(w.hub.Do(func() error {
+				return exec.Command("sh", "-ec", "ip link set lo up; ip addr add 192.168.99.1/32 dev lo").Run()
+			}))
 		}
 		n.must(n.ns.Do(func() error {
 			script := fmt.Sprintf("ip link add up0 type veth peer name %[1]s netns %[2]s && ip addr add %[3]s/24 dev up0 && ip link set up0 up && ip route add 192.168.99.1 via %[4]s && ip netns exec %[2]s sh -ec 'ip addr add %[4]s/24 dev %[1]s; ip link set %[1]s up'",

@@ -33,6 +33,10 @@ const tracedHosts = `
   appliedTo: [{nodeSelector: {matchLabels: {kubernetes.io/hostname: node2}}}], egress: [
     {action: Drop, to: [{nodeSelector: {matchLabels: {kubernetes.io/hostname: node3}}}], ports: [{port: 7779, endPort: 7780}]}]}}
 ---
+{apiVersion: crd.antrea.io/v1beta1, kind: ClusterNetworkPolicy, metadata: {name: before, annotations: {felixlike.io/pre-dnat: "true"}}, spec: {priority: 5,
+  appliedTo: [{nodeSelector: {matchLabels: {kubernetes.io/hostname: node2}}}], ingress: [
+    {action: Drop, from: [{nodeSelector: {matchLabels: {kubernetes.io/hostname: node1}}}, {podSelector: {matchLabels: {pod: c}}}], ports: [{port: 7778}]}]}}
+---
 {apiVersion: crd.antrea.io/v1beta1, kind: ClusterNetworkPolicy, metadata: {name: pods}, spec: {priority: 1,
   appliedTo: [{podSelector: {matchLabels: {pod: b}}}], egress: [{action: Drop, to: [{nodeSelector: {}}], ports: [{port: 7780}]}]}}
 `

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"net"
 	"net/netip"
@@ -77,6 +78,9 @@ func TestPreDNAT(t *testing.T) {
 			}
 			c.served(t)
 			preDNAT(t, c)
+			if test.proxy == config.ServiceProxyFull {
+				tracePreDNAT(t, c)
+			}
 		})
 	}
 }
@@ -189,6 +193,28 @@ func preDNAT(t *testing.T, c *serviceLab) {
 		}
 	}
 	f.end()
+}
+
+// tracePreDNAT: trace says what happens to the clients' packets, and by which rule.
+func tracePreDNAT(t *testing.T, c *serviceLab) {
+	for _, to := range []string{"node1", "balancer1"} {
+		for _, f := range model.Families() {
+			for client, verdict := range map[string]string{outside: "allowed", stranger: "denied"} {
+				at := c.target(situation{service: "plain", to: to, family: f})
+				out, errs, _ := felixctl(t, "trace", "--lab", c.Name(), "--node", "node1", "--from", ofFamily(f, netip.MustParseAddr(client)).String(), "--to", at.Addr().String(),
+					"--port", fmt.Sprintf("%d/tcp", at.Port()), "-o", "json")
+				var answers []traceAnswer
+				if err := json.Unmarshal([]byte(out), &answers); err != nil || len(answers) == 0 {
+					t.Errorf("%s to %s: %v: %s%s", client, at, err, out, errs)
+				}
+				for _, a := range answers {
+					if a.Verdict != verdict || a.Disagreement != "" || verdict == "denied" && !strings.Contains(out, "antrea-cluster:pre ingress[1]") {
+						t.Errorf("%s to %s: %s", client, at, out)
+					}
+				}
+			}
+		}
+	}
 }
 
 // TestPreDNATTrafficModes: without a tunnel, pods of other nodes reach the pods of a node that denies everything before DNAT, and hosts outside do. What is

@@ -37,6 +37,44 @@ func Follow(p Packet, sites []*Site, n Namer) (*Path, error) {
 	return w.path, nil
 }
 
+// BeforeDNAT follows a packet that comes to a node through the chain of the node's policies before DNAT, with the addresses that it comes with. The fate is
+// Dropped, or ToNode if it goes on.
+func BeforeDNAT(p Packet, s *Site, n Namer) (*Path, error) {
+	p, err := p.check()
+	if err != nil {
+		return nil, err
+	}
+	if n == nil {
+		n = nameless{}
+	}
+	in := s.Uplink
+	if s.attachment(p.Source) != nil {
+		in = s.Gateway
+	}
+	walk := &netfilter{node: s.Node, namer: n, packet: &hostPacket{Packet: p, in: in, conn: hostConnOf(p), local: s.Own}}
+	path := &Path{Packet: p, Fate: ToNode, At: s.Node, Ingress: true}
+	for _, r := range s.Rulesets {
+		c := r.chains[rules.ChainHostsPrerouting]
+		if c == nil {
+			continue
+		}
+		walk.ruleset, walk.base = r, c
+		v, err := walk.chain(c)
+		if err != nil {
+			return nil, err
+		}
+		if v == dropped {
+			path.Fate = Dropped
+		}
+	}
+	if path.Steps = walk.steps; path.Fate == Dropped {
+		last := path.Decider()
+		path.At = fmt.Sprintf("%s, %s, %s", s.Node, last.Place, last.Table)
+	}
+	NameRules(path.Steps, n)
+	return path, nil
+}
+
 // way is a packet on its way.
 type way struct {
 	sites []*Site

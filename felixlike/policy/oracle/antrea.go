@@ -16,10 +16,10 @@ import (
 func (c *Cluster) antreaPolicies() []antreaPolicy {
 	var all []antreaPolicy
 	for _, p := range c.Antrea.ClusterPolicies {
-		all = append(all, antreaPolicy{p.Spec, true, "", p.Name})
+		all = append(all, antreaClusterPolicy(p))
 	}
 	for _, p := range c.Antrea.Policies {
-		all = append(all, antreaPolicy{p.Spec, false, p.Namespace, p.Name})
+		all = append(all, antreaPolicy{PolicySpec: p.Spec, namespace: p.Namespace, name: p.Name})
 	}
 	return all
 }
@@ -97,9 +97,9 @@ func (c *Cluster) IsAntreaSubject(o antrea.Object, d model.Direction, pod *corev
 	var p antreaPolicy
 	switch o := o.(type) {
 	case *antrea.ClusterNetworkPolicy:
-		p = antreaPolicy{o.Spec, true, "", o.Name}
+		p = antreaClusterPolicy(o)
 	case *antrea.NetworkPolicy:
-		p = antreaPolicy{o.Spec, false, o.Namespace, o.Name}
+		p = antreaPolicy{PolicySpec: o.Spec, namespace: o.Namespace, name: o.Name}
 	}
 	rules := p.Ingress
 	if d == model.Egress {
@@ -118,7 +118,7 @@ func (c *Cluster) IsAntreaSubject(o antrea.Object, d model.Direction, pod *corev
 // an Allow matches nothing, and a Pass denies the packets that it matches. So does a Pass in the tier
 // baseline: Antrea refuses it, because no tier follows.
 func (c *Cluster) antreaAction(p antreaPolicy, placed bool, r antrea.Rule, q question) antrea.Action {
-	applies, understood := q.node != nil && antreaAppliesToNode(p, r, q.node), true
+	applies, understood := q.node != nil && antreaAppliesToNode(p, r, q.node) && p.preDNAT() == q.preDNAT, true
 	if q.node == nil {
 		applies, understood = c.antreaApplies(p, r, q.subject)
 	}

@@ -58,12 +58,36 @@ func (c *Cluster) decideNode(d model.Direction, node *corev1.Node, peer netip.Ad
 		return Decision{Allowed: true, Why: NotAPod}
 	}
 	out := Decision{Allowed: true, Why: FailsafePort, Node: node.Name}
-	if slices.ContainsFunc(c.Hosts[node.Name].Failsafe.Ports(d), func(r model.PortRange) bool {
-		return r.Protocol == p.Protocol && r.First <= p.Port && p.Port <= r.Last
-	}) {
+	if c.failsafe(node, d, p) {
 		return out
 	}
 	q := question{direction: d, node: node, peer: peer, peerPod: peerPod, destination: c.PodAt(p.Destination), packet: p}
+	if q.preDNAT = d == model.Ingress; q.preDNAT {
+		if before := c.askHost(out, q); !before.Allowed {
+			return before
+		}
+		q.preDNAT = false
+	}
+	return c.askHost(out, q)
+}
+
+// DecidePreDNAT returns what the policies of a node before DNAT decide about a packet from elsewhere, with the addresses that it comes with.
+func (c *Cluster) DecidePreDNAT(node *corev1.Node, p Packet) Decision {
+	out := Decision{Allowed: true, Why: FailsafePort, Node: node.Name}
+	if c.failsafe(node, model.Ingress, p) {
+		return out
+	}
+	return c.askHost(out, question{direction: model.Ingress, node: node, preDNAT: true, peer: p.Source, peerPod: c.PodAt(p.Source), packet: p})
+}
+
+func (c *Cluster) failsafe(node *corev1.Node, d model.Direction, p Packet) bool {
+	return slices.ContainsFunc(c.Hosts[node.Name].Failsafe.Ports(d), func(r model.PortRange) bool {
+		return r.Protocol == p.Protocol && r.First <= p.Port && p.Port <= r.Last
+	})
+}
+
+// askHost asks the policies of one hook.
+func (c *Cluster) askHost(out Decision, q question) Decision {
 	for _, baseline := range []bool{false, true} {
 		rule, action := c.askAntrea(baseline, q)
 		if action == antrea.Pass {
@@ -96,7 +120,8 @@ func IsHostSubject(p *antrea.ClusterNetworkPolicy, d model.Direction, node *core
 	if d == model.Egress {
 		rules = p.Spec.Egress
 	}
-	return slices.ContainsFunc(rules, func(r antrea.Rule) bool { return antreaAppliesToNode(antreaPolicy{p.Spec, true, "", p.Name}, r, node) })
+	own := antreaClusterPolicy(p)
+	return (d == model.Ingress || !own.preDNAT()) && slices.ContainsFunc(rules, func(r antrea.Rule) bool { return antreaAppliesToNode(own, r, node) })
 }
 
 // antreaAppliesToNode reports whether a rule applies to a node. Every entry of all appliedTo of the policy must be a nodeSelector, and
@@ -114,8 +139,30 @@ func antreaAppliesToNode(p antreaPolicy, r antrea.Rule, node *corev1.Node) bool 
 	pods := slices.ContainsFunc(entries, func(e antrea.AppliedTo) bool {
 		return e.NodeSelector == nil || e != antrea.AppliedTo{NodeSelector: e.NodeSelector}
 	})
-	if !p.cluster || pods || (len(p.AppliedTo) > 0) == (len(r.AppliedTo) > 0) {
+	if !p.cluster || pods || p.misplaced() || (len(p.AppliedTo) > 0) == (len(r.AppliedTo) > 0) {
 		return false
 	}
 	return slices.ContainsFunc(slices.Concat(p.AppliedTo, r.AppliedTo), func(e antrea.AppliedTo) bool { return matches(e.NodeSelector, node.Labels) })
+}
+
+// Annotations of policies for nodes.
+const (
+	preDNATAnnotation   = "felixlike.io/pre-dnat"
+	untrackedAnnotation = "felixlike.io/untracked"
+)
+
+func antreaClusterPolicy(o *antrea.ClusterNetworkPolicy) antreaPolicy {
+	return antreaPolicy{PolicySpec: o.Spec, cluster: true, name: o.Name, annotations: o.Annotations}
+}
+
+// preDNAT reports whether the policy, if it is one for nodes, is judged before DNAT.
+func (p antreaPolicy) preDNAT() bool { return p.annotations[preDNATAnnotation] == "true" }
+
+// misplaced reports whether an annotation keeps a policy for nodes from selecting any.
+func (p antreaPolicy) misplaced() bool {
+	bad := func(name string, valid ...string) bool {
+		value, found := p.annotations[name]
+		return found && !slices.Contains(valid, value)
+	}
+	return bad(preDNATAnnotation, "true", "false") || bad(untrackedAnnotation, "false")
 }

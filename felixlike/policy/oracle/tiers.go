@@ -27,8 +27,9 @@ type clusterRule struct {
 type question struct {
 	direction model.Direction
 	subject   *corev1.Pod
-	// node is the subject in place of a pod.
+	// node is the subject in place of a pod. preDNAT asks its policies before DNAT in place of the others.
 	node    *corev1.Node
+	preDNAT bool
 	peer    netip.Addr
 	peerPod *corev1.Pod
 	// destination is the pod that the packet goes to.

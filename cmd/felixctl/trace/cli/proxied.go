@@ -50,6 +50,9 @@ func (w *world) answerProxied(ctx context.Context, q *query, from end) ([]*resul
 		return nil, err
 	}
 	outside := !inCluster(p.node, source)
+	if r, err := w.beforeDNAT(q, from, p, source); err != nil || r != nil {
+		return []*result{r}, err
+	}
 	lead, found := elements.Lead(source, outside, netip.AddrPortFrom(p.frontend.Address, p.frontend.Port), p.port.Protocol)
 	nothing := func(why string) *result {
 		return &result{From: from.text, To: w.options.to, Service: p.name(), Verdict: denied, Why: why, Packet: trace.Packet{
@@ -75,6 +78,41 @@ func (w *world) answerProxied(ctx context.Context, q *query, from end) ([]*resul
 		return []*result{nothing(fmt.Sprintf("%s drops it: policy Local, and %s has no endpoint on this node", on, p))}, nil
 	}
 	return w.led(ctx, q, from, p, lead, outside)
+}
+
+// beforeDNAT asks the policies of the node before DNAT. It returns nothing if the packet goes on to the table of Services.
+func (w *world) beforeDNAT(q *query, from end, p *proxied, source netip.Addr) (*result, error) {
+	at := p.frontend.Address
+	toNode := p.frontend.Kind == "nodePort"
+	if toNode {
+		i := slices.IndexFunc(p.node.Model.HostAddresses, func(a netip.Addr) bool { return model.FamilyOf(a) == model.FamilyOf(at) && !a.IsLoopback() })
+		if i < 0 {
+			return nil, nil
+		}
+		at = p.node.Model.HostAddresses[i]
+	}
+	if slices.Contains(p.node.Model.HostAddresses, source) || w.NodeOf(source) == p.node.Name && !toNode {
+		return nil, nil // not judged
+	}
+	r := &result{From: from.text, To: w.options.to, Service: p.name(), Packet: trace.Packet{
+		Source: source, Destination: at, Protocol: p.port.Protocol, SourcePort: trace.DefaultSourcePort, Port: p.frontend.Port, Conn: q.conn,
+	}}
+	decision, path, err := w.BeforeDNAT(r.Packet, p.node)
+	through := path != nil && path.Fate.Through()
+	if err != nil || through && decision.Allowed {
+		return nil, err
+	}
+	r.Programmed = []programmed{{Backend: p.node.Backend, Path: path}}
+	r.Verdict, r.Why = denied, fmt.Sprintf("before DNAT on %s: %s %s denies it", p.node.Name, decision.Policy, model.TitledRule(decision.Rule, decision.Title))
+	if through {
+		r.Verdict = allowed
+	}
+	if through != decision.Allowed {
+		r.Why = path.Opinion().Why
+		r.Disagreement = fmt.Sprintf("before DNAT on %s, the policies of the node allow the packet: %v, what is programmed lets it pass: %v", p.node.Name, decision.Allowed, through)
+		r.Because = w.Because(r.Packet)
+	}
+	return r, nil
 }
 
 // led traces the packet to each endpoint to which the table may lead it.

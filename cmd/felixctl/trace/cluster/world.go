@@ -66,6 +66,16 @@ func (w *World) Judge(p trace.Packet) (*trace.Judgement, error) {
 	return trace.Judge(p, w.oracle, w.Names)
 }
 
+// BeforeDNAT returns what the policies of a node before DNAT decide about a packet from elsewhere, and its way through what is programmed.
+func (w *World) BeforeDNAT(p trace.Packet, n *Node) (oracle.Decision, *trace.Path, error) {
+	path, err := trace.BeforeDNAT(p, n.Site, w.Names)
+	decision := oracle.Decision{Allowed: true}
+	if i := slices.IndexFunc(w.Objects.Nodes, func(o *corev1.Node) bool { return o.Name == n.Name }); i >= 0 {
+		decision = w.oracle.DecidePreDNAT(w.Objects.Nodes[i], oracle.Packet{Source: p.Source, Destination: p.Destination, Protocol: p.Protocol, Port: p.Port})
+	}
+	return decision, path, err
+}
+
 // Follow follows a packet through the programmed state of the nodes.
 func (w *World) Follow(p trace.Packet) (*trace.Path, error) { return trace.Follow(p, w.sites, w.Names) }
 
