@@ -20,7 +20,8 @@ const (
 	wantsDir     = "sysinit.target.wants"
 )
 
-// unitOf returns the unit. It orders itself as the units of host firewalls do. It never fails another unit: a node without these policies boots on.
+// unitOf returns the unit. It orders itself as the units of host firewalls do, and after the one that flushes all rules. It never fails
+// another unit: a node without these policies boots on.
 func unitOf(binDir string) []byte {
 	var out bytes.Buffer
 	program := filepath.Join(binDir, ownPlugin)
@@ -30,7 +31,7 @@ Description=Policies of this node that felixlike has confirmed last
 Documentation=https://github.com/felixlike/felixlike/blob/main/docs/INSTALL.md
 DefaultDependencies=no
 RequiresMountsFor=%s %s
-After=local-fs.target systemd-modules-load.service
+After=local-fs.target systemd-modules-load.service nftables.service
 Wants=network-pre.target
 Before=network-pre.target shutdown.target
 Conflicts=shutdown.target
