@@ -82,6 +82,25 @@ func TestStatusOfOffload(t *testing.T) {
 	}
 }
 
+// TestStatusOfHosts: the policies of the node itself are shown with what is in force in their place, and why.
+func TestStatusOfHosts(t *testing.T) {
+	const ports = "  failsafe ports in: tcp/22   out: udp/53\n"
+	for want, h := range map[string]control.Hosts{
+		"policies of the node itself: confirmed   wanted: a, b\n" + ports: {State: control.HostsConfirmed},
+		"policies of the node itself: withdrawn   wanted: a, b\n  withdrawn: b   in force: a\n  no answer\n" + ports: {
+			State: control.HostsWithdrawn, Withdrawn: []string{"b"}, Confirmed: []string{"a"}, Reason: "no answer",
+		},
+	} {
+		s := status()
+		h.Policies, h.FailsafeIn, h.FailsafeOut = []string{"a", "b"}, []string{"tcp/22"}, []string{"udp/53"}
+		s.Hosts = &h
+		var b bytes.Buffer
+		if err := Status(&b, s, Filter{}, terminal.Text); err != nil || !strings.Contains(b.String(), want) {
+			t.Errorf("%v: no %q in\n%s", err, want, b.String())
+		}
+	}
+}
+
 func TestStatusJSONRoundTrip(t *testing.T) {
 	var b bytes.Buffer
 	if err := Status(&b, status(), Filter{}, terminal.JSON); err != nil {
