@@ -48,31 +48,37 @@ WantedBy=sysinit.target
 	return out.Bytes()
 }
 
-// bootUnit installs the unit, if the node's directory for units is mounted.
-func (o Options) bootUnit(r Record, report func(Finding)) error {
+// bootUnit installs the unit, if the node's directory for units is mounted. Without it the node works, so an error is only reported.
+func (o Options) bootUnit(r Record, report func(Finding)) {
+	what := "unit " + bootUnitName
 	if o.UnitDir == "" {
 		if len(r.Units) > 0 {
-			report(Finding{Noted, "unit " + bootUnitName, "it is on this node since an earlier installation, and loads policies of the node at boot: remove it with systemctl disable and rm, if you do not want it"})
+			report(Finding{Noted, what, "it is on this node since an earlier installation, and loads policies of the node at boot: remove it with systemctl disable and rm, if you do not want it"})
 		}
-		return nil
+		return
 	}
-	path := filepath.Join(o.UnitDir, bootUnitName)
-	did, err := o.place(r, r.Units, path, unitOf(o.NodeBinDir), 0o644)
+	did, err := o.placeUnit(r)
 	if err != nil {
-		return err
+		report(Finding{Noted, what, fmt.Sprintf("not installed, so this node is open from its boot until its agent starts: %v", err)})
+		return
+	}
+	report(Finding{Good, what, did})
+}
+
+// placeUnit installs the unit and its link.
+func (o Options) placeUnit(r Record) (did string, err error) {
+	did, err = o.place(r, r.Units, filepath.Join(o.UnitDir, bootUnitName), unitOf(o.NodeBinDir), 0o644)
+	if err != nil {
+		return "", err
 	}
 	wants := filepath.Join(o.UnitDir, wantsDir)
 	if err := os.MkdirAll(wants, 0o755); err != nil {
-		return fmt.Errorf("unit %s: %w", bootUnitName, err)
+		return "", err
 	}
 	if err := os.Symlink("../"+bootUnitName, filepath.Join(wants, bootUnitName)); err != nil && !errors.Is(err, fs.ErrExist) {
-		return fmt.Errorf("unit %s: %w", bootUnitName, err)
+		return "", err
 	}
-	if err := syncDir(wants); err != nil {
-		return fmt.Errorf("unit %s: %w", bootUnitName, err)
-	}
-	report(Finding{Good, "unit " + bootUnitName, did})
-	return nil
+	return did, syncDir(wants)
 }
 
 // unit removes the unit and its link.

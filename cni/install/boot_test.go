@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -35,6 +36,13 @@ func TestBootUnit(t *testing.T) {
 		t.Errorf("systemd-analyze: %v: %s", err, out)
 	}
 	n.install()
+	n.UnitDir = filepath.Join(root, "none")
+	n.install()
+	if !slices.ContainsFunc(n.found, func(f Finding) bool {
+		return f.Level == Noted && strings.HasPrefix(f.Detail, "not installed, so this node is open")
+	}) {
+		t.Errorf("without the directory: %v", n.found)
+	}
 	n.UnitDir = ""
 	n.install()
 	if _, err := os.Stat(unit); err != nil {

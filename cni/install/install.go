@@ -72,9 +72,7 @@ func (o Options) Install(ctx context.Context, report func(Finding)) error {
 	if err := o.plugins(r, plugins, report); err != nil {
 		return err
 	}
-	if err := o.bootUnit(r, report); err != nil {
-		return err
-	}
+	o.bootUnit(r, report)
 	path := filepath.Join(o.ConfDir, filepath.Base(o.Conflist))
 	did, err := o.place(r, r.Configs, path, config, 0o644)
 	if err != nil {
