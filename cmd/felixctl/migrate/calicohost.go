@@ -102,7 +102,8 @@ func (c *conversion) nodesOf(hosts []calicoHost, selector, namespaces string) ([
 	var names []string
 	made := true
 	for _, h := range hosts {
-		made = made && h.labels[createdBy] != ""
+		// Those that Calico makes by a template of an administrator have other names, and labels that nodes do not have.
+		made = made && h.labels[createdBy] != "" && c.row(h.at).Object.Name == h.node+"-auto-hep"
 		if matches(terms, h.labels) {
 			names = append(names, h.node)
 		}
