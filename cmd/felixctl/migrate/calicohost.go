@@ -11,9 +11,6 @@ import (
 	"github.com/felixlike/felixlike/felixlike/datastore/strict"
 )
 
-// preDNATAnnotation is "true" on a policy for nodes that is judged before DNAT.
-const preDNATAnnotation = "felixlike.io/pre-dnat"
-
 const (
 	// createdBy is the label of host endpoints that Calico makes for each node, with the labels of the node.
 	createdBy    = "projectcalico.org/created-by"

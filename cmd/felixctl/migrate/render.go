@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/felixlike/felixlike/felixlike/antrea"
+	"github.com/felixlike/felixlike/model"
 )
 
 // OriginAnnotation names the original of a converted object.
@@ -69,7 +70,7 @@ func (p *converted) meta(suffix string) metav1.ObjectMeta {
 		Annotations: map[string]string{OriginAnnotation: p.origin.String()},
 	}
 	if p.preDNAT {
-		meta.Annotations[preDNATAnnotation] = "true"
+		meta.Annotations[model.PreDNATAnnotation] = "true"
 	}
 	return meta
 }
