@@ -19,7 +19,9 @@ func (h *Hosts) Hits(ctx context.Context, counted Counted, policies []*model.Pol
 			r.PolicyCounters(p, d, func(rule *model.Rule, c rules.Counter) { keys[c] = RuleKey{p.ID.String(), rule.Name} })
 		}
 	}
-	for _, c := range rules.Hosts(r, &model.HostPolicies{}, h.failsafe, false) {
+	total[rules.ChainHostsDeniedPreDNAT], total[rules.ChainHostsRejectedPreDNAT] = DeniedKey(model.Ingress), RejectedKey(model.Ingress)
+	all := &model.HostPolicies{PreDNAT: model.Applied{Admin: []model.PolicyID{{}}}} // any, for its chains
+	for _, c := range rules.Hosts(r, all, h.failsafe, false) {
 		if key, ends := total[c.Name]; ends {
 			for _, end := range rules.Ends(c) {
 				keys[end] = key

@@ -27,6 +27,12 @@ func HostPolicies(t *rapid.T, c *oracle.Cluster) {
 	}
 	c.Antrea.ClusterPolicies = append(c.Antrea.ClusterPolicies, times(t, "policies for nodes", 1, 3, func(i int) *antrea.ClusterNetworkPolicy {
 		p := &antrea.ClusterNetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("nodes", i)}, Spec: antreaSpec(t)}
+		if oneIn(t, 3, "before DNAT") {
+			p.Annotations = map[string]string{model.PreDNATAnnotation: "true"}
+		}
+		if oneIn(t, mistakes, "bad annotation") {
+			p.Annotations = pick(t, "annotation", map[string]string{model.PreDNATAnnotation: "yes"}, map[string]string{model.UntrackedAnnotation: "true"}, map[string]string{model.PreDNATAnnotation: "false"})
+		}
 		mixed := oneIn(t, mistakes, "pods too")
 		toNodes := func(entries []antrea.AppliedTo) {
 			for i := range entries {

@@ -19,9 +19,11 @@ type order struct {
 	Node string `json:"node"`
 	Pod  string `json:"pod,omitempty"`
 	// NotInForce is the state of the node's own policies if they are not in force: off or withdrawn.
-	NotInForce string    `json:"notInForce,omitempty"`
-	Ingress    direction `json:"ingress"`
-	Egress     direction `json:"egress"`
+	NotInForce string `json:"notInForce,omitempty"`
+	// PreDNAT are rules for the node itself that are judged before DNAT, and before Ingress.
+	PreDNAT *direction `json:"preDNAT,omitempty"`
+	Ingress direction  `json:"ingress"`
+	Egress  direction  `json:"egress"`
 }
 
 // direction has the rules of a direction.
@@ -83,6 +85,10 @@ func orderOfNode(m *control.Model, node string) (*order, error) {
 		o.policies[p.ID] = p
 	}
 	out := &order{Node: m.Node, Ingress: o.direction(h.Ingress, model.Ingress), Egress: o.direction(h.Egress, model.Egress)}
+	if !h.PreDNAT.Empty() {
+		pre := o.direction(h.PreDNAT, model.Ingress)
+		out.PreDNAT = &pre
+	}
 	switch {
 	case m.HostState.Off:
 		out.NotInForce = control.HostsOff
@@ -223,10 +229,15 @@ func printOrder(w io.Writer, o *order) error {
 			return err
 		}
 	}
-	for _, part := range []struct {
+	type part struct {
 		name string
 		direction
-	}{{"Ingress", o.Ingress}, {"Egress", o.Egress}} {
+	}
+	parts := []part{{"Ingress", o.Ingress}, {"Egress", o.Egress}}
+	if o.PreDNAT != nil {
+		parts = slices.Insert(parts, 0, part{"Ingress before DNAT", *o.PreDNAT})
+	}
+	for _, part := range parts {
 		if _, err := fmt.Fprintf(w, "%s\n", style.Head(part.name+" of "+cmp.Or(o.Pod, "the node itself")+" ("+o.Node+")")); err != nil {
 			return err
 		}

@@ -56,7 +56,7 @@ func antreaContent(o antrea.Object) any {
 	case *antrea.NetNamespace:
 		return []any{o.NetName, o.NetID, o.EgressIPs}
 	}
-	return *compile.AntreaSpec(o)
+	return []any{*compile.AntreaSpec(o), o.GetAnnotations()[model.PreDNATAnnotation], o.GetAnnotations()[model.UntrackedAnnotation]}
 }
 
 // antreaRules are the rules of both directions, none of a tier or a group.

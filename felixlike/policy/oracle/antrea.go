@@ -122,8 +122,8 @@ func (c *Cluster) antreaAction(p antreaPolicy, placed bool, r antrea.Rule, q que
 	if q.node == nil {
 		applies, understood = c.antreaApplies(p, r, q.subject)
 	}
-	if !applies {
-		return ""
+	if !applies || q.direction == model.Egress && p.preDNAT() && p.forNodes() {
+		return "" // before DNAT, egress matches nothing
 	}
 	head := placed && understood
 	peers, wrong := r.From, r.To

@@ -127,19 +127,14 @@ func IsHostSubject(p *antrea.ClusterNetworkPolicy, d model.Direction, node *core
 // antreaAppliesToNode reports whether a rule applies to a node. Every entry of all appliedTo of the policy must be a nodeSelector, and
 // no peer may be in the namespace of the subject.
 func antreaAppliesToNode(p antreaPolicy, r antrea.Rule, node *corev1.Node) bool {
-	entries := slices.Clone(p.AppliedTo)
 	for _, one := range slices.Concat(p.Ingress, p.Egress) {
-		entries = append(entries, one.AppliedTo...)
 		for _, peer := range slices.Concat(one.From, one.To) {
 			if peer.Namespaces != nil && (peer.Namespaces.Match == antrea.MatchSelf || len(peer.Namespaces.SameLabels) > 0) {
 				return false
 			}
 		}
 	}
-	pods := slices.ContainsFunc(entries, func(e antrea.AppliedTo) bool {
-		return e.NodeSelector == nil || e != antrea.AppliedTo{NodeSelector: e.NodeSelector}
-	})
-	if !p.cluster || pods || p.misplaced() || (len(p.AppliedTo) > 0) == (len(r.AppliedTo) > 0) {
+	if !p.forNodes() || p.misplaced() || (len(p.AppliedTo) > 0) == (len(r.AppliedTo) > 0) {
 		return false
 	}
 	return slices.ContainsFunc(slices.Concat(p.AppliedTo, r.AppliedTo), func(e antrea.AppliedTo) bool { return matches(e.NodeSelector, node.Labels) })
@@ -165,4 +160,15 @@ func (p antreaPolicy) misplaced() bool {
 		return found && !slices.Contains(valid, value)
 	}
 	return bad(preDNATAnnotation, "true", "false") || bad(untrackedAnnotation, "false")
+}
+
+// forNodes reports whether every entry of all appliedTo of a policy is a nodeSelector.
+func (p antreaPolicy) forNodes() bool {
+	entries := slices.Clone(p.AppliedTo)
+	for _, one := range slices.Concat(p.Ingress, p.Egress) {
+		entries = append(entries, one.AppliedTo...)
+	}
+	return p.cluster && !slices.ContainsFunc(entries, func(e antrea.AppliedTo) bool {
+		return e.NodeSelector == nil || e != antrea.AppliedTo{NodeSelector: e.NodeSelector}
+	})
 }
