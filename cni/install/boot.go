@@ -65,20 +65,28 @@ func (o Options) bootUnit(r Record, report func(Finding)) {
 	report(Finding{Good, what, did})
 }
 
-// placeUnit installs the unit and its link.
+// placeUnit installs the unit and its link. A unit that an administrator has masked or disabled stays so.
 func (o Options) placeUnit(r Record) (did string, err error) {
-	did, err = o.place(r, r.Units, filepath.Join(o.UnitDir, bootUnitName), unitOf(o.NodeBinDir), 0o644)
-	if err != nil {
-		return "", err
+	path, link := filepath.Join(o.UnitDir, bootUnitName), filepath.Join(o.UnitDir, wantsDir, bootUnitName)
+	switch at, err := os.Lstat(path); {
+	case err == nil && at.Mode()&fs.ModeSymlink != 0:
+		return "masked, left unchanged", nil
+	case err == nil:
+		if _, err := os.Lstat(link); errors.Is(err, fs.ErrNotExist) {
+			return "disabled, left unchanged", nil
+		}
+	default: // the link first: a unit without it counts as disabled
+		if err := os.Mkdir(filepath.Dir(link), 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+			return "", err
+		}
+		if err := os.Symlink("../"+bootUnitName, link); err != nil && !errors.Is(err, fs.ErrExist) {
+			return "", err
+		}
+		if err := syncDir(filepath.Dir(link)); err != nil {
+			return "", err
+		}
 	}
-	wants := filepath.Join(o.UnitDir, wantsDir)
-	if err := os.MkdirAll(wants, 0o755); err != nil {
-		return "", err
-	}
-	if err := os.Symlink("../"+bootUnitName, filepath.Join(wants, bootUnitName)); err != nil && !errors.Is(err, fs.ErrExist) {
-		return "", err
-	}
-	return did, syncDir(wants)
+	return o.place(r, r.Units, path, unitOf(o.NodeBinDir), 0o644)
 }
 
 // unit removes the unit and its link.

@@ -1,6 +1,7 @@
 package install
 
 import (
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -36,6 +37,24 @@ func TestBootUnit(t *testing.T) {
 		t.Errorf("systemd-analyze: %v: %s", err, out)
 	}
 	n.install()
+	// systemctl disable and mask hold.
+	if err := os.Remove(link); err != nil {
+		t.Fatal(err)
+	}
+	n.install()
+	if _, err := os.Lstat(link); err == nil {
+		t.Error("a disabled unit is enabled again")
+	}
+	if err := errors.Join(os.Symlink("../"+bootUnitName, link), os.Rename(unit, unit+".away"), os.Symlink(os.DevNull, unit)); err != nil {
+		t.Fatal(err)
+	}
+	n.install()
+	if at, err := os.Readlink(unit); err != nil || at != os.DevNull {
+		t.Errorf("a masked unit leads to %q, %v", at, err)
+	}
+	if err := errors.Join(os.Remove(unit), os.Rename(unit+".away", unit)); err != nil {
+		t.Fatal(err)
+	}
 	n.UnitDir = filepath.Join(root, "none")
 	n.install()
 	if !slices.ContainsFunc(n.found, func(f Finding) bool {

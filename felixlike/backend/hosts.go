@@ -114,7 +114,7 @@ func (h *Hosts) Restore(ctx context.Context, p *model.HostPolicies, missing bool
 		}
 		return true, table.Remove(ctx)
 	}
-	err = boot.Program(ctx, table, p, h.failsafe, h.c.TrafficMode)
+	_, err = boot.Program(ctx, table, p, h.failsafe, h.c.TrafficMode)
 	if h.Off() { // since Apply began
 		return false, errors.Join(err, table.Remove(ctx))
 	}
@@ -135,6 +135,9 @@ func (h *Hosts) ObeyedOff() bool { return h.obeyed.Swap(false) }
 
 // Exists reports whether there is a table.
 func (h *Hosts) Exists(ctx context.Context) (bool, error) { return HostsExist(ctx, h.c.NetNS) }
+
+// Remove removes the table, and reports whether there was one.
+func (h *Hosts) Remove(ctx context.Context) (bool, error) { return RemoveHosts(ctx, h.c.NetNS) }
 
 // HostsExist reports whether there is a table.
 func HostsExist(ctx context.Context, netns int) (bool, error) {

@@ -1,16 +1,23 @@
 package hosts
 
 import (
+	"context"
 	"encoding/json"
+	"log/slog"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/felixlike/driver"
+	"github.com/felixlike/felixlike/felixlike/driver/drivertest"
+	"github.com/felixlike/felixlike/felixlike/driver/moduletest"
 	"github.com/felixlike/felixlike/felixlike/hosts/boot"
 	"github.com/felixlike/felixlike/test/eventually"
 )
@@ -56,7 +63,7 @@ func TestBoot(t *testing.T) {
 		a.Begin(t, policyOf(t, "in", in), policyOf(t, "out", out))
 		eventually.True(t, "cut off", func() bool { return w.api(t.Context()) != nil })
 	})
-	boots("1 policies of this node are in force, as they were confirmed last")
+	boots("the policies of this node that were confirmed last are in force: 1")
 	closed()
 	if got := w.at["node"].Run(t, program, boot.Command, w.dir); !strings.Contains(got, "nothing: the policies of this node are in force") {
 		t.Errorf("a second time: %q", got)
@@ -101,7 +108,7 @@ func TestBoot(t *testing.T) {
 	}
 	write(boot.PreviousFile, good)
 	write(boot.RecordFile, good[:len(good)/2])
-	boots("the last record cannot be read")
+	boots("from the record before the last one, which cannot be read")
 	closed()
 	write(boot.RecordFile, good)
 	write(boot.OffFile, nil)
@@ -130,6 +137,41 @@ func TestBoot(t *testing.T) {
 		w.start(t, w.api, time.Second)
 		eventually.True(t, "recorded", func() bool { return w.record().Failsafe != nil })
 	})
-	boots("1 policies of this node")
+	boots("the policies of this node that were confirmed last are in force: 1")
 	closed()
+}
+
+// TestKilledInWithdrawal: an agent that ends after it has recorded a withdrawal, and before the table is without the policy, leaves the trial to the next one.
+func TestKilledInWithdrawal(t *testing.T) {
+	w := newWorld(t)
+	const within = 500 * time.Millisecond
+	t.Run("killed", func(t *testing.T) {
+		var hangs atomic.Bool
+		first := drivertest.NewTable(t).Stage()
+		apply := first.Apply
+		first.Apply = func(ctx context.Context) (backend.Applied, error) {
+			if hangs.Load() {
+				<-ctx.Done()
+			}
+			return apply(ctx)
+		}
+		o := Options{Dir: w.dir, Failsafe: failsafe(), Reach: w.api, Within: within, Log: slog.New(slog.DiscardHandler)}
+		o.Table = backend.NewHosts(backend.Config{Node: "node1", NetNS: w.at["node"].FD}, o.Failsafe)
+		v := &driver.View{}
+		m := New(v, o)
+		a := &agent{moduletest.Start(t, driver.Config{Stages: []backend.Stage{first, o.Table.Stage()}}, v, m.Module()), w}
+		a.Begin(t, policyOf(t, "in", in))
+		a.awaits(t, control.HostsConfirmed)
+		a.Source.Send(true, policyOf(t, "out", out))
+		eventually.True(t, "cut off", func() bool { return w.api(t.Context()) != nil })
+		hangs.Store(true)
+		eventually.True(t, "the withdrawal is recorded", func() bool { return w.record().Withdrawn != "" })
+		if w.api(t.Context()) == nil {
+			t.Error("the table is restored: nothing is tested")
+		}
+	})
+	t.Run("next", func(t *testing.T) {
+		w.start(t, w.api, within)
+		eventually.True(t, "withdrawn", func() bool { return w.api(t.Context()) == nil && w.reaches("peer", "node", "80") == "" })
+	})
 }

@@ -133,7 +133,11 @@ func (m *Module) begin() {
 		}
 	}
 	if m.off = m.Table.Off(); m.off {
-		return // the stage removes a table
+		// The stage removes a table, but runs only if the table lets the agent reach the API server.
+		if _, err := m.Table.Remove(ctx); err != nil {
+			m.Log.Error("the policies of this node are off, and cannot be removed", "error", err)
+		}
+		return
 	}
 	if m.record.Trial != nil || m.damaged {
 		exists, err := m.Table.Exists(ctx)
@@ -263,8 +267,11 @@ func (m *Module) begun(p *model.HostPolicies, refused string) (changed bool) {
 }
 
 func (m *Module) run(ctx context.Context) error {
-	m.recordSettings()
 	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error {
+		m.recordSettings()
+		return nil
+	})
 	g.Go(func() error { return m.watchOff(ctx) })
 	g.Go(func() error { return m.watchMembers(ctx) })
 	g.Go(func() error {

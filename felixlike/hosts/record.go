@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -18,6 +19,9 @@ func (m *Module) path(name string) string { return filepath.Join(m.Dir, name) }
 // hangs must not stop the loop.
 func (m *Module) save(r boot.Record) error {
 	data, err := json.Marshal(r)
+	if err == nil && len(data) > boot.MaxRecord {
+		err = fmt.Errorf("the record of policies and members has %d bytes, more than %d", len(data), boot.MaxRecord)
+	}
 	if err != nil {
 		return err
 	}

@@ -98,9 +98,14 @@ func (m *Module) confirm(ctx context.Context, t *trial) (over bool) {
 		m.mu.Unlock()
 		return false
 	}
+	first := m.record.Confirmed.Empty()
 	m.trial, m.record = nil, boot.Record{Confirmed: t.policies}
 	m.mu.Unlock()
-	if err := m.write(); err != nil {
+	err := m.write()
+	if err == nil && first { // the record before it has them, too
+		err = m.write()
+	}
+	if err != nil {
 		m.Log.Error("the confirmed policies of this node cannot be recorded: after a reboot, older ones are in force first", "error", err)
 	}
 	m.Log.Info("the policies of this node are confirmed", "policies", len(t.policies.Policies))
@@ -122,7 +127,8 @@ func (m *Module) withdraw(ctx context.Context, t *trial, reason string, unproven
 	}
 	m.trial, m.restored = nil, false
 	before := m.record
-	m.record = boot.Record{Confirmed: confirmed}
+	// Until the table is without them, an agent that starts has to decide upon them.
+	m.record = boot.Record{Confirmed: confirmed, Trial: before.Trial}
 	if fp := policies.Fingerprint(); fp != "" { // with a damaged record nobody knows them
 		m.record.Withdrawn, m.record.Changed, m.record.Reason, m.record.Unproven = fp, policies.Differing(confirmed), reason, unproven
 		m.record.Retried, m.record.Retries = fp, before.RetriesOf(fp)
@@ -136,7 +142,7 @@ func (m *Module) withdraw(ctx context.Context, t *trial, reason string, unproven
 		m.Log.Error("the confirmed policies of this node cannot be programmed", "error", err)
 	} else if did {
 		m.mu.Lock()
-		m.restored = true
+		m.restored, m.record.Trial = true, nil
 		m.mu.Unlock()
 		m.Log.Info("the confirmed policies of this node are in force again")
 	}
@@ -190,8 +196,13 @@ func (m *Module) retry(ctx context.Context) {
 		if !answers.IsZero() {
 			wait = m.Within / 5
 		}
-		if !pause(ctx, wait) {
+		select {
+		case <-ctx.Done():
 			return
+		case <-m.wake: // a trial has begun
+			signal(m.wake)
+			return
+		case <-time.After(wait):
 		}
 		if t, _ := m.running(); t != nil || m.withdrawn() != r.Withdrawn {
 			return

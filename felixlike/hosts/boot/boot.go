@@ -13,6 +13,7 @@ import (
 	"github.com/felixlike/felixlike/managers"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/rules"
+	"github.com/felixlike/felixlike/tables"
 	"github.com/felixlike/felixlike/tables/nftables"
 )
 
@@ -47,23 +48,30 @@ func Load(ctx context.Context, dir string, netns int) (did string, err error) {
 	case s.Exists:
 		return "nothing: the policies of this node are in force", nil
 	}
-	if err := Program(ctx, table, r.Confirmed, *r.Failsafe, r.TrafficMode); err != nil {
+	refused, err := Program(ctx, table, r.Confirmed, *r.Failsafe, r.TrafficMode)
+	if err == nil && Off(dir) { // since this began
+		return "nothing: felixctl hosts off has turned the policies of this node off", table.Remove(ctx)
+	}
+	if err == nil && len(refused) > 0 {
+		err = fmt.Errorf("the kernel refuses %s %s and perhaps more, which denies what it would decide: %s", refused[0].Object, refused[0].Name, refused[0].Reason)
+	}
+	if err != nil {
 		return "", err
 	}
-	did = fmt.Sprintf("%d policies of this node are in force, as they were confirmed last", len(r.Confirmed.Policies))
+	did = fmt.Sprintf("the policies of this node that were confirmed last are in force: %d", len(r.Confirmed.Policies))
 	if fault != nil {
-		did += fmt.Sprintf(" but one: the last record cannot be read: %v", fault)
+		did += fmt.Sprintf(", from the record before the last one, which cannot be read: %v", fault)
 	}
 	return did, nil
 }
 
-// Program programs policies into a table.
-func Program(ctx context.Context, table *nftables.Table, p *model.HostPolicies, failsafe model.Failsafe, mode model.TrafficMode) error {
+// Program programs policies into a table. It returns what the kernel refuses.
+func Program(ctx context.Context, table *nftables.Table, p *model.HostPolicies, failsafe model.Failsafe, mode model.TrafficMode) ([]tables.Refusal, error) {
 	m := Manager(table, table, failsafe, mode)
 	m.OnUpdate(model.HostPoliciesUpdate{Policies: p})
 	m.CompleteDeferredWork()
-	_, err := table.Apply(ctx)
-	return err
+	result, err := table.Apply(ctx)
+	return result.Refused, err
 }
 
 // Manager returns the manager of the table, which renders into chains and sets.

@@ -19,8 +19,8 @@ const (
 	OffFile      = "off"
 )
 
-// maxRecord bounds the record in bytes.
-const maxRecord = 64 << 20
+// MaxRecord bounds the record in bytes.
+const MaxRecord = 64 << 20
 
 // MaxRetries bounds how often a policy is tried again that may have been withdrawn because of an outage.
 const MaxRetries = 3
@@ -73,7 +73,7 @@ func Read(dir string) (r Record, fault error) {
 }
 
 func read(path string) (r Record, err error) {
-	data, err := files.Read(path, maxRecord)
+	data, err := files.Read(path, MaxRecord)
 	if err == nil {
 		err = json.Unmarshal(data, &r)
 	}
