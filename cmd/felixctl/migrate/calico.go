@@ -200,7 +200,10 @@ func (c *conversion) calicoPolicy(at int, d document, sets []calicoSet, tiers []
 	}
 	s := calicoScope{namespace: p.namespace}
 	var err error
-	if p.subjects, err = s.selections(spec.Selector, "", spec.NamespaceSelector); err != nil {
+	if !isGlobal(spec.NamespaceSelector) { // that selects no pod
+		p.subjects, err = s.selections(spec.Selector, "", spec.NamespaceSelector)
+	}
+	if err != nil {
 		row.refuse("spec.selector", "%v", err)
 		return nil
 	}
@@ -232,7 +235,7 @@ func (c *conversion) calicoPolicy(at int, d document, sets []calicoSet, tiers []
 	}
 	if rules.refused || len(p.subjects)+len(p.nodes) == 0 {
 		if !rules.refused {
-			row.refuse("spec.selector", "it selects no pod")
+			row.refuse("spec.selector", "it selects no pod, and no node of a host endpoint that is converted")
 		}
 		return nil
 	}

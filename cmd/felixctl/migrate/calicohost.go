@@ -21,7 +21,8 @@ const (
 // Notes about host endpoints.
 const (
 	noteHosts = "Policies for host endpoints become policies for nodes, which judge packets at all interfaces. They let packets pass from a node to its own pods, and to the node's failsafe ports."
-	noteNodes = "Nodes are selected by their label kubernetes.io/hostname, with the names that the host endpoints have. Nodes whose label is another need another selector, and nodes that join later have to be added."
+	// looserNodes is about nodes that are selected by name.
+	looserNodes = "Nodes are selected by their label kubernetes.io/hostname, with the names that the host endpoints have. A node whose label is another, and one that joins later, is not selected: change the selectors."
 	// looserFailsafe is about failsafe ports.
 	looserFailsafe = "The failsafe ports of felixlike (failsafe.in, failsafe.out) are not those of Calico (FelixConfiguration, which is not converted): " +
 		"by default kubelet's tcp/10250 is open to every address, and BGP's tcp/179, Typha's tcp/5473 and etcd's tcp/6666-6667 need rules."
@@ -38,6 +39,7 @@ type calicoHost struct {
 
 // calicoHosts returns the host endpoints that have a counterpart, and all of them as sets of networks: selectors of rules select their addresses.
 func (c *conversion) calicoHosts(documents []document) (hosts []calicoHost, sets []calicoSet) {
+	c.hostsMade = true
 	for i, d := range documents {
 		if !isCalico(d.ref, "HostEndpoint") {
 			continue
@@ -68,6 +70,8 @@ func (c *conversion) calicoHosts(documents []document) (hosts []calicoHost, sets
 		if slices.ContainsFunc(spec.Profiles, func(p string) bool { return p != allowProfile }) {
 			row.refuse("spec.profiles", "only the profile %s has a counterpart: packets pass that no policy is about", allowProfile)
 		}
+		// Those that Calico makes by a template of an administrator have other names, and labels that nodes do not have.
+		c.hostsMade = c.hostsMade && len(row.Losses) == 0 && labels[createdBy] != "" && d.ref.Name == spec.Node+"-auto-hep"
 		if len(row.Losses) == 0 {
 			hosts = append(hosts, calicoHost{node: spec.Node, labels: labels, at: i, open: len(spec.Profiles) > 0})
 		}
@@ -81,15 +85,20 @@ func (c *conversion) calicoHosts(documents []document) (hosts []calicoHost, sets
 
 // byName returns the selector of nodes by their names.
 func (c *conversion) byName(names ...string) *metav1.LabelSelector {
-	c.note(noteNodes)
+	c.loosen(looserNodes)
 	slices.Sort(names)
 	return &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: nodeName, Operator: metav1.LabelSelectorOpIn, Values: slices.Compact(names)}}}
 }
 
-// nodesOf returns selectors of the nodes whose host endpoints a selector selects. If Calico has made all host endpoints of the input, they have the labels
-// of their nodes: then the selectors also select nodes that join later.
+// isGlobal reports whether a selector of namespaces is global(): it selects what is in no namespace.
+func isGlobal(namespaces string) bool {
+	return strings.Join(strings.Fields(namespaces), "") == "global()"
+}
+
+// nodesOf returns selectors of the nodes whose host endpoints a selector selects. If Calico has made all host endpoints of the input, and all are converted,
+// they have the labels of their nodes: then the selectors also select nodes that join later.
 func (c *conversion) nodesOf(hosts []calicoHost, selector, namespaces string) ([]*metav1.LabelSelector, error) {
-	if global := strings.ReplaceAll(namespaces, " ", ""); len(hosts) == 0 || global != "" && global != "global()" {
+	if len(hosts) == 0 || strings.TrimSpace(namespaces) != "" && !isGlobal(namespaces) {
 		return nil, nil // a host endpoint is in no namespace
 	}
 	terms, err := termsOf(selector, "")
@@ -97,10 +106,7 @@ func (c *conversion) nodesOf(hosts []calicoHost, selector, namespaces string) ([
 		return nil, err
 	}
 	var names []string
-	made := true
 	for _, h := range hosts {
-		// Those that Calico makes by a template of an administrator have other names, and labels that nodes do not have.
-		made = made && h.labels[createdBy] != "" && c.row(h.at).Object.Name == h.node+"-auto-hep"
 		if matches(terms, h.labels) {
 			names = append(names, h.node)
 		}
@@ -111,7 +117,7 @@ func (c *conversion) nodesOf(hosts []calicoHost, selector, namespaces string) ([
 	switch {
 	case len(names) == 0:
 		return nil, nil
-	case !made || slices.ContainsFunc(terms, ofCalico):
+	case !c.hostsMade || slices.ContainsFunc(terms, ofCalico):
 		return []*metav1.LabelSelector{c.byName(names...)}, nil
 	}
 	var all []*metav1.LabelSelector

@@ -92,7 +92,7 @@ func (s calicoScope) selection(pod, space term, own bool) (selection, error) {
 
 // sets returns the sets of networks that the selectors select.
 func (s calicoScope) sets(all []calicoSet, selector, not, namespaces string) ([]calicoSet, error) {
-	global := strings.ReplaceAll(namespaces, " ", "") == "global()"
+	global := isGlobal(namespaces)
 	if global {
 		namespaces = ""
 	}

@@ -100,7 +100,9 @@ type conversion struct {
 	result  Result
 	// fromCilium: the input has policies of Cilium.
 	fromCilium bool
-	notes      map[string]bool
+	// hostsMade: Calico has made all host endpoints of the input, and all are converted.
+	hostsMade bool
+	notes     map[string]bool
 	// policies is the number of converted policies of Cilium.
 	policies int
 }
