@@ -272,6 +272,10 @@ func (e *end) nodeNames() []string {
 // sockets returns the sockets of the node that the change concerns.
 func (h *hosts) sockets(node *corev1.Node, m *control.Model, all []control.Socket) (out []SocketChange) {
 	own := func(a netip.Addr) bool { return a.IsLoopback() || slices.Contains(m.HostAddresses, a) }
+	// The policies judge the endpoint, which the socket of the client does not have.
+	ofService := func(a netip.Addr) bool {
+		return slices.ContainsFunc(slices.Concat(m.Settings.ServiceCIDRs, m.ServiceCIDRs), func(p netip.Prefix) bool { return p.Contains(a) })
+	}
 	type at struct {
 		model.Protocol
 		port uint16
@@ -288,7 +292,7 @@ func (h *hosts) sockets(node *corev1.Node, m *control.Model, all []control.Socke
 		case s.Local.Addr().IsLoopback() || s.Local.Addr().Zone() != "":
 		case !s.Peer.IsValid():
 			changes = h.closed(node, s)
-		case !own(s.Peer.Addr()):
+		case !own(s.Peer.Addr()) && !ofService(s.Peer.Addr()):
 			d, p := model.Egress, oracle.Packet{Source: s.Local.Addr(), Destination: s.Peer.Addr(), Protocol: s.Protocol, Port: s.Peer.Port()}
 			if listens[at{s.Protocol, s.Local.Port()}] { // the peer began the connection
 				d, p = model.Ingress, oracle.Packet{Source: s.Peer.Addr(), Destination: s.Local.Addr(), Protocol: s.Protocol, Port: s.Local.Port()}

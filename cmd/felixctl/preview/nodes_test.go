@@ -105,3 +105,28 @@ func TestNodes(t *testing.T) {
 		t.Errorf("unchanged: %v, %+v", err, p)
 	}
 }
+
+// TestClusterIPs: policies judge a connection of the node to a Service by its endpoint, which its socket does not have: a preview does not judge
+// it by the cluster IP.
+func TestClusterIPs(t *testing.T) {
+	const out = `
+{apiVersion: crd.antrea.io/v1beta1, kind: ClusterNetworkPolicy, metadata: {name: out}, spec: {priority: 1, appliedTo: [{nodeSelector: {}}], egress: [{action: Drop, ports: [{port: 443}]}]}}
+`
+	o, c := objects(t, threeHosts), Change{SetAntrea: objects(t, out).Antrea.All()}
+	services := netip.MustParsePrefix("10.96.0.0/16")
+	for _, m := range []control.Model{{ServiceCIDRs: []netip.Prefix{services}}, {Settings: control.Settings{ServiceCIDRs: []netip.Prefix{services}}}} {
+		m.Node, m.HostAddresses = "n1", []netip.Addr{netip.MustParseAddr("192.168.0.1")}
+		p := &Preview{}
+		if err := p.Nodes(t.Context(), o, c, &m, func(context.Context) (all []control.Socket, err error) {
+			for _, peer := range []string{"10.96.0.1:443", "192.168.0.3:443"} {
+				all = append(all, control.Socket{Protocol: model.TCP, Local: netip.MustParseAddrPort("192.168.0.1:50000"), Peer: netip.MustParseAddrPort(peer)})
+			}
+			return all, nil
+		}); err != nil {
+			t.Fatal(err)
+		}
+		if len(p.Sockets) != 1 || p.Sockets[0].Peer.Addr().String() != "192.168.0.3" {
+			t.Errorf("%+v", p.Sockets)
+		}
+	}
+}
