@@ -66,13 +66,13 @@ const zonedNodes = `
 ---
 {kind: Node, metadata: {name: node3, labels: {topology.kubernetes.io/zone: east}}}
 ---
-{kind: Pod, metadata: {namespace: x, name: a}, spec: {nodeName: node1, containers: [{name: c, ports: [{containerPort: 80}]}]}}
+{kind: Pod, metadata: {namespace: x, name: a, labels: {serves: plain}}, spec: {nodeName: node1, containers: [{name: c, ports: [{containerPort: 80}]}]}}
 ---
-{kind: Pod, metadata: {namespace: x, name: b}, spec: {nodeName: node1, containers: [{name: c, ports: [{containerPort: 80}]}]}}
+{kind: Pod, metadata: {namespace: x, name: b, labels: {serves: own}}, spec: {nodeName: node1, containers: [{name: c, ports: [{containerPort: 80}]}]}}
 ---
-{kind: Pod, metadata: {namespace: x, name: c}, spec: {nodeName: node2, containers: [{name: c, ports: [{containerPort: 80}]}]}}
+{kind: Pod, metadata: {namespace: x, name: c, labels: {serves: plain}}, spec: {nodeName: node2, containers: [{name: c, ports: [{containerPort: 80}]}]}}
 ---
-{kind: Pod, metadata: {namespace: x, name: d}, spec: {nodeName: node3, containers: [{name: c, ports: [{containerPort: 80}]}]}}
+{kind: Pod, metadata: {namespace: x, name: d, labels: {serves: elsewhere}}, spec: {nodeName: node3, containers: [{name: c, ports: [{containerPort: 80}]}]}}
 `
 
 // The ports on which each endpoint serves.

@@ -14,6 +14,9 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/internal/namespace"
@@ -80,6 +83,8 @@ func TestPreDNAT(t *testing.T) {
 			preDNAT(t, c)
 			if test.proxy == config.ServiceProxyFull {
 				tracePreDNAT(t, c)
+			} else {
+				traceNodePort(t, c)
 			}
 		})
 	}
@@ -213,6 +218,75 @@ func tracePreDNAT(t *testing.T, c *serviceLab) {
 					}
 				}
 			}
+		}
+	}
+}
+
+// traceNodePort: with kube-proxy, trace knows that a NodePort is translated between the policies before DNAT and those at INPUT, if it is given the
+// Service. If it is not, it says what it does not know.
+func traceNodePort(t *testing.T, c *serviceLab) {
+	const closed = `
+{apiVersion: crd.antrea.io/v1beta1, kind: ClusterNetworkPolicy, metadata: {name: input}, spec: {priority: 1, appliedTo: [{nodeSelector: {}}],
+  ingress: [{action: Drop, ports: [{port: 30000, endPort: 32767}]}]}}
+`
+	if err := os.WriteFile(filepath.Join(c.Manifests(), "input.yaml"), []byte(closed), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Sync(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	hostsConfirmed(t, c.Lab, "node1")
+	plain := comparedServices()[0].service()
+	plain.Spec.Selector = map[string]string{"serves": plain.Name}
+	for i := range plain.Spec.Ports {
+		plain.Spec.Ports[i].TargetPort = intstr.FromInt32(endpointPort)
+	}
+	given := func(s *corev1.Service) []string {
+		text, err := json.Marshal(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return []string{"--services", file(t, string(text))}
+	}
+	local, own := plain.DeepCopy(), plain.DeepCopy()
+	own.Spec.Selector = map[string]string{"serves": "own"}
+	local.Spec.Selector, local.Spec.ExternalTrafficPolicy = map[string]string{"serves": "elsewhere"}, corev1.ServiceExternalTrafficPolicyLocal
+	for _, f := range model.Families() {
+		s := situation{service: "plain", to: "node1", from: outside, protocol: model.TCP, family: f}
+		if got := c.judge(s, 1, patience); !strings.Contains(got, " sees ") {
+			t.Errorf("under a Drop at INPUT: %s: %s", s, got)
+		}
+		at := c.target(s)
+		for _, test := range []struct {
+			from, to, port string
+			services       []string
+			verdict, want  string
+			answers        int
+		}{
+			{outside, at.Addr().String(), fmt.Sprint(at.Port()), given(plain), "allowed", "kube-proxy on node1 leads nodePort " + fmt.Sprint(at.Port()), 2},
+			{stranger, at.Addr().String(), fmt.Sprint(at.Port()), given(plain), "denied", "antrea-cluster:pre ingress[1]", 1},
+			{outside, at.Addr().String(), fmt.Sprint(at.Port()), given(local), "denied", "policy Local", 1},
+			{outside, at.Addr().String(), fmt.Sprint(at.Port()), nil, "denied", "a NodePort of kube-proxy is translated before this", 1},
+			{stranger, "service:x/plain", fmt.Sprint(servicePort), given(own), "allowed", "judge packets from outside before DNAT", 1},
+		} {
+			args := []string{"trace", "--lab", c.Name(), "--node", "node1", "--from", ofFamily(f, netip.MustParseAddr(test.from)).String(), "--to", test.to, "--family", f.String(), "--port", test.port + "/tcp", "-o", "json"}
+			out, errs, _ := felixctl(t, append(args, test.services...)...)
+			var answers []traceAnswer
+			if err := json.Unmarshal([]byte(out), &answers); err != nil || len(answers) != test.answers || !strings.Contains(out, test.want) {
+				t.Errorf("%v: %v: %d answers, want %d and %q: %s%s", args, err, len(answers), test.answers, test.want, out, errs)
+			}
+			for _, a := range answers {
+				if a.Verdict != test.verdict || a.Disagreement != "" {
+					t.Errorf("%v: %s, want %s: %s", args, a.Verdict, test.verdict, a.Disagreement)
+				}
+			}
+		}
+		_, errs, code := felixctl(t, append([]string{
+			"trace", "--lab", c.Name(), "--node", "node1", "--from", ofFamily(f, netip.MustParseAddr(outside)).String(), "--to", "node:node3",
+			"--family", f.String(), "--port", fmt.Sprintf("%d/tcp", at.Port()),
+		}, given(plain)...)...)
+		if code != 2 || !strings.Contains(errs, "node:node3 was not asked: trace there") {
+			t.Errorf("to a node that is not asked: exit code %d: %s", code, errs)
 		}
 	}
 }

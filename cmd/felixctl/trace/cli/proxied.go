@@ -123,18 +123,10 @@ func (w *world) led(ctx context.Context, q *query, from end, p *proxied, lead ma
 	}
 	note := fmt.Sprintf("%s is led by the table of Services on %s to "+which, p, p.node.Name, len(lead.Endpoints))
 	for _, at := range lead.Endpoints {
-		client, notes := from, []string{note}
-		if own, masqueraded := masquerades(p.node, w.Objects, from, at.Addr()); masqueraded {
-			client = own
-			if a, err := own.address(model.FamilyOf(at.Addr())); err == nil {
-				notes = append(notes, fmt.Sprintf("the endpoint sees %s in place of %s: its answer has to come back to this node", a, from.text))
-			}
-		}
-		r, err := w.result(ctx, q, client, target{addressEnd(at.Addr(), w.Objects, nil), at.Port()})
+		r, err := w.ledTo(ctx, q, from, p, at, note)
 		if err != nil {
 			return nil, err
 		}
-		r.From, r.Service, r.Notes = from.text, p.name(), append(notes, r.Notes...)
 		if !p.wants(at, outside) && r.Disagreement == "" {
 			r.Disagreement = fmt.Sprintf("%s leads to %s, which is no endpoint for this client as the agent sees it (felixctl services %s)", p, at, p.name())
 			r.Because = w.Because(r.Packet)
@@ -142,6 +134,23 @@ func (w *world) led(ctx context.Context, q *query, from end, p *proxied, lead ma
 		results = append(results, r)
 	}
 	return results, nil
+}
+
+// ledTo traces the packet to one endpoint, with the source that it has there.
+func (w *world) ledTo(ctx context.Context, q *query, from end, p *proxied, at netip.AddrPort, note string) (*result, error) {
+	client, notes := from, []string{note}
+	if own, masqueraded := masquerades(p.node, w.Objects, from, at.Addr()); masqueraded {
+		client = own
+		if a, err := own.address(model.FamilyOf(at.Addr())); err == nil {
+			notes = append(notes, fmt.Sprintf("the endpoint sees %s in place of %s: its answer has to come back to this node", a, from.text))
+		}
+	}
+	r, err := w.result(ctx, q, client, target{addressEnd(at.Addr(), w.Objects, nil), at.Port()})
+	if err != nil {
+		return nil, err
+	}
+	r.From, r.Service, r.Notes = from.text, p.name(), append(notes, r.Notes...)
+	return r, nil
 }
 
 func (p *proxied) name() string { return p.service.Namespace + "/" + p.service.Name }

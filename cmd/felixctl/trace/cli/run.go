@@ -52,6 +52,9 @@ func (w *world) answer(ctx context.Context, q *query) ([]*result, error) {
 	if results, err := w.answerProxied(ctx, q, from); err != nil || results != nil {
 		return results, err
 	}
+	if results, err := w.answerNodePort(ctx, q, from); err != nil || results != nil {
+		return results, err
+	}
 	to, err := findEnd(w.options.to, w.Objects, q.services)
 	if err != nil {
 		return nil, fmt.Errorf("--to: %w", err)
@@ -63,6 +66,10 @@ func (w *world) answer(ctx context.Context, q *query) ([]*result, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--to: %w", err)
 	}
+	notes, err := w.proxyNotes(ctx, q, from, to)
+	if err != nil {
+		return nil, err
+	}
 	var results []*result
 	for _, t := range targets {
 		r, err := w.result(ctx, q, from, t)
@@ -72,6 +79,7 @@ func (w *world) answer(ctx context.Context, q *query) ([]*result, error) {
 		if to.service != nil {
 			r.Service = to.text
 		}
+		r.Notes = append(r.Notes, notes...)
 		results = append(results, r)
 	}
 	return results, nil

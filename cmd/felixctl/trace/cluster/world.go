@@ -100,6 +100,14 @@ func (w *World) NodeOf(a netip.Addr) string {
 	return ""
 }
 
+// HostAt returns the node that has the address itself, or "".
+func (w *World) HostAt(a netip.Addr) string {
+	if n := w.oracle.NodeAt(a); n != nil {
+		return n.Name
+	}
+	return ""
+}
+
 // HostWithPolicy returns the node that has the address, if a policy applies to the node itself, or "".
 func (w *World) HostWithPolicy(a netip.Addr) string {
 	if n := w.oracle.NodeAt(a); n != nil && w.oracle.HasHostPolicy(n) {
