@@ -30,6 +30,7 @@ func TestCluster(t *testing.T) {
 				run("plugin", testPlugin)
 				run("services", testServices)
 				run("services without kube-proxy", testServicesWithoutProxy)
+				run("policies for nodes", testNodePolicies)
 				run("egress", testEgress)
 				run("no open moment", testNoOpenMoment)
 				run("storm", testStorm)
