@@ -10,7 +10,7 @@ const dropHistoryPath = "/" + Version + "/drops/history"
 
 // DropHistory has the packets of the last hour that policy denied on this node, as far as the dataplane reported them.
 type DropHistory struct {
-	// From is the time since which it has them. It is zero if the dataplane has not begun to report.
+	// From is the time since which it has them without a gap. It is zero if the dataplane has not begun to report.
 	From time.Time `json:"from,omitzero"`
 	// Minutes are in order of time.
 	Minutes []DropMinute `json:"minutes"`

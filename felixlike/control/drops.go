@@ -30,6 +30,8 @@ type Drop struct {
 	By string `json:"by,omitempty"`
 	// Policies are those that isolate the pod in the direction and do not allow the packet.
 	Policies []string `json:"policies,omitempty"`
+	// MorePolicies counts those that are not in the list, in a history.
+	MorePolicies int `json:"morePolicies,omitempty"`
 	// Policy and Rule name the rule that denies. RuleName is the name that its author gave it.
 	Policy   string `json:"policy,omitempty"`
 	Rule     string `json:"rule,omitempty"`

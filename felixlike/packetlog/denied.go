@@ -24,7 +24,9 @@ type Denied struct {
 	// turn is held by the goroutine that adds or removes a follower.
 	turn    chan struct{}
 	session *session
-	stream  stream[control.Drop]
+	// always is set if the dataplane is to report without a follower, too: the History of this agent, or of the next one, wants it.
+	always bool
+	stream stream[control.Drop]
 }
 
 // NewDenied returns the stream of denied packets.
@@ -93,19 +95,19 @@ func (d *Denied) reportsRefused(ctx context.Context, b backend.Backend) error {
 
 // Drops implements control.Agent. It calls got with each drop, and with nil at least once per alive, until ctx ends.
 func (d *Denied) Drops(ctx context.Context, alive time.Duration, got func(*control.Drop) error) error {
-	f := newFollower[control.Drop]()
+	f := newFollower[control.Drop](maxWaiting)
 	if err := d.begin(ctx, f); err != nil {
 		return err
 	}
-	defer d.leave(ctx, f, false)
+	defer d.leave(ctx, f)
 	return d.stream.follow(ctx, d.view, f, alive, got)
 }
 
-// leave removes a follower, also if ctx has ended. If it was the last one, the reports end, unless they are to be kept for the next agent.
-func (d *Denied) leave(ctx context.Context, f *follower[control.Drop], keep bool) {
+// leave removes a follower, also if ctx has ended.
+func (d *Denied) leave(ctx context.Context, f *follower[control.Drop]) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endWithin)
 	defer cancel()
-	if err := d.end(ctx, f, keep); err != nil && !errors.Is(err, driver.ErrStopped) {
+	if err := d.end(ctx, f); err != nil && !errors.Is(err, driver.ErrStopped) {
 		d.view.Log().Warn("the dataplane may still report denied packets although no client follows them", "error", err)
 	}
 }
@@ -129,6 +131,10 @@ func (d *Denied) begin(ctx context.Context, f *follower[control.Drop]) error {
 		return err
 	}
 	defer release()
+	if d.session != nil && d.session.hasFailed() { // a client that takes nothing keeps it
+		d.session.stop()
+		d.session = nil
+	}
 	if d.session == nil {
 		s, err := d.newSession(ctx)
 		if err != nil {
@@ -136,12 +142,15 @@ func (d *Denied) begin(ctx context.Context, f *follower[control.Drop]) error {
 		}
 		d.session = s
 	}
+	if !f.patient {
+		d.session.flush(ctx) // what came before is not for this one
+	}
 	d.stream.add(f)
 	return nil
 }
 
-// end removes a follower. After the last one, the dataplane stops reporting, unless keep is set.
-func (d *Denied) end(ctx context.Context, f *follower[control.Drop], keep bool) error {
+// end removes a follower. After the last one, the dataplane stops reporting, unless it is to report always.
+func (d *Denied) end(ctx context.Context, f *follower[control.Drop]) error {
 	release, err := d.take(ctx)
 	if err != nil {
 		return err
@@ -152,7 +161,7 @@ func (d *Denied) end(ctx context.Context, f *follower[control.Drop], keep bool) 
 	}
 	d.session.stop()
 	d.session = nil
-	if keep {
+	if d.always {
 		return nil
 	}
 	return d.setReported(ctx, false)

@@ -15,9 +15,10 @@ import (
 )
 
 const (
-	// historyMinutes and historyFlows bound the history: 4,096 flows take about 3 MB.
-	historyMinutes = 60
-	historyFlows   = 4096
+	// historyMinutes, historyFlows and historyPolicies, those of one flow, bound the history: about 10 MB.
+	historyMinutes  = 60
+	historyFlows    = 4096
+	historyPolicies = 32
 	// historyAlive is the time between two looks at the clock without packets.
 	historyAlive = 10 * time.Second
 )
@@ -50,7 +51,10 @@ type flow struct {
 }
 
 // NewHistory returns the history of the packets that d reports.
-func NewHistory(d *Denied) *History { return &History{denied: d, now: time.Now} }
+func NewHistory(d *Denied) *History {
+	d.always = true
+	return &History{denied: d, now: time.Now}
+}
 
 // Module returns the functions of the module. The reports are on with the first apply, so that an agent that starts again
 // changes no rule.
@@ -71,15 +75,14 @@ func (h *History) Module() driver.Module {
 func (h *History) run(ctx context.Context) error {
 	again := historyRetry()
 	for {
-		f := newFollower[control.Drop]()
+		f := newFollower[control.Drop](maxReports)
 		f.patient = true
 		err := h.denied.begin(ctx, f)
 		if err == nil {
 			again = historyRetry()
 			h.begun()
 			err = h.denied.stream.follow(ctx, h.denied.view, f, historyAlive, h.take)
-			// An agent that ends leaves the reports on: the next one wants them too.
-			h.denied.leave(ctx, f, ctx.Err() != nil)
+			h.denied.leave(ctx, f)
 		}
 		h.failed(err)
 		select {
@@ -92,16 +95,13 @@ func (h *History) run(ctx context.Context) error {
 
 // historyRetry returns the times between two tries to begin.
 func historyRetry() wait.Backoff {
-	return wait.Backoff{Duration: time.Second, Factor: 2, Steps: 11, Cap: 10 * time.Minute}
+	return wait.Backoff{Duration: time.Second, Factor: 2, Steps: 7, Cap: time.Minute}
 }
 
 func (h *History) begun() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.fault = ""
-	if h.from.IsZero() {
-		h.from = h.now()
-	}
+	h.fault, h.from = "", h.now()
 }
 
 func (h *History) failed(err error) {
@@ -121,12 +121,13 @@ func (h *History) take(d *control.Drop) error {
 		return nil
 	}
 	m := h.minute(d.At)
+	policies := d.Policies[:min(len(d.Policies), historyPolicies)]
 	if d.NotShown > 0 {
 		m.notShown += d.NotShown
 		return nil
 	}
 	key := flow{
-		d.From, d.To, d.Direction, d.PortText(), d.By, strings.Join(d.Policies, ","), d.Policy, d.Rule, d.Service, d.Reason, d.Rejected,
+		d.From, d.To, d.Direction, d.PortText(), d.By, strings.Join(policies, ","), d.Policy, d.Rule, d.Service, d.Reason, d.Rejected,
 	}
 	row := m.flows[key]
 	for row == nil && h.flows >= historyFlows && len(h.minutes) > 1 {
@@ -140,6 +141,7 @@ func (h *History) take(d *control.Drop) error {
 	default:
 		first := *d
 		first.SourcePort = 0
+		first.Policies, first.MorePolicies = slices.Clone(policies), len(d.Policies)-len(policies)
 		row = &control.DropFlow{Drop: first}
 		m.flows[key] = row
 		h.flows++
@@ -152,8 +154,11 @@ func (h *History) take(d *control.Drop) error {
 // minute returns the minute of a packet.
 func (h *History) minute(at time.Time) *minute {
 	begin := at.Truncate(time.Minute)
+	if n := len(h.minutes); n > 0 && h.minutes[n-1].begin.Sub(h.now()) > time.Minute { // the clock was set back
+		h.minutes, h.flows, h.from = nil, 0, h.now()
+	}
 	if n := len(h.minutes); n > 0 && !h.minutes[n-1].begin.Before(begin) {
-		return h.minutes[n-1] // the clock was set back, or a packet is late
+		return h.minutes[n-1] // a packet is late
 	}
 	m := &minute{begin: begin, flows: map[flow]*control.DropFlow{}}
 	h.minutes = append(h.minutes, m)

@@ -122,3 +122,114 @@ func TestHistoryFollows(t *testing.T) {
 		t.Errorf("requests of reports: %v", got)
 	}
 }
+
+// followHistory starts a driver with a history and clients.
+func followHistory(t *testing.T, reports *fakeDenials) (*logged, *drivertest.Table, *History) {
+	t.Helper()
+	table, v := drivertest.NewTable(t), &driver.View{}
+	f := &logged{Denied: NewDenied(v), Log: NewLog(v, nil)}
+	h := NewHistory(f.Denied)
+	b := &drivertest.Backend{DenialsIs: reports}
+	b.NameIs, b.StageIs = "fake", table.Stage()
+	f.Fixture = moduletest.Start(t, driver.Config{Stages: []backend.Stage{table.Stage()}, Backend: b}, v, h.Module())
+	f.Attach("a", "10.10.0.5")
+	f.Begin(t, drivertest.PodOn("a", "node1"))
+	return f, table, h
+}
+
+func (h *History) packets(t *testing.T) (n uint64) {
+	t.Helper()
+	all, err := h.DropHistory(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range all.Minutes {
+		for _, f := range m.Flows {
+			n += f.Packets
+		}
+	}
+	return n
+}
+
+func (h *History) since(t *testing.T) time.Time {
+	t.Helper()
+	all, err := h.DropHistory(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all.From
+}
+
+// TestHistoryAfterFailure: a client that takes nothing keeps no dead session. The history begins again, says since when it has no gap, and the reports
+// stay on.
+func TestHistoryAfterFailure(t *testing.T) {
+	reports := &fakeDenials{}
+	f, table, h := followHistory(t, reports)
+	eventually.True(t, "the history follows", func() bool { return !h.since(t).IsZero() })
+	first := h.since(t)
+	stuck := observe(f)
+	eventually.True(t, "a client follows", stuck.has(begun))
+	stuck.stuck.Lock()
+	defer func() {
+		stuck.stuck.Unlock()
+		stuck.cancel()
+		<-stuck.done // with the reason
+	}()
+	reports.report(denied.Report{At: time.Now(), Direction: model.Ingress, Packet: packet(t)})
+	eventually.True(t, "a packet", func() bool { return h.packets(t) == 1 })
+	reports.set(func() { close(reports.broken) })
+	eventually.True(t, "the history begins again", func() bool { return h.since(t).After(first) })
+	reports.report(denied.Report{At: time.Now(), Direction: model.Ingress, Packet: packet(t)})
+	eventually.True(t, "another packet", func() bool { return h.packets(t) == 2 })
+	if got := reportedIn(table); len(got) != 1 || !got[0] {
+		t.Errorf("requests of reports: %v", got)
+	}
+}
+
+// TestHistoryWaits: the history alone may wait for names, in proportion to what they took, and loses nothing then. A client that comes gets nothing
+// of before.
+func TestHistoryWaits(t *testing.T) {
+	reports := &fakeDenials{}
+	f, _, h := followHistory(t, reports)
+	eventually.True(t, "the history follows", func() bool { return !h.since(t).IsZero() })
+	session := f.session
+	const many = maxReports - 1
+	for range many {
+		session.reports <- denied.Report{At: time.Now(), Direction: model.Ingress, Packet: packet(t)}
+	}
+	o := observe(f)
+	eventually.True(t, "a client follows", o.has(begun))
+	if n := h.packets(t); n != many {
+		eventually.True(t, "no packet is lost", func() bool { return h.packets(t) == many })
+	}
+	reports.report(denied.Report{At: time.Now(), Direction: model.Egress, Packet: packet(t)})
+	eventually.True(t, "the client gets what comes", o.has(func(o *observer) bool { return len(o.seen) > 0 }))
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if len(o.seen) != 1 || o.seen[0].Direction != "egress" {
+		t.Errorf("the client has %d packets, the first is %+v", len(o.seen), o.seen[0])
+	}
+}
+
+// TestHistoryOfManyPolicies: a row names some policies and counts the others. Clocks that are set back begin anew.
+func TestHistoryOfManyPolicies(t *testing.T) {
+	now := time.Date(2026, 11, 29, 10, 0, 0, 0, time.UTC)
+	h := &History{now: func() time.Time { return now }}
+	h.begun()
+	d := &control.Drop{At: now, By: control.ByIsolation, Policies: make([]string, 1000)}
+	if err := h.take(d); err != nil {
+		t.Fatal(err)
+	}
+	all, _ := h.DropHistory(t.Context())
+	if row := all.Minutes[0].Flows[0]; len(row.Policies) != historyPolicies || row.MorePolicies != 1000-historyPolicies {
+		t.Errorf("%d policies and %d more", len(row.Policies), row.MorePolicies)
+	}
+	now = now.Add(-24 * time.Hour)
+	d.At = now
+	if err := h.take(d); err != nil {
+		t.Fatal(err)
+	}
+	if all, _ = h.DropHistory(t.Context()); len(all.Minutes) != 1 || !all.From.Equal(now) || !all.Minutes[0].Begin.Equal(now) {
+		t.Errorf("%+v", all)
+	}
+}

@@ -232,7 +232,7 @@ func (l *Log) take(ctx context.Context, s *session, b backend.Backend, refused *
 		case <-ended:
 			return fmt.Errorf("backend %s does not report any more", b.Name())
 		case r := <-s.reports:
-			all = s.gather(ctx, r, gatherLog, nil)
+			all, _ = s.gather(ctx, r, gatherLog, nil)
 		case <-tick.C:
 			if now := l.wanted(ctx); now == nil || now.Name() != b.Name() {
 				return nil
@@ -332,7 +332,7 @@ type logLine struct {
 
 // PolicyLog implements control.Agent. It calls got with each line, and with nil at least once per alive, until ctx ends.
 func (l *Log) PolicyLog(ctx context.Context, alive time.Duration, got func(*control.Logged) error) error {
-	f := newFollower[control.Logged]()
+	f := newFollower[control.Logged](maxWaiting)
 	l.stream.add(f)
 	defer l.stream.remove(f)
 	l.mu.Lock()

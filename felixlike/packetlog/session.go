@@ -29,11 +29,41 @@ type session struct {
 	reports chan denied.Report
 	mu      sync.Mutex
 	lost    uint64
+	// flushes asks for all reports that wait to be sent to the followers. The channel that it gets is closed then.
+	flushes chan chan struct{}
+	// failed is closed when no more reports will come.
+	failed chan struct{}
 }
 
 func (s *session) stop() {
 	s.cancel()
 	<-s.done
+}
+
+// flush returns when the followers have what came before, or the session or ctx ends.
+func (s *session) flush(ctx context.Context) {
+	sent := make(chan struct{})
+	select {
+	case s.flushes <- sent:
+	case <-s.failed:
+		return
+	case <-ctx.Done():
+		return
+	}
+	select {
+	case <-sent:
+	case <-ctx.Done():
+	}
+}
+
+// hasFailed reports whether no more reports will come.
+func (s *session) hasFailed() bool {
+	select {
+	case <-s.failed:
+		return true
+	default:
+		return false
+	}
 }
 
 // newSession starts to listen, and then makes the dataplane report.
@@ -51,11 +81,11 @@ func (d *Denied) newSession(ctx context.Context) (*session, error) {
 		return nil, errors.Join(err, d.setReported(ctx, false))
 	}
 	running, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	s := &session{cancel: cancel, done: make(chan struct{}), reports: make(chan denied.Report, maxReports)}
+	s := &session{cancel: cancel, done: make(chan struct{}), reports: make(chan denied.Report, maxReports), flushes: make(chan chan struct{}), failed: make(chan struct{})}
 	ended, err := b.Denials().Listen(running, s.put)
 	if err != nil {
 		cancel()
-		return nil, fmt.Errorf("follow the packets that backend %s denies: %w", b.Name(), err)
+		return nil, errors.Join(fmt.Errorf("follow the packets that backend %s denies: %w", b.Name(), err), d.setReported(ctx, false))
 	}
 	if err := errors.Join(d.setReported(ctx, true), d.reportsRefused(ctx, b)); err != nil {
 		cancel()
@@ -105,65 +135,93 @@ func (d *Denied) serve(ctx context.Context, s *session, b backend.Backend, ended
 	var took time.Duration
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
+	fail := func(err error) {
+		close(s.failed)
+		d.stream.fail(err)
+		<-ctx.Done()
+	}
 	for {
 		var all []denied.Report
+		var sent chan struct{}
 		select {
 		case <-ctx.Done():
 			return
 		case <-ended:
-			d.stream.fail(fmt.Errorf("backend %s does not report denied packets any more", b.Name()))
-			<-ctx.Done()
+			fail(fmt.Errorf("backend %s does not report denied packets any more", b.Name()))
 			return
+		case sent = <-s.flushes:
+			all = s.waiting()
 		case r := <-s.reports:
-			all = s.gather(ctx, r, gather, func(waited time.Duration) bool {
+			all, sent = s.gather(ctx, r, gather, func(waited time.Duration) bool {
 				return waited < min(took*namesShare, longGather) && d.stream.patient()
 			})
 		case <-tick.C:
-			changed := false
-			if d.view.Do(ctx, func() { changed = d.view.Backend().Name() != b.Name() }) == nil && changed {
-				d.stream.fail(errors.New("the backend has changed: follow again"))
-				<-ctx.Done()
-				return
-			}
-			if err := d.reportsRefused(ctx, b); err != nil && ctx.Err() == nil {
-				d.stream.fail(err)
-				<-ctx.Done()
+			if err := d.over(ctx, b); err != nil && ctx.Err() == nil {
+				fail(err)
 				return
 			}
 		}
 		began := time.Now()
 		out, err := d.named(ctx, names, all)
-		if err != nil {
-			continue // the agent ends
+		if err == nil { // else the agent ends
+			if len(all) > 0 {
+				took = time.Since(began)
+			}
+			skipped.note(len(all))
+			if n := s.takeLost() + skipped.more(ctx, len(all) == 0, d.stream.patient()); n > 0 {
+				out = append(out, control.Drop{At: time.Now(), NotShown: n})
+			}
+			d.stream.send(out)
 		}
-		took = time.Since(began)
-		skipped.note(len(all))
-		if n := s.takeLost() + skipped.more(ctx, len(all) == 0); n > 0 {
-			out = append(out, control.Drop{At: time.Now(), NotShown: n})
+		if sent != nil {
+			close(sent)
 		}
-		d.stream.send(out)
 	}
 }
 
-// gather returns a report together with those that follow within a time, and for as long as more, unless it is nil, returns true.
-func (s *session) gather(ctx context.Context, first denied.Report, within time.Duration, more func(waited time.Duration) bool) []denied.Report {
-	all := []denied.Report{first}
+// over returns why a session with a backend is over, or nil.
+func (d *Denied) over(ctx context.Context, b backend.Backend) error {
+	changed := false
+	if d.view.Do(ctx, func() { changed = d.view.Backend().Name() != b.Name() }) == nil && changed {
+		return errors.New("the backend has changed: follow again")
+	}
+	return d.reportsRefused(ctx, b)
+}
+
+// waiting returns the reports that wait.
+func (s *session) waiting() (all []denied.Report) {
+	for {
+		select {
+		case r := <-s.reports:
+			all = append(all, r)
+		default:
+			return all
+		}
+	}
+}
+
+// gather returns a report together with those that follow within a time, and for as long as more, unless it is nil, returns true. It ends
+// with a flush, which the caller answers.
+func (s *session) gather(ctx context.Context, first denied.Report, within time.Duration, more func(waited time.Duration) bool) (all []denied.Report, flush chan struct{}) {
+	all = []denied.Report{first}
 	began := time.Now()
 	tick := time.NewTicker(within)
 	defer tick.Stop()
 	for len(all) < maxReports {
 		select {
 		case <-ctx.Done():
-			return all
+			return all, nil
+		case flush = <-s.flushes:
+			return append(all, s.waiting()...), flush
 		case r := <-s.reports:
 			all = append(all, r)
 		case <-tick.C:
 			if more == nil || !more(time.Since(began)) {
-				return all
+				return all, nil
 			}
 		}
 	}
-	return all
+	return all, nil
 }
 
 // skips counts the packets that the kernel did not report because of its rate limit.
@@ -174,19 +232,23 @@ type skips struct {
 	// seen counts the reports since the last read of the counter, last is its value then.
 	seen int
 	last uint64
-	// flood is set if the last read found skipped packets.
+	// flood is set if the last read found skipped packets. at is the time of that read.
 	flood bool
+	at    time.Time
 }
+
+// skipsEvery is the least time between two reads of the counter while all followers are patient: a read may dump a table.
+const skipsEvery = 30 * time.Second
 
 func (s *skips) note(reports int) { s.seen += reports }
 
 // more returns the number of packets skipped since the last read. It reads the counter only at
 // a tick (quiet), and only after reports at the limit's rate or a flood.
-func (s *skips) more(ctx context.Context, quiet bool) uint64 {
-	if s.read == nil || !quiet || s.seen < s.limit && !s.flood {
+func (s *skips) more(ctx context.Context, quiet, patient bool) uint64 {
+	if s.read == nil || !quiet || s.seen < s.limit && !s.flood || patient && time.Since(s.at) < skipsEvery {
 		return 0
 	}
-	s.seen = 0
+	s.seen, s.at = 0, time.Now()
 	total, err := s.read(ctx)
 	if err != nil {
 		return 0

@@ -32,8 +32,9 @@ type follower[Event any] struct {
 	patient bool
 }
 
-func newFollower[Event any]() *follower[Event] {
-	return &follower[Event]{events: make(chan Event, maxWaiting), failed: make(chan error, 1)}
+// newFollower returns a follower for which that many events may wait.
+func newFollower[Event any](waiting int) *follower[Event] {
+	return &follower[Event]{events: make(chan Event, waiting), failed: make(chan error, 1)}
 }
 
 func (s *stream[Event]) add(f *follower[Event]) {

@@ -117,11 +117,12 @@ func TestDrops(t *testing.T) {
 	for _, backend := range backends() {
 		t.Run(backend, func(t *testing.T) {
 			f := follow(t, n)
+			before := time.Now()
 			if out, code := onNode(t, n, "backend", "set", backend, "--socket", n.ControlSocket()); code != 0 {
 				t.Fatal(out)
 			}
 			n.SetBackend(backend) // after a restart, too
-			dropsOverHandover(t, n, f, backend)
+			dropsOverHandover(t, n, f, backend, before)
 			dropsAreNamed(t, l, n)
 			dropsEnd(t, l, n)
 			dropsOfAFlood(t, l, n)
@@ -131,7 +132,7 @@ func TestDrops(t *testing.T) {
 
 // dropsOverHandover checks that a change of the backend ends the subscription to the old
 // one, and that the agent's history goes on with the new one.
-func dropsOverHandover(t *testing.T, n *lab.Node, f *following, backend string) {
+func dropsOverHandover(t *testing.T, n *lab.Node, f *following, backend string, before time.Time) {
 	if backend == config.NFTables { // the first, which is in force already
 		f.end()
 		return
@@ -141,7 +142,10 @@ func dropsOverHandover(t *testing.T, n *lab.Node, f *following, backend string) 
 		defer f.mu.Unlock()
 		return f.err != nil && strings.Contains(f.err.Error(), "the backend has changed")
 	})
-	eventually.True(t, "the new backend reports to the history", func() bool { return reporting(t, n) })
+	eventually.True(t, "the new backend reports to the history", func() bool {
+		h, err := control.NewClient(n.ControlSocket()).DropHistory(t.Context())
+		return err == nil && h.Fault == "" && h.From.After(before) && reporting(t, n)
+	})
 }
 
 // dropsAreNamed sends packets that each kind of policy denies, among connections
@@ -320,7 +324,7 @@ func TestDropsCommand(t *testing.T) {
 		{[]string{"--for", "1s"}, 1, []string{"DENIED BY", "x/b   x/a  udp/53  ingress    x/deny-all, x/only-from-c"}, true},
 		{[]string{"--for", "300ms", "--pod", "x/c"}, 0, []string{"policy has denied nothing"}, false},
 		{[]string{"--for", "300ms", "--pod", "x/nosuch"}, 0, []string{"pod x/nosuch is not on node node1", "policy has denied nothing"}, false},
-		{[]string{"--since", "15m"}, 1, []string{"PACKETS  LAST", "x/b   x/a  udp/53  ingress    x/deny-all, x/only-from-c", "what was denied before"}, true},
+		{[]string{"--since", "15m"}, 1, []string{"PACKETS  LAST", "x/b   x/a  udp/53  ingress    x/deny-all, x/only-from-c", "not all that was denied before"}, true},
 		{[]string{"--since", "15m", "--pod", "x/c"}, 0, []string{"policy has denied nothing"}, false},
 		{[]string{"--since", "1m", "--follow"}, 2, []string{"none of the others can be"}, false},
 		{[]string{"--since", "-1m"}, 2, []string{"is not positive"}, false},

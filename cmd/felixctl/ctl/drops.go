@@ -293,7 +293,9 @@ func (s *sums) add(d control.Drop, packets uint64, last time.Time) {
 		s.rows[k] = row
 	}
 	row.packets += packets
-	row.last = last
+	if last.After(row.last) {
+		row.last = last
+	}
 }
 
 // sorted has the most frequent first.
@@ -366,7 +368,11 @@ func (s *sums) printJSON(w io.Writer) error {
 func deniedBy(d control.Drop) string {
 	switch d.By {
 	case control.ByIsolation:
-		return strings.Join(d.Policies, ", ")
+		text := strings.Join(d.Policies, ", ")
+		if d.MorePolicies > 0 {
+			text += fmt.Sprintf(" and %d more", d.MorePolicies)
+		}
+		return text
 	case control.ByRule:
 		rule := d.Policy + " " + model.TitledRule(d.Rule, d.RuleName)
 		if d.Rejected {

@@ -36,7 +36,7 @@ func (r *dropsRequest) past(c *cobra.Command) error {
 	case h.From.IsZero():
 		return fmt.Errorf("no denied packet was reported so far: %s", cmp.Or(h.Fault, "the agent begins"))
 	case h.From.After(begin):
-		fmt.Fprintf(c.ErrOrStderr(), "what was denied before %s is not known\n", h.From.Local().Format(time.TimeOnly))
+		fmt.Fprintf(c.ErrOrStderr(), "not all that was denied before %s is known\n", h.From.Local().Format(time.TimeOnly))
 	}
 	if h.Fault != "" {
 		fmt.Fprintf(c.ErrOrStderr(), "denied packets are not reported now: %s\n", h.Fault)

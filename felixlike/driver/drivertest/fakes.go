@@ -20,8 +20,10 @@ import (
 // Table is a policy stage that a test controls. It has no lock for state that the driver
 // uses from one goroutine at a time: the race detector and busy check this.
 type Table struct {
-	t       *testing.T
-	busy    sync.Mutex
+	t    *testing.T
+	busy sync.Mutex
+	// seen guards Updates for Received, which a test calls while the driver works.
+	seen    sync.Mutex
 	Updates []model.Update
 	// deferred is set while updates wait for CompleteDeferredWork.
 	deferred bool
@@ -46,6 +48,8 @@ func NewTable(t *testing.T) *Table {
 func (f *Table) OnUpdate(u model.Update) {
 	f.enter()
 	defer f.busy.Unlock()
+	f.seen.Lock()
+	defer f.seen.Unlock()
 	f.Updates, f.deferred = append(f.Updates, u), true
 }
 
@@ -57,8 +61,8 @@ func (f *Table) CompleteDeferredWork() {
 
 // Received returns the updates of the managers so far.
 func (f *Table) Received() []model.Update {
-	f.busy.Lock()
-	defer f.busy.Unlock()
+	f.seen.Lock()
+	defer f.seen.Unlock()
 	return slices.Clone(f.Updates)
 }
 
@@ -127,8 +131,10 @@ func (f *Table) Set(change func()) {
 // Hanging is a switch that hangs on demand, until its deadline, with a
 // manager that may not be touched while it does.
 type Hanging struct {
-	t       *testing.T
-	busy    sync.Mutex
+	t    *testing.T
+	busy sync.Mutex
+	// seen guards Updates for Received, which a test calls while the driver works.
+	seen    sync.Mutex
 	Updates []model.Update
 
 	mu    sync.Mutex
