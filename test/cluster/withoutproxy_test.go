@@ -89,7 +89,7 @@ const proxySystem = "kube-system"
 // moveStep is a step of felixctl migrate kube-proxy.
 type moveStep struct{ Commands []string }
 
-// standIn makes the objects that kubeadm makes for kube-proxy, which runs as a process here, and returns the steps of felixctl migrate kube-proxy.
+// standIn makes the objects that kubeadm makes for kube-proxy, which runs as a process here, with settings that the agents take over, and returns the steps of felixctl migrate kube-proxy.
 func (s *site) standIn(t *testing.T) []moveStep {
 	t.Helper()
 	s.apply(t, fmt.Sprintf(`
@@ -106,7 +106,7 @@ apiVersion: v1
 kind: ConfigMap
 metadata: {namespace: %[1]s, name: kube-proxy}
 data:
-  config.conf: "{apiVersion: kubeproxy.config.k8s.io/v1alpha1, kind: KubeProxyConfiguration, mode: nftables}"
+  config.conf: "{apiVersion: kubeproxy.config.k8s.io/v1alpha1, kind: KubeProxyConfiguration, mode: nftables, nodePortAddresses: [0.0.0.0/0, '::/0'], healthzBindAddress: '127.0.0.1:10256'}"
   kubeconfig.conf: "{clusters: [{name: default, cluster: {server: 'https://%[2]s:6443'}}]}"
 `, proxySystem, outside()[model.IPv4]))
 	objects := s.kubectl(t, "-n", proxySystem, "get", "daemonset/kube-proxy", "configmap/kube-proxy", "-o", "yaml")

@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
+	"net"
 	"net/netip"
 	"net/url"
 	"slices"
@@ -14,14 +14,14 @@ import (
 	"github.com/spf13/cobra"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"sigs.k8s.io/yaml"
 
 	"github.com/felixlike/felixlike/felixlike/report"
+	"github.com/felixlike/felixlike/internal/printable"
 	"github.com/felixlike/felixlike/internal/terminal"
 )
-
-// movedLabel is the label of nodes on which kube-proxy runs no more.
-const movedLabel = "felixlike.io/services"
 
 // proxyMove says how the nodes of a cluster move from kube-proxy to the agents and back.
 type proxyMove struct {
@@ -50,12 +50,6 @@ type proxySetting struct {
 	Lost bool `json:"lost,omitempty"`
 }
 
-// step is one step with its commands, in which NODE stands for a node.
-type step struct {
-	Do       string   `json:"do"`
-	Commands []string `json:"commands,omitempty"`
-}
-
 // proxyFields are what is read of kube-proxy's configuration (kubeproxy.config.k8s.io/v1alpha1).
 type proxyFields struct {
 	Kind              string   `json:"kind"`
@@ -72,8 +66,11 @@ type proxyFields struct {
 	} `json:"nftables"`
 	IPVS struct {
 		Scheduler string `json:"scheduler"`
+		StrictARP bool   `json:"strictARP"`
 	} `json:"ipvs"`
 }
+
+func (f *proxyFields) mode() string { return cmp.Or(f.Mode, "iptables") }
 
 // proxyInput are the objects of kube-proxy.
 type proxyInput struct {
@@ -108,10 +105,7 @@ Exit codes: 0 the agents do all that kube-proxy is set to do; 1 otherwise; 2 the
 			if err != nil {
 				return err
 			}
-			m, err := p.move()
-			if err != nil {
-				return err
-			}
+			m := p.move()
 			if err := output.Print(c.OutOrStdout(), m, func() error { return m.print(c.OutOrStdout()) }); err != nil {
 				return err
 			}
@@ -156,7 +150,28 @@ func proxyOf(documents []document) (p proxyInput, err error) {
 	case p.config == nil:
 		return p, errors.New("no KubeProxyConfiguration in the input: it is in the ConfigMap of kube-proxy, data.config.conf")
 	}
-	return p, nil
+	return p, p.named()
+}
+
+// named returns an error unless the names and the selector of the DaemonSet are such that an API server takes.
+func (p proxyInput) named() error {
+	refused := func(field string, why ...string) error {
+		return fmt.Errorf("DaemonSet %q: %s: %s", p.daemons.Namespace+"/"+p.daemons.Name, field, strings.Join(why, "; "))
+	}
+	if why := validation.IsDNS1123Label(p.daemons.Namespace); why != nil {
+		return refused("metadata.namespace", why...)
+	}
+	if why := validation.IsDNS1123Subdomain(p.daemons.Name); why != nil {
+		return refused("metadata.name", why...)
+	}
+	selector, err := metav1.LabelSelectorAsSelector(p.daemons.Spec.Selector)
+	switch {
+	case err != nil:
+		return refused("spec.selector", err.Error())
+	case selector.Empty() || p.daemons.Spec.Selector == nil:
+		return refused("spec.selector", "required")
+	}
+	return nil
 }
 
 // take reads a file of the ConfigMap.
@@ -181,7 +196,7 @@ func (p *proxyInput) take(text string) error {
 	return nil
 }
 
-func (p proxyInput) move() (*proxyMove, error) {
+func (p proxyInput) move() *proxyMove {
 	m := &proxyMove{Config: proxyConfig{ServiceProxy: "full"}}
 	u, err := url.Parse(p.server)
 	switch {
@@ -189,7 +204,7 @@ func (p proxyInput) move() (*proxyMove, error) {
 		m.Config.APIServer = []string{"API-SERVER:6443"}
 		m.add("kubeconfig.conf server", cmp.Or(p.server, "none"), "write the addresses of the API servers in place of API-SERVER", true)
 	default:
-		m.Config.APIServer = []string{u.Host}
+		m.Config.APIServer = []string{net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), "443"))}
 		m.add("kubeconfig.conf server", p.server, "apiServer", false)
 		if _, err := netip.ParseAddr(u.Hostname()); err != nil {
 			m.add("kubeconfig.conf server", u.Hostname(), "a name: a resolver that is a Service cannot resolve it before the agent serves Services; write addresses", true)
@@ -197,7 +212,8 @@ func (p proxyInput) move() (*proxyMove, error) {
 	}
 	p.settings(m)
 	p.steps(m)
-	return m, nil
+	printable.All(m)
+	return m
 }
 
 func (m *proxyMove) add(field, value, here string, lost bool) {
@@ -207,13 +223,20 @@ func (m *proxyMove) add(field, value, here string, lost bool) {
 // settings compares the settings of kube-proxy with what the agents do.
 func (p proxyInput) settings(m *proxyMove) {
 	c := p.config
-	mode := cmp.Or(c.Mode, "iptables")
-	m.add("mode", mode, "nftables, with one map of all endpoints", false)
-	if c.IPVS.Scheduler != "" && c.IPVS.Scheduler != "rr" && mode == "ipvs" {
-		m.add("ipvs.scheduler", c.IPVS.Scheduler, "endpoints are drawn at random", true)
+	mode := c.mode()
+	if mode == ipvsMode {
+		m.add("mode", mode, "nftables; connections through Services end when kube-proxy's go: drain each node first", true)
+		if s := c.IPVS.Scheduler; s != "" && s != "rr" {
+			m.add("ipvs.scheduler", s, "endpoints are drawn at random", true)
+		}
+		if c.IPVS.StrictARP {
+			m.add("ipvs.strictARP", "true", "not needed; net.ipv4.conf.all.arp_ignore and arp_announce are kept until the next reboot", false)
+		}
+	} else {
+		m.add("mode", mode, "nftables, with one map of all endpoints", false)
 	}
 	switch {
-	case slices.Contains(c.NodePortAddresses, "primary"):
+	case slices.Contains(c.NodePortAddresses, "primary"), mode == "nftables" && len(c.NodePortAddresses) == 0: // its default
 		m.add("nodePortAddresses", "primary", "set nodePortAddresses to the prefixes of the nodes' addresses; without it, all addresses serve node ports", true)
 	case len(c.NodePortAddresses) > 0:
 		m.Config.NodePortAddresses = c.NodePortAddresses
@@ -228,124 +251,12 @@ func (p proxyInput) settings(m *proxyMove) {
 	if c.DetectLocalMode != "" && c.DetectLocalMode != "ClusterCIDR" && c.DetectLocalMode != "NodeCIDR" {
 		m.add("detectLocalMode", c.DetectLocalMode, "addresses in the podCIDRs of Nodes are pods", true)
 	}
-	m.add("healthzBindAddress", cmp.Or(c.HealthzBind, "0.0.0.0:10256"), "if a load balancer checks this port, set healthAddress to it (/healthz, and /metrics too)", false)
+	health := cmp.Or(c.HealthzBind, "0.0.0.0:10256")
+	if at, err := netip.ParseAddrPort(health); err == nil && at.Addr().IsLoopback() {
+		m.add("healthzBindAddress", health, "healthAddress", false)
+	} else {
+		m.add("healthzBindAddress", health, "not answered: load balancers of clouds ask it; then set healthAddress to it (/healthz, and /metrics too)", true)
+	}
 	m.add("conntrack", "sysctls", "kept until the next reboot: then set net.netfilter.nf_conntrack_max and the timeouts yourself", false)
 	m.add("clientConnection, metrics", "", "the agents' own", false)
-}
-
-// steps writes the steps for the nodes. While both serve a node, either translates a connection, once.
-func (p proxyInput) steps(m *proxyMove) {
-	ns, name, pod := p.daemons.Namespace, p.daemons.Name, p.daemons.Spec.Template.Spec.Containers[0]
-	selector := strings.Join(labelsOf(p.daemons), ",")
-	program := "kube-proxy"
-	if len(pod.Command) > 0 {
-		program = pod.Command[0]
-	}
-	m.Steps = []step{
-		{"Look whether the nodes reach the API servers without Services. kube-proxy is still named as missing.", []string{"kubectl felixlike check --service-proxy full --api-server " + strings.Join(m.Config.APIServer, ",")}},
-		{"Have kube-proxy leave nodes with a label, which none has yet. Its pods restart, and its rules stay.", []string{
-			fmt.Sprintf("kubectl -n %s patch daemonset %s --type=merge -p '%s'", ns, name, p.leaving()), fmt.Sprintf("kubectl -n %s rollout status daemonset %s", ns, name),
-		}},
-		{"Give the agents the settings above: edit the ConfigMap felixlike-config (with the chart: helm upgrade), and restart them. The first node is not ready, since both serve Services there, so the others wait.", []string{
-			"kubectl -n felixlike-system edit configmap felixlike-config", "kubectl -n felixlike-system rollout restart daemonset felixlike",
-		}},
-		{"For each NODE whose agent is not ready: end kube-proxy there and remove its rules. The next node follows by itself.", []string{
-			"kubectl -n felixlike-system get pods -o wide",
-			"kubectl label node NODE " + movedLabel + "=felixlike",
-			fmt.Sprintf("kubectl -n %s wait --for=delete pod -l %s --field-selector spec.nodeName=NODE --timeout=2m", ns, selector),
-			cleanup(ns, pod.Image, program),
-			"kubectl felixlike --node NODE status --wait 1m",
-		}},
-		{"After the last node: look at the traffic, then delete kube-proxy. Keep its manifest. With kubeadm, skip the phase addon/kube-proxy in upgrades.", []string{
-			"kubectl felixlike check --traffic", fmt.Sprintf("kubectl -n %s delete daemonset %s", ns, name),
-		}},
-	}
-	m.Back = []step{
-		{"Bring kube-proxy back to all nodes, beside the agents. If it was deleted, apply its manifest first.", []string{
-			"kubectl label nodes --all " + movedLabel + "-", fmt.Sprintf("kubectl -n %s rollout status daemonset %s", ns, name),
-		}},
-		{"Set serviceProxy to off and restart the agents. Each removes its table when it starts.", []string{
-			"kubectl -n felixlike-system edit configmap felixlike-config", "kubectl -n felixlike-system rollout restart daemonset felixlike",
-			"kubectl -n felixlike-system rollout status daemonset felixlike",
-		}},
-	}
-}
-
-// leaving returns the patch that has kube-proxy leave nodes with movedLabel. The terms of an affinity are alternatives.
-func (p proxyInput) leaving() string {
-	affinity := p.daemons.Spec.Template.Spec.Affinity.DeepCopy()
-	if affinity == nil {
-		affinity = &corev1.Affinity{}
-	}
-	if affinity.NodeAffinity == nil {
-		affinity.NodeAffinity = &corev1.NodeAffinity{}
-	}
-	n := affinity.NodeAffinity
-	if n.RequiredDuringSchedulingIgnoredDuringExecution == nil {
-		n.RequiredDuringSchedulingIgnoredDuringExecution = &corev1.NodeSelector{NodeSelectorTerms: make([]corev1.NodeSelectorTerm, 1)}
-	}
-	terms := n.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms
-	for i := range terms {
-		terms[i].MatchExpressions = append(terms[i].MatchExpressions, corev1.NodeSelectorRequirement{Key: movedLabel, Operator: corev1.NodeSelectorOpDoesNotExist})
-	}
-	text, _ := json.Marshal(map[string]any{"spec": map[string]any{"template": map[string]any{"spec": map[string]any{"affinity": affinity}}}})
-	return string(text)
-}
-
-func labelsOf(d *appsv1.DaemonSet) (all []string) {
-	if d.Spec.Selector != nil {
-		for key, value := range d.Spec.Selector.MatchLabels {
-			all = append(all, key+"="+value)
-		}
-	}
-	slices.Sort(all)
-	return all
-}
-
-// cleanup returns the command that removes kube-proxy's rules from NODE by its own program.
-func cleanup(ns, image, program string) string {
-	pod := map[string]any{"apiVersion": "v1", "spec": map[string]any{
-		"nodeName": "NODE", "hostNetwork": true, "tolerations": []any{map[string]any{"operator": "Exists"}},
-		"containers": []any{map[string]any{
-			"name": "cleanup", "image": image, "command": []string{program, "--cleanup"}, "securityContext": map[string]any{"privileged": true},
-		}},
-	}}
-	text, _ := json.Marshal(pod)
-	return fmt.Sprintf("kubectl -n %s run kube-proxy-cleanup --image=%s --restart=Never --rm --attach --overrides='%s'", ns, image, text)
-}
-
-func (m *proxyMove) print(w io.Writer) error {
-	table := terminal.NewTable(terminal.StyleFor(w), "KUBE-PROXY", "VALUE", "HERE", "LOST")
-	for _, s := range m.Settings {
-		lost := "nothing"
-		if s.Lost {
-			lost = "yes"
-		}
-		table.Row(s.Field, s.Value, s.Here, lost)
-	}
-	config, err := yaml.Marshal(map[string]any{"config": m.Config})
-	if err != nil {
-		return err
-	}
-	var out strings.Builder
-	fmt.Fprintf(&out, "%s\n\nSettings of the agents:\n\n%s", table, indented(string(config)))
-	for _, part := range []struct {
-		title string
-		steps []step
-	}{{"Steps", m.Steps}, {"Way back", m.Back}} {
-		fmt.Fprintf(&out, "\n%s:\n", part.title)
-		for i, s := range part.steps {
-			fmt.Fprintf(&out, "\n%d. %s\n\n%s", i+1, s.Do, indented(strings.Join(s.Commands, "\n")))
-		}
-	}
-	_, err = io.WriteString(w, out.String())
-	return err
-}
-
-func indented(text string) string {
-	var out strings.Builder
-	for line := range strings.Lines(strings.TrimRight(text, "\n") + "\n") {
-		out.WriteString("    " + line)
-	}
-	return out.String()
 }
