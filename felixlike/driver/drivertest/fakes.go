@@ -131,10 +131,8 @@ func (f *Table) Set(change func()) {
 // Hanging is a switch that hangs on demand, until its deadline, with a
 // manager that may not be touched while it does.
 type Hanging struct {
-	t    *testing.T
-	busy sync.Mutex
-	// seen guards Updates for Received, which a test calls while the driver works.
-	seen    sync.Mutex
+	t       *testing.T
+	busy    sync.Mutex
 	Updates []model.Update
 
 	mu    sync.Mutex
