@@ -245,8 +245,8 @@ func (n *cycleNode) boot() {
 		// Without the interface: packets that wait for a neighbour's address would have been judged before.
 		script := `ip link set up0 down; nft flush ruleset; "$0" "$@"; ip link set up0 up; ip route add 192.168.99.1 via ` + n.far
 		out, err := exec.Command("sh", "-ec", script, filepath.Join(n.Plugins, "felixlike-cni"), boot.Command, filepath.Join(n.dir, "state", "hosts")).CombinedOutput()
-		if err != nil || !strings.Contains(string(out), "in force, as they were confirmed last") {
-			return fmt.Errorf("%w: %s", err, out)
+		if err != nil || !strings.Contains(string(out), "that were confirmed last are in force") {
+			return fmt.Errorf("%v: %s", err, out)
 		}
 		return nil
 	}))
