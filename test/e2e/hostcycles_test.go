@@ -56,6 +56,11 @@ func TestHostCycles(t *testing.T) {
 		n.start()
 	}
 	w.confirmed("the first policy")
+	stop := sync.OnceFunc(func() {
+		close(w.done)
+		w.watching.Wait()
+	})
+	defer stop() // also when the test gives up: they report to it
 	for _, n := range w.nodes {
 		w.watch(n)
 	}
@@ -90,8 +95,7 @@ func TestHostCycles(t *testing.T) {
 			break
 		}
 	}
-	close(w.done)
-	w.watching.Wait()
+	stop()
 	t.Logf("%v; %d denied connections tried, %d sessions by ssh begun", did, w.denied.Load(), w.began.Load())
 	if w.denied.Load() == 0 || w.began.Load() == 0 {
 		t.Error("nothing was tried")
