@@ -228,14 +228,20 @@ func TestEgressElection(t *testing.T) {
 	if took := time.Since(killed); took > takeover {
 		t.Errorf("it took %s", took)
 	}
-	eventually.True(t, "the kernel of "+died.Name()+" drops packets with the address", func() bool {
+	held := 0
+	for f := range elected { // another node may have been elected for the other family
+		if first[f] == died.Name() {
+			held++
+		}
+	}
+	eventually.True(t, "the kernel of "+died.Name()+" drops packets with its addresses", func() bool {
 		dropped := 0
 		for line := range strings.Lines(shell(t, died, "nft list chain inet felixlike-egress egress-guard")) {
 			if strings.Contains(line, "saddr @leased-") && !strings.Contains(line, "counter packets 0 ") {
 				dropped++
 			}
 		}
-		return dropped == 2 // one rule a family
+		return dropped >= held // one rule a family
 	})
 	if err := died.StartAgent(); err != nil {
 		t.Fatal(err)
