@@ -241,20 +241,7 @@ func TestServicesOverHandover(t *testing.T) {
 	expect(t, l, true, "x/b", "ip:"+stranger, model.TCP, 80)
 	runProxy(t, l, proxyModes()["nftables"])
 	denial := serviceCase{name: "all denied", ways: denied("b -> a", "a -> a", "c -> node1:a", "a -> node1:c", outside+" -> node1:a", "a -> ext")}
-	conns := map[string]*os.File{}
-	for _, w := range serviceCases()[0].ways {
-		for _, f := range model.Families() {
-			if !w.through {
-				continue
-			}
-			conn, err := w.open(l, f, patience)
-			if err != nil {
-				t.Fatalf("%s -> %s: %v", w.from, w.to, err)
-			}
-			defer conn.Close()
-			conns[fmt.Sprintf("%s -> %s over IPv%s", w.from, w.to, f)] = conn
-		}
-	}
+	conns := openWays(t, l)
 	check := func(when string) {
 		t.Helper()
 		for _, name := range slices.Sorted(maps.Keys(conns)) {

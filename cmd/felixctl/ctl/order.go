@@ -72,7 +72,7 @@ func orderOf(m *control.Model, pod model.PodID) (*order, error) {
 func orderOfNode(m *control.Model, node string) (*order, error) {
 	switch {
 	case node != m.Node:
-		return nil, fmt.Errorf("node:%s: the agent is that of node %s", node, m.Node)
+		return nil, fmt.Errorf("node:%s: the agent that was asked runs on node %s", node, m.Node)
 	case m.HostPolicies.Empty():
 		return nil, fmt.Errorf("node:%s: no policy applies to the node itself", node)
 	}

@@ -90,7 +90,7 @@ func (c *conversion) byName(names ...string) *metav1.LabelSelector {
 	return &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: nodeName, Operator: metav1.LabelSelectorOpIn, Values: slices.Compact(names)}}}
 }
 
-// isGlobal reports whether a selector of namespaces is global(): it selects what is in no namespace.
+// isGlobal reports whether a selector of namespaces is global(), which selects objects without a namespace.
 func isGlobal(namespaces string) bool {
 	return strings.Join(strings.Fields(namespaces), "") == "global()"
 }

@@ -25,7 +25,7 @@ import (
 
 // proxyMove says how the nodes of a cluster move from kube-proxy to the agents and back.
 type proxyMove struct {
-	// Settings are those of kube-proxy that need a decision.
+	// Settings has the settings of kube-proxy that somebody has to look at.
 	Settings []proxySetting `json:"settings"`
 	// Config are the agents' settings.
 	Config proxyConfig `json:"config"`
@@ -50,7 +50,7 @@ type proxySetting struct {
 	Lost bool `json:"lost,omitempty"`
 }
 
-// proxyFields are what is read of kube-proxy's configuration (kubeproxy.config.k8s.io/v1alpha1).
+// proxyFields has the fields of kube-proxy's configuration that the command reads (kubeproxy.config.k8s.io/v1alpha1).
 type proxyFields struct {
 	Kind              string   `json:"kind"`
 	Mode              string   `json:"mode"`

@@ -170,7 +170,7 @@ func TestKubeProxyProgram(t *testing.T) {
 	}
 }
 
-// TestKubeProxyRefused: input that is not kube-proxy's is an error that says what is missing.
+// TestKubeProxyRefused: without kube-proxy's objects, the error says which one is missing.
 func TestKubeProxyRefused(t *testing.T) {
 	whole := proxyObjects("mode: nftables", "https://192.0.2.10:6443", "")
 	daemons, settings, _ := strings.Cut(whole, "---\n")

@@ -19,7 +19,7 @@ type Preview struct {
 	StillDenied []Difference `json:"stillDenied,omitempty"`
 	// OfNodes are packets to and from nodes themselves about which the policies of the node decide otherwise. Becomes may be KeptOpen.
 	OfNodes []Difference `json:"verdictsOfNodes,omitempty"`
-	// Sockets are those of this node that would be closed, or have connections that could not begin again.
+	// Sockets has the sockets of this node that would be closed, or have connections that could not begin again.
 	Sockets []SocketChange `json:"sockets,omitempty"`
 	// Looked reports whether established connections were checked, and Outlived
 	// are those of the node that the new policies deny.

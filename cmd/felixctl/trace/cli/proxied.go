@@ -109,7 +109,8 @@ func (w *world) beforeDNAT(q *query, from end, p *proxied, source netip.Addr) (*
 	}
 	if through != decision.Allowed {
 		r.Why = path.Opinion().Why
-		r.Disagreement = fmt.Sprintf("before DNAT on %s, the policies of the node allow the packet: %v, what is programmed lets it pass: %v", p.node.Name, decision.Allowed, through)
+		words := map[bool]string{true: "allow", false: "deny"}
+		r.Disagreement = fmt.Sprintf("before DNAT on %s, the policies of the node %s the packet, and the programmed rules %s it", p.node.Name, words[decision.Allowed], words[through])
 		r.Because = w.Because(r.Packet)
 	}
 	return r, nil
