@@ -30,13 +30,15 @@ const (
 	KindNodeEgress
 	// KindNetNamespace is the NetNamespace of OpenShift SDN.
 	KindNetNamespace
+	// KindHostSubnet is the HostSubnet of OpenShift SDN.
+	KindHostSubnet
 )
 
 // Kinds lists all kinds in their order.
 func Kinds() []Kind {
 	return []Kind{
 		KindTier, KindClusterGroup, KindGroup, KindClusterNetworkPolicy, KindNetworkPolicy,
-		KindExternalIPPool, KindOwnExternalIPPool, KindEgress, KindNodeEgress, KindNetNamespace,
+		KindExternalIPPool, KindOwnExternalIPPool, KindEgress, KindNodeEgress, KindNetNamespace, KindHostSubnet,
 	}
 }
 
@@ -59,6 +61,8 @@ func (k Kind) String() string {
 		return "Egress"
 	case KindNetNamespace:
 		return "NetNamespace"
+	case KindHostSubnet:
+		return "HostSubnet"
 	}
 	return fmt.Sprintf("kind(%d)", uint8(k))
 }
@@ -71,7 +75,7 @@ func (k Kind) GroupVersion() schema.GroupVersion {
 	switch k {
 	case KindNodeEgress, KindOwnExternalIPPool:
 		return schema.GroupVersion{Group: OwnGroupName, Version: OwnVersion}
-	case KindNetNamespace:
+	case KindNetNamespace, KindHostSubnet:
 		return schema.GroupVersion{Group: NetNamespaceGroupName, Version: NetNamespaceVersion}
 	}
 	return GroupVersion()
@@ -94,6 +98,8 @@ func (k Kind) Resource() string {
 		return "egresses"
 	case KindNetNamespace:
 		return "netnamespaces"
+	case KindHostSubnet:
+		return "hostsubnets"
 	}
 	return "networkpolicies"
 }
@@ -119,6 +125,8 @@ func (k Kind) New() Object {
 		return &NodeEgress{}
 	case KindNetNamespace:
 		return &NetNamespace{}
+	case KindHostSubnet:
+		return &HostSubnet{}
 	}
 	return &NetworkPolicy{}
 }
@@ -185,6 +193,7 @@ type Objects struct {
 	Egresses        []*Egress               `json:"egresses,omitempty"`
 	NodeEgresses    []*NodeEgress           `json:"nodeEgresses,omitempty"`
 	NetNamespaces   []*NetNamespace         `json:"netNamespaces,omitempty"`
+	HostSubnets     []*HostSubnet           `json:"hostSubnets,omitempty"`
 	// Isolation reports that namespaces are isolated (setting isolation). It is no object, but the NetNamespaces mean
 	// nothing without it.
 	Isolation bool `json:"isolation,omitempty"`
@@ -223,6 +232,9 @@ func (o Objects) All() []Object {
 	for _, x := range o.NetNamespaces {
 		all = append(all, x)
 	}
+	for _, x := range o.HostSubnets {
+		all = append(all, x)
+	}
 	return all
 }
 
@@ -249,6 +261,8 @@ func (o *Objects) Put(object Object) {
 		o.NodeEgresses = put(o.NodeEgresses, x)
 	case *NetNamespace:
 		o.NetNamespaces = put(o.NetNamespaces, x)
+	case *HostSubnet:
+		o.HostSubnets = put(o.HostSubnets, x)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/dynamic"
 
+	"github.com/felixlike/felixlike/felixlike/antrea"
 	"github.com/felixlike/felixlike/felixlike/datastore"
 	"github.com/felixlike/felixlike/felixlike/driver"
 	"github.com/felixlike/felixlike/felixlike/egress/election"
@@ -127,8 +128,12 @@ func (e *Egress) problems() (all []datastore.Notice) {
 	refused := e.Addresses.Refused()
 	for _, at := range e.view.Policy().Egresses() {
 		if why := refused[at.Address]; why != nil {
+			p := model.Problem{Object: at.Object, Field: "spec.egressIP", Reason: why.Error() + compile.EgressDrops}
+			if at.Object == (antrea.ID{Kind: antrea.KindNetNamespace, Name: at.Object.Name}).Ref() {
+				p.Field = "egressIPs"
+			}
 			all = append(all, datastore.Notice{
-				Problem: model.Problem{Object: at.Object, Field: "spec.egressIP", Reason: why.Error() + compile.EgressDrops},
+				Problem: p,
 				Kind:    driver.NoticeNotUnderstood, Known: datastore.KnownToSome,
 			})
 		}

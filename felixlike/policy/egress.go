@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"hash/fnv"
+	"iter"
 	"maps"
 	"net/netip"
 	"reflect"
@@ -30,6 +31,8 @@ type egress struct {
 	candidacy  *model.Candidacy
 	candidates int
 	nodesSeen  uint64
+	// refused is why no node may have an address of a project, "" if one may, or for an Egress.
+	refused string
 }
 
 // egressStore has the Egresses. An address belongs to one node: the oldest Egress decides, and another Egress
@@ -46,6 +49,8 @@ type egressStore struct {
 	leases  map[netip.Addr]model.EgressLease
 	pools   map[antrea.ID]*pool
 	emitted []model.EgressAddress
+	// projects have addresses by NetNamespaces and HostSubnets.
+	projects projectStore
 }
 
 // setLeases sets the Leases of addresses.
@@ -55,12 +60,30 @@ func (x *egressStore) setLeases(leases map[netip.Addr]model.EgressLease) {
 
 // elects reports whether there is an Egress with an elected node.
 func (x *egressStore) elects() bool {
-	for _, e := range x.byID {
-		if e.compiled.Nodes != nil || e.compiled.Pool != "" {
+	for e := range x.records() {
+		if e.compiled.Nodes != nil || e.compiled.Pool != "" || len(e.compiled.Among) > 0 {
 			return true
 		}
 	}
 	return false
+}
+
+// records returns the Egresses, then the addresses of projects.
+func (x *egressStore) records() iter.Seq[*egress] {
+	return func(yield func(*egress) bool) {
+		for _, e := range x.byID {
+			if !yield(e) {
+				return
+			}
+		}
+		for _, p := range x.projects.all {
+			for _, e := range p.addresses {
+				if !yield(e) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // onNode notes a change of a node.
@@ -75,15 +98,11 @@ func (x *egressStore) set(id antrea.ID, object antrea.Object) {
 	if object != nil {
 		now = &egress{age: ageOf(object, ofEgress), id: id, stale: true}
 		now.compiled, now.problems = compile.EgressOf(object)
-		x.hold(&now.compiled.Pods)
-		now.pods = x.index.selection(now.compiled.Pods)
-		now.pods.egresses.Add(now)
+		x.selectPods(now)
 		x.byID[id] = now
 	}
 	if old != nil {
-		old.pods.egresses.Remove(old)
-		x.index.dropIfUnused(old.pods)
-		x.release(old.compiled.Pods)
+		x.unselect(old)
 	}
 	if now == nil {
 		delete(x.byID, id)
@@ -91,6 +110,19 @@ func (x *egressStore) set(id antrea.ID, object antrea.Object) {
 	if old != nil || now != nil {
 		x.dirty.egresses, x.nodes.stale = true, true
 	}
+}
+
+// selectPods has the selection of an Egress, and marks the Egress as stale when it changes. unselect ends that.
+func (x *egressStore) selectPods(e *egress) {
+	x.hold(&e.compiled.Pods)
+	e.pods = x.index.selection(e.compiled.Pods)
+	e.pods.egresses.Add(e)
+}
+
+func (x *egressStore) unselect(e *egress) {
+	e.pods.egresses.Remove(e)
+	x.index.dropIfUnused(e.pods)
+	x.release(e.compiled.Pods)
 }
 
 // hold replaces the selectors of a selection by the stored ones that equal them. release gives them back.
@@ -124,23 +156,26 @@ func (x *egressStore) ordered() []*egress {
 	})
 }
 
-// claims returns the claims of Egresses to addresses. An Egress whose node is the one that has the address in its status claims nothing.
+// claims returns the claims of Egresses and projects to addresses. An Egress whose node is the one that has the address in its status claims nothing.
 func (x *egressStore) claims() []egressClaim {
 	var all []egressClaim
 	a := newAllocation(x)
-	for _, e := range x.byID {
-		if addr := a.addressOf(e); addr.IsValid() && (e.compiled.Node != "" || x.candidatesOf(e) != nil) {
+	for e := range x.records() {
+		if addr := a.addressOf(e); addr.IsValid() && (e.compiled.Node != "" || x.mayHold(e) != nil) {
 			all = append(all, egressClaim{age: e.age, object: e.id.Ref(), address: addr, node: e.compiled.Node})
 		}
 	}
 	return all
 }
 
-// all decides which node holds each address: the oldest Egress first. It returns the Egresses in the order of ordered.
+// all decides which node holds each address: the oldest Egress or NetNamespace first. It returns the Egresses in the order of ordered, then the
+// addresses of projects: a pod of both has the address of its Egress.
 func (x *egressStore) all() []model.EgressAddress {
-	byID := make(map[antrea.ID]model.EgressAddress, len(x.byID))
+	placed := make(map[*egress]*model.EgressAddress, len(x.byID))
 	p := placement{allocation: newAllocation(x), first: map[netip.Addr]*model.EgressAddress{}, held: map[string]int{}}
-	byAge := slices.SortedFunc(maps.Values(x.byID), func(a, b *egress) int { return cmp.Or(a.compare(b.age), a.id.Compare(b.id)) })
+	byAge := slices.SortedFunc(x.records(), func(a, b *egress) int {
+		return cmp.Or(a.compare(b.age), a.id.Compare(b.id), a.compiled.Address.Compare(b.compiled.Address))
+	})
 	for _, e := range byAge {
 		if e.stale {
 			e.members, e.stale = e.pods.addressesOfPods(), false
@@ -153,19 +188,27 @@ func (x *egressStore) all() []model.EgressAddress {
 		} else {
 			out.Address = netip.Addr{}
 		}
-		if reason != "" {
-			e.conflicts = []model.Problem{{Object: out.Object, Field: field, Reason: reason + compile.EgressDrops}}
+		if reason = cmp.Or(e.refused, reason); reason != "" {
+			e.conflicts = []model.Problem{{Object: out.Object, Field: field, Reason: reason}}
+		}
+		placed[e] = &out
+	}
+	var all []model.EgressAddress
+	for _, e := range x.ordered() {
+		out := placed[e]
+		for i := range e.conflicts {
+			e.conflicts[i].Reason += compile.EgressDrops
 		}
 		for _, a := range e.members {
 			if out.Covers(model.FamilyOf(a)) {
 				out.Pods = append(out.Pods, a)
 			}
 		}
-		byID[e.id] = out
+		all = append(all, *out)
 	}
-	var all []model.EgressAddress
-	for _, e := range x.ordered() {
-		all = append(all, byID[e.id])
+	for _, p := range x.projects.all {
+		p.conflicts = p.conflictsOf(placed)
+		all = append(all, p.share(placed)...)
 	}
 	return all
 }
@@ -217,7 +260,7 @@ func (p *placement) conflict(e *egress, out *model.EgressAddress) (field, reason
 	if p.nodes.owns.serviceAt(a) {
 		return fieldAddress, fmt.Sprintf("%s is one of the Service addresses", a)
 	}
-	elected := p.candidatesOf(e) != nil
+	elected := p.mayHold(e) != nil
 	owner, others := p.owner(a, e, elected)
 	if first := p.first[a]; first != nil && (elected || first.Leased) {
 		if !elected {
@@ -235,9 +278,9 @@ func (p *placement) conflict(e *egress, out *model.EgressAddress) (field, reason
 	case others != "":
 		return fieldAddress, fmt.Sprintf("%s is in the status of nodes %s, so it identifies none of them", a, others)
 	case elected && owner != "":
-		return fieldAddress, fmt.Sprintf("%s is an address of node %s, which no other node can take: name the node in spec.node", a, owner)
+		return fieldAddress, fmt.Sprintf("%s is an address of node %s, which no other node can take: name the node in %s", a, owner, e.nodeField())
 	case elected && p.leases == nil:
-		return fieldAddress, "there is no election here, which needs an API server: name the node in spec.node"
+		return fieldAddress, "there is no election here, which needs an API server: name the node in " + e.nodeField()
 	case elected && p.nodes.byName[out.Node] == nil:
 		out.Node = ""
 	case out.Node == "":
@@ -257,6 +300,14 @@ func (p *placement) conflict(e *egress, out *model.EgressAddress) (field, reason
 		return fieldAddress, fmt.Sprintf("node %s holds %d addresses of other Egresses already, and takes no more", out.Node, model.MaxEgressAddresses)
 	}
 	return "", ""
+}
+
+// nodeField is the field that names a node.
+func (e *egress) nodeField() string {
+	if e.compiled.Among != nil {
+		return "the egressIPs of its HostSubnet, without egressCIDRs"
+	}
+	return "spec.node"
 }
 
 // owner returns the node with an address in its status, or "". An Egress that names its node, or leaves it to an election, is not stopped
@@ -295,6 +346,8 @@ func (p *placement) elect(e *egress, out *model.EgressAddress) (field, reason st
 	switch {
 	case out.Node != "":
 		return "", ""
+	case e.candidates == 0 && len(e.compiled.Among) > 0:
+		return field, fmt.Sprintf("there is no node whose HostSubnet has %s in egressCIDRs", out.Address)
 	case e.candidates == 0:
 		return field, noCandidate
 	}
@@ -307,17 +360,17 @@ func (x *egressStore) candidacy(e *egress, key string) *model.Candidacy {
 		return e.candidacy
 	}
 	e.nodesSeen, e.candidacy, e.candidates = x.nodesChanged, nil, 0
-	nodes := x.candidatesOf(e)
+	may := x.mayHold(e)
 	local, rank := x.peers.byName[x.nodes.local], 0
 	for name, n := range x.peers.byName {
-		if x.index.matches(nodes, n.labels) {
+		if may(name, n) {
 			e.candidates++
 			if Order(key, name) < Order(key, x.nodes.local) {
 				rank++
 			}
 		}
 	}
-	if local != nil && x.index.matches(nodes, local.labels) {
+	if local != nil && may(x.nodes.local, local) {
 		e.candidacy = &model.Candidacy{Rank: rank, Of: e.candidates}
 	}
 	return e.candidacy
@@ -345,11 +398,18 @@ func (s *selection) addressesOfPods() []netip.Addr {
 	return slices.Compact(all)
 }
 
-// problemsOf returns the problems of all pools and Egresses, in order.
+// problemsOf returns the problems of all pools, Egresses, HostSubnets and addresses of NetNamespaces, in order.
 func (x *egressStore) problemsOf() []model.Problem {
 	all := x.poolProblems()
 	for _, e := range x.ordered() {
 		all = append(append(all, e.problems...), e.conflicts...)
+	}
+	if !x.projects.on {
+		return all
+	}
+	all = append(all, x.projects.hosts.Problems()...)
+	for _, p := range x.projects.all {
+		all = append(all, p.conflicts...)
 	}
 	return all
 }

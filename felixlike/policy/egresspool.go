@@ -37,6 +37,17 @@ func (x *egressStore) poolOf(e *egress) *pool {
 	return x.pools[antrea.ID{Kind: e.id.Kind.PoolKind(), Name: e.compiled.Pool}]
 }
 
+// mayHold returns which nodes may hold the address of an Egress by election, nil if there is none.
+func (x *egressStore) mayHold(e *egress) func(name string, n *nodePeer) bool {
+	if among := e.compiled.Among; among != nil {
+		return func(name string, _ *nodePeer) bool { return slices.Contains(among, name) }
+	}
+	if nodes := x.candidatesOf(e); nodes != nil {
+		return func(_ string, n *nodePeer) bool { return x.index.matches(nodes, n.labels) }
+	}
+	return nil
+}
+
 // candidatesOf returns the selector of the nodes that may hold the address of an Egress, nil if there is no election.
 func (x *egressStore) candidatesOf(e *egress) *label.Selector {
 	if e.compiled.Pool == "" {
@@ -83,7 +94,7 @@ func newAllocation(x *egressStore) *allocation {
 		}
 	}
 	a.full = mine >= model.MaxEgressAddresses
-	for _, e := range x.byID {
+	for e := range x.records() {
 		if addr := a.addressOf(e); addr.IsValid() {
 			a.taken[addr] = true
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/felixlike/felixlike/felixlike/antrea"
 	"github.com/felixlike/felixlike/felixlike/policy/compile"
 	"github.com/felixlike/felixlike/felixlike/policy/label"
+	"github.com/felixlike/felixlike/felixlike/tenancy"
 	"github.com/felixlike/felixlike/model"
 )
 
@@ -73,6 +74,7 @@ func New(nodeName string) *Engine {
 	e.isolation = newIsolationStore(compile.GroupIDHash, x, policies)
 	e.nodes.changed = cluster.change
 	e.egresses = &egressStore{byID: map[antrea.ID]*egress{}, pools: map[antrea.ID]*pool{}, index: x, nodes: &e.nodes, peers: peers, dirty: dirty, nodesChanged: 1}
+	e.egresses.projects = projectStore{classes: e.isolation.classes, hosts: tenancy.HostSubnets{}}
 	return e
 }
 
@@ -125,7 +127,10 @@ func (e *Engine) SetNamespace(object *corev1.Namespace) {
 }
 
 // SetIsolation turns the isolation of namespaces (setting isolation) on or off. It is off at first.
-func (e *Engine) SetIsolation(on bool) { e.isolation.turn(on) }
+func (e *Engine) SetIsolation(on bool) {
+	e.isolation.turn(on)
+	e.egresses.projects.on, e.egresses.projects.stale = on, true
+}
 
 // DeleteNamespace removes a namespace. Its pods and policies are deleted on their own.
 func (e *Engine) DeleteNamespace(name string) {
@@ -233,7 +238,12 @@ func (e *Engine) setAntrea(id antrea.ID, object antrea.Object) {
 		e.egresses.setPool(id, object)
 	case antrea.KindNetNamespace:
 		netNamespace, _ := object.(*antrea.NetNamespace)
+		addressed := e.isolation.classes.Addressed()
 		e.isolation.setObject(id.Name, netNamespace)
+		e.egresses.projects.stale = addressed || e.isolation.classes.Addressed() || e.egresses.projects.stale
+	case antrea.KindHostSubnet:
+		host, _ := object.(*antrea.HostSubnet)
+		e.egresses.setHost(id.Name, host)
 	default:
 		e.antrea.set(id, object)
 	}
@@ -264,6 +274,7 @@ func (e *Engine) Flush() []model.Update {
 func (e *Engine) flush() []model.Update {
 	e.antrea.resolve()
 	e.isolation.resolve()
+	e.egresses.resolveProjects()
 	// Nodes first: groups have what they own.
 	e.nodes.decide(e.egresses.claims)
 	nodes, goneNodes := e.nodes.flush()

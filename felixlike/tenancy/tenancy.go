@@ -1,5 +1,6 @@
 // Package tenancy says which namespaces reach each other where namespaces are isolated (setting isolation): it turns
-// NetNamespaces into classes of namespaces.
+// NetNamespaces into classes of namespaces. It also says which addresses packets of a class to the outside have, by NetNamespaces and
+// HostSubnets.
 //
 // Namespaces with one number are one class. A namespace without a NetNamespace, or with one that is not understood, is a
 // class of its own. Number 0 makes a namespace global, which is a property: it is a class of its own, too. So nothing is
@@ -37,11 +38,13 @@ type Classes struct {
 	objects map[string]*antrea.NetNamespace
 	// numbered are the names of the namespaces with each number.
 	numbered map[int64]map[string]struct{}
+	// addressed are the names of those with addresses for packets to the outside.
+	addressed map[string]struct{}
 }
 
 // New returns the classes of namespaces without NetNamespaces.
 func New() *Classes {
-	return &Classes{objects: map[string]*antrea.NetNamespace{}, numbered: map[int64]map[string]struct{}{}}
+	return &Classes{objects: map[string]*antrea.NetNamespace{}, numbered: map[int64]map[string]struct{}{}, addressed: map[string]struct{}{}}
 }
 
 // Set creates or replaces the NetNamespace of that name, or removes it if it is nil.
@@ -52,11 +55,15 @@ func (c *Classes) Set(name string, object *antrea.NetNamespace) {
 			delete(c.numbered, old.Number)
 		}
 	}
+	delete(c.addressed, name)
 	if object == nil {
 		delete(c.objects, name)
 		return
 	}
 	c.objects[name] = object
+	if len(object.EgressIPs) > 0 {
+		c.addressed[name] = struct{}{}
+	}
 	if now := c.Of(name); now.Number != 0 {
 		if c.numbered[now.Number] == nil {
 			c.numbered[now.Number] = map[string]struct{}{}
@@ -135,9 +142,6 @@ func (c *Classes) Problems() []model.Problem {
 			field, reason, _ := strings.Cut(text, ": ")
 			add(field, "%s; the namespace is isolated from all others", reason)
 			continue
-		}
-		if len(o.EgressIPs) > 0 {
-			add("egressIPs", "not supported: packets to the outside keep the address that they have without it")
 		}
 		if joined := slices.Sorted(maps.Keys(c.numbered[*o.NetID])); len(joined) > 1 && joined[0] == name && !c.wanted(joined) {
 			add("netid", "%d is also the number of %s: these namespaces are joined", *o.NetID, listed(joined[1:]))

@@ -49,7 +49,6 @@ func TestClasses(t *testing.T) {
 	const kind = "NetNamespace.network.openshift.io "
 	want := []string{
 		kind + `copied: netname: "tea" is not the name of the object; the namespace is isolated from all others`,
-		kind + "egress: egressIPs: not supported: packets to the outside keep the address that they have without it",
 		kind + "great: netid: 16777216 is not between 0 and 16777215; the namespace is isolated from all others",
 		kind + "milk: netid: 7 is also the number of tea: these namespaces are joined",
 		kind + "negative: netid: -1 is not between 0 and 16777215; the namespace is isolated from all others",

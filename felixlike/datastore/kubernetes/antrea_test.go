@@ -107,6 +107,8 @@ func antreaText(k antrea.Kind) string {
 		return `spec: {egressIP: 192.0.2.100, node: n1, appliedTo: {podSelector: {}}}`
 	case antrea.KindNetNamespace:
 		return `{netname: p, netid: 7}`
+	case antrea.KindHostSubnet:
+		return `{host: p, hostIP: 192.0.2.1, subnet: 10.0.0.0/24, egressIPs: [192.0.2.100], egressCIDRs: [192.0.2.128/25]}`
 	}
 	return antreaPolicy
 }
@@ -265,6 +267,7 @@ func antreaFaults(t *testing.T, v *kubernetestest.View, client antreaClient) {
 		{antrea.KindEgress, `spec: {egressIP: 192.0.2.100, appliedTo: {podSelector: {}}, pool: p}`, "spec.pool"},
 		{antrea.KindNodeEgress, `spec: {egressIP: 192.0.2.100, node: n1, appliedTo: {podSelectors: {}}}`, "spec.appliedTo.podSelectors"},
 		{antrea.KindNetNamespace, `{netname: p, netid: 0, global: true}`, "global"},
+		{antrea.KindHostSubnet, `{host: p, hostIP: 192.0.2.1, subnet: 10.0.0.0/24, addresses: []}`, "addresses"},
 	} {
 		id := antreaIDs()[c.kind-antrea.KindTier]
 		client.put(t, id, c.text)

@@ -39,6 +39,7 @@ const (
 	kindAntreaEgress
 	kindEgress
 	kindNetNamespace
+	kindHostSubnet
 	kinds
 )
 

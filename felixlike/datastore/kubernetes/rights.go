@@ -32,7 +32,7 @@ func Rights() []rbacv1.PolicyRule {
 	}
 }
 
-// NetNamespaceRights returns what a Source asks beside Rights where it reads NetNamespaces. Only clusters with isolation grant it.
+// NetNamespaceRights returns what a Source asks beside Rights where it reads NetNamespaces and HostSubnets. Only clusters with isolation grant it.
 func NetNamespaceRights() []rbacv1.PolicyRule {
-	return []rbacv1.PolicyRule{{APIGroups: []string{antrea.NetNamespaceGroupName}, Resources: []string{kindNetNamespace.resource().Resource}, Verbs: []string{"list", "watch"}}}
+	return []rbacv1.PolicyRule{{APIGroups: []string{antrea.NetNamespaceGroupName}, Resources: []string{kindNetNamespace.resource().Resource, kindHostSubnet.resource().Resource}, Verbs: []string{"list", "watch"}}}
 }

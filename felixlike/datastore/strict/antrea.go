@@ -23,7 +23,8 @@ const (
 // direction then has one rule without action, which denies everything. A group or a tier with a
 // fault has no members or place, so that the rules and policies that name it fail closed. An ExternalIPPool with a
 // fault has no nodes. An Egress with a fault has
-// no address, and one with a fault in its appliedTo has none of that either. A NetNamespace with a fault has no number.
+// no address, and one with a fault in its appliedTo has none of that either. A NetNamespace with a fault has no number, and an
+// address that is none unless its addresses are understood. A HostSubnet with a fault has no addresses.
 func DecodeAntrea(kind antrea.Kind, data []byte) (antrea.Object, []Fault) {
 	object := kind.New()
 	faults := Decode(data, object)
@@ -59,6 +60,8 @@ func CloseAntrea(object antrea.Object) {
 		o.Spec.EgressIP, o.Spec.ExternalIPPool = "", ""
 	case *antrea.NetNamespace:
 		o.NetID = nil
+	case *antrea.HostSubnet:
+		o.EgressIPs, o.EgressCIDRs = nil, nil
 	}
 }
 
@@ -101,6 +104,10 @@ func ClosedAntrea(kind antrea.Kind, data []byte) antrea.Object {
 		o.Spec.AppliedTo = closedEgress(fields["spec"])
 	case *antrea.NodeEgress:
 		o.Spec.AppliedTo = closedEgress(fields["spec"])
+	case *antrea.NetNamespace:
+		if _, known := members(data, "apiVersion", "kind", "metadata", "netname", "netid", "egressIPs"); !known || len(fields["egressIPs"]) > 0 && !understood(fields["egressIPs"], &o.EgressIPs) {
+			o.EgressIPs = []string{""}
+		}
 	}
 	return object
 }

@@ -23,6 +23,8 @@ type Egress struct {
 	// With a pool, the pool has this selector. Without all of these, it is a node that has the address in its status.
 	Node  string
 	Nodes *label.Selector
+	// Among are the names of the nodes one of which holds it, by election (HostSubnet.egressCIDRs). It may be nil.
+	Among []string
 }
 
 // The effects of a mistake in an Egress.

@@ -1,0 +1,196 @@
+package policy_test
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/felixlike/felixlike/felixlike/antrea"
+)
+
+func addressed(name string, id int64, addresses ...string) *antrea.NetNamespace {
+	o := project(name, id)
+	o.UID, o.EgressIPs = types.UID(name), addresses
+	return o
+}
+
+func hostSubnet(name string, addresses, prefixes []string) *antrea.HostSubnet {
+	o := &antrea.HostSubnet{Host: name, EgressIPs: addresses, EgressCIDRs: prefixes}
+	o.Name = name
+	return o
+}
+
+func twoProjects(t *testing.T) *state {
+	s := newState(t)
+	s.SetEgressLeases(heldBy(nil))
+	s.SetNode(addressedNode("here", "10.0.0.0/24", "192.0.2.1"))
+	s.SetNode(addressedNode("there", "10.0.1.0/24", "192.0.2.2"))
+	for _, name := range []string{"shop", "bank"} {
+		s.SetNamespace(newNamespace(name))
+	}
+	s.SetPod(newPod("shop/a", "10.0.0.2", "fd00::2"))
+	s.SetPod(newPod("bank/b", "10.0.0.3"))
+	s.SetIsolation(true)
+	s.flush()
+	return s
+}
+
+// addresses describes the Egresses, and their problems.
+func (s *state) addresses() string {
+	var all []string
+	for _, e := range s.model.Egresses {
+		all = append(all, fmt.Sprintf("%s %s at %q of %s", e.Object.Name, e.Address, e.Node, e.Pods))
+	}
+	for _, p := range s.AntreaProblems() {
+		all = append(all, p.Error())
+	}
+	return strings.Join(all, "\n")
+}
+
+// TestProjectAddresses: packets of the pods of a namespace to the outside have an address that HostSubnets give to a node, those of joined
+// namespaces too; without one they are dropped, and the problem says why. It means nothing without isolation.
+func TestProjectAddresses(t *testing.T) {
+	const kind = "NetNamespace.network.openshift.io "
+	const dropped = "; packets of all pods of the namespace to the outside of the cluster are dropped"
+	for name, c := range map[string]struct {
+		objects []antrea.Object
+		want    string
+	}{
+		"the node that has it": {
+			[]antrea.Object{addressed("shop", 7, "192.0.2.100"), hostSubnet("there", []string{"192.0.2.100"}, nil)},
+			`shop 192.0.2.100 at "there" of [10.0.0.2]`,
+		},
+		"joined": {
+			[]antrea.Object{addressed("shop", 7), addressed("bank", 7, "192.0.2.100"), hostSubnet("there", []string{"192.0.2.100"}, nil)},
+			`bank 192.0.2.100 at "there" of [10.0.0.2 10.0.0.3]` + "\n" + kind + "bank: netid: 7 is also the number of shop: these namespaces are joined",
+		},
+		"joined with other addresses": {
+			[]antrea.Object{addressed("shop", 7, "192.0.2.100"), addressed("bank", 7, "192.0.2.101"), hostSubnet("there", []string{"192.0.2.100", "192.0.2.101"}, nil)},
+			`bank invalid IP at "" of [10.0.0.2 10.0.0.3]` + "\n" + kind + "bank: netid: 7 is also the number of shop: these namespaces are joined\n" +
+				kind + "bank: egressIPs: bank is joined with shop, whose egressIPs are 192.0.2.100" + dropped,
+		},
+		"global": {
+			[]antrea.Object{addressed("shop", 0, "192.0.2.100"), addressed("bank", 0), hostSubnet("there", []string{"192.0.2.100"}, nil)},
+			`shop 192.0.2.100 at "there" of [10.0.0.2]`,
+		},
+		"of two that are not joined": {
+			[]antrea.Object{addressed("shop", 7, "192.0.2.100", "192.0.2.101"), addressed("bank", 8, "192.0.2.100"), hostSubnet("here", []string{"192.0.2.100", "192.0.2.101"}, nil)},
+			`bank invalid IP at "" of [10.0.0.3]` + "\n" + `shop invalid IP at "" of []` + "\n" + `shop 192.0.2.101 at "here" of [10.0.0.2]` + "\n" +
+				kind + "bank: egressIPs: 192.0.2.100 is an address of bank, shop, which are not joined" + dropped + "\n" +
+				kind + "shop: egressIPs: 192.0.2.100 is an address of bank, shop, which are not joined; no pod has this address",
+		},
+		"on no node": {
+			[]antrea.Object{addressed("shop", 7, "192.0.2.100")},
+			`shop invalid IP at "" of [10.0.0.2]` + "\n" + kind + "shop: egressIPs: 192.0.2.100 is in no HostSubnet's egressIPs or egressCIDRs" + dropped,
+		},
+		"on two nodes": {
+			[]antrea.Object{addressed("shop", 7, "192.0.2.100"), hostSubnet("here", []string{"192.0.2.100"}, nil), hostSubnet("there", []string{"192.0.2.100"}, nil)},
+			`shop invalid IP at "" of [10.0.0.2]` + "\n" + kind + "shop: egressIPs: 192.0.2.100 is in the egressIPs of the HostSubnets here, there" + dropped,
+		},
+		"no address": {
+			[]antrea.Object{addressed("shop", 7, "127.0.0.1"), hostSubnet("here", []string{"127.0.0.1"}, []string{"192.0.2"})},
+			`shop invalid IP at "" of [10.0.0.2 fd00::2]` + "\n" +
+				`HostSubnet.network.openshift.io here: egressIPs[0]: "127.0.0.1" is no address that packets to other networks can have; the node gets no address by it` + "\n" +
+				`HostSubnet.network.openshift.io here: egressCIDRs[0]: "192.0.2" is no prefix; the node gets no address by it` + "\n" +
+				kind + `shop: egressIPs: "127.0.0.1" is no address that packets to other networks can have` + dropped,
+		},
+		"both families": {
+			[]antrea.Object{addressed("shop", 7, "192.0.2.100", "fd00:1::100"), hostSubnet("here", []string{"192.0.2.100", "fd00:1::100"}, nil)},
+			`shop 192.0.2.100 at "here" of [10.0.0.2]` + "\n" + `shop fd00:1::100 at "here" of [fd00::2]`,
+		},
+		"a node that is gone": {
+			[]antrea.Object{addressed("shop", 7, "192.0.2.100"), hostSubnet("nowhere", []string{"192.0.2.100"}, nil)},
+			`shop invalid IP at "" of [10.0.0.2]` + "\n" + kind + "shop: egressIPs: there is no node nowhere" + dropped,
+		},
+		"of candidates that are gone": {
+			[]antrea.Object{addressed("shop", 7, "192.0.2.100"), hostSubnet("nowhere", nil, []string{"192.0.2.0/24"})},
+			`shop 192.0.2.100 at "" of [10.0.0.2]` + "\n" + kind + "shop: egressIPs: there is no node whose HostSubnet has 192.0.2.100 in egressCIDRs" + dropped,
+		},
+		"another name": {
+			[]antrea.Object{addressed("shop", 7, "192.0.2.100"), func() antrea.Object {
+				o := hostSubnet("here", []string{"192.0.2.100"}, nil)
+				o.Host = "there"
+				return o
+			}()},
+			`shop invalid IP at "" of [10.0.0.2]` + "\n" + `HostSubnet.network.openshift.io here: host: "there" is not the name of the object; the node gets no address by it` + "\n" +
+				kind + "shop: egressIPs: 192.0.2.100 is in no HostSubnet's egressIPs or egressCIDRs" + dropped,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := twoProjects(t)
+			for _, o := range c.objects {
+				s.SetAntrea(o)
+			}
+			s.flush()
+			equal(t, "addresses", s.addresses(), c.want)
+			s.SetIsolation(false)
+			s.flush()
+			equal(t, "without isolation", s.addresses(), "")
+			s.SetIsolation(true)
+			s.flush()
+			equal(t, "with isolation again", s.addresses(), c.want)
+			for _, o := range c.objects {
+				s.DeleteAntrea(o.ID())
+			}
+			s.flush()
+			equal(t, "deleted", s.addresses(), "")
+		})
+	}
+}
+
+// TestSharedAddresses: the pods of a namespace are shared out over the addresses that a node has, and an address that goes or comes moves its own
+// pods alone. The nodes with an address in egressCIDRs elect one of them, whatever egressIPs say.
+func TestSharedAddresses(t *testing.T) {
+	s := twoProjects(t)
+	for i := range 200 {
+		s.SetPod(newPod(fmt.Sprintf("shop/p%d", i), fmt.Sprintf("10.0.0.%d", i+4)))
+	}
+	one, two := netip.MustParseAddr("192.0.2.100"), netip.MustParseAddr("192.0.2.101")
+	s.SetAntrea(addressed("shop", 7, one.String(), two.String()))
+	s.SetAntrea(hostSubnet("here", []string{one.String()}, []string{"192.0.2.100/31"}))
+	s.SetAntrea(hostSubnet("there", nil, []string{"192.0.2.0/24"}))
+	s.flush()
+	pods := func(when string, want map[netip.Addr]string) map[netip.Addr][]netip.Addr {
+		t.Helper()
+		s.flush()
+		all := map[netip.Addr][]netip.Addr{}
+		for _, e := range s.model.Egresses {
+			if !e.Leased || e.Candidacy == nil || e.Candidacy.Of != 2 || e.Node != want[e.Address] {
+				t.Errorf("%s: %+v, want node %q", when, e, want[e.Address])
+			}
+			all[e.Address] = e.Pods
+		}
+		if got := len(all[one]) + len(all[two]); got != 201 {
+			t.Errorf("%s: %d pods have an address", when, got)
+		}
+		return all
+	}
+	if !s.ElectsEgressHolders() {
+		t.Error("no election")
+	}
+	both := map[netip.Addr]string{one: "here", two: "there"}
+	pods("before an election", nil)
+	s.SetEgressLeases(heldBy(both))
+	before := pods("both are held", both)
+	if n := len(before[one]); n < 60 || n > 140 {
+		t.Errorf("one of two addresses has %d of 201 pods", n)
+	}
+	s.SetEgressLeases(heldBy(map[netip.Addr]string{two: "there"}))
+	if alone := pods("one is held", map[netip.Addr]string{two: "there"}); len(alone[two]) != 201 {
+		t.Errorf("the address that a node has has %d pods", len(alone[two]))
+	}
+	s.SetEgressLeases(heldBy(both))
+	if after := pods("both are held again", both); !slices.Equal(after[one], before[one]) || !slices.Equal(after[two], before[two]) {
+		t.Errorf("pods %v, %v before", after, before)
+	}
+	// A pod with an Egress has the address of that.
+	s.SetAntrea(newEgress(t, "out", "{node: here, egressIP: 192.0.2.77, appliedTo: {podSelector: {}}}"))
+	s.flush()
+	if first := s.model.Egresses[0]; first.Object.Name != "out" || len(first.Pods) == 0 {
+		t.Errorf("first %+v", first)
+	}
+}
