@@ -154,11 +154,12 @@ func TestTokensSpeakForTheirNode(t *testing.T) {
 	}
 	// netNamespace has the agent replace a NetNamespace with number 20 whose annotation asks for something.
 	numbers := schema.GroupVersionResource{Group: "network.openshift.io", Version: "v1", Resource: "netnamespaces"}
-	netNamespace := func(asked string, number int64, left bool) error {
+	netNamespace := func(asked string, number int64, left bool, addresses ...any) error {
 		t.Helper()
 		_ = all.Resource(numbers).Delete(t.Context(), "shop", metav1.DeleteOptions{})
 		o := &unstructured.Unstructured{Object: map[string]any{
 			"apiVersion": "network.openshift.io/v1", "kind": "NetNamespace", "metadata": map[string]any{"name": "shop"}, "netname": "shop", "netid": int64(20),
+			"egressIPs": []any{"192.0.2.100"},
 		}}
 		if asked != "" {
 			o.SetAnnotations(map[string]string{change.Annotation: asked})
@@ -166,6 +167,9 @@ func TestTokensSpeakForTheirNode(t *testing.T) {
 		o, err := all.Resource(numbers).Create(t.Context(), o, metav1.CreateOptions{})
 		must(err)
 		o.Object["netid"] = number
+		if len(addresses) > 0 {
+			o.Object["egressIPs"] = addresses
+		}
 		if !left {
 			o.SetAnnotations(nil)
 		}
@@ -183,6 +187,7 @@ func TestTokensSpeakForTheirNode(t *testing.T) {
 		{"a namespace that asks for nothing", netNamespace("", 21, false), false},
 		{"a namespace that asks, without an answer", netNamespace("join:bank", 21, true), false},
 		{"a namespace that asks to join, made global", netNamespace("join:bank", 0, false), false},
+		{"a namespace that asks to join, with another address", netNamespace("join:bank", 21, false, "192.0.2.101"), false},
 		{"a namespace that asks to be global, joined", netNamespace("global", 21, false), false},
 		{"the Lease of NetNamespaces", create("felixlike-netnamespaces", "n1"), true},
 		{"the Lease of numbers", create("felixlike-netnamespace-numbers", ""), true},

@@ -2,6 +2,7 @@ package strict
 
 import (
 	"encoding/json"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -123,5 +124,26 @@ func TestCloseAntrea(t *testing.T) {
 	want := antrea.PolicySpec{Priority: 1, AppliedTo: []antrea.AppliedTo{{}}, Ingress: []antrea.Rule{{}}, Egress: []antrea.Rule{{}}}
 	if diff := cmp.Diff(want, p.Spec); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// TestNetNamespaceWithFault: addresses that are not understood, or that an unknown field may be meant for, become one that is none, so that no packet
+// leaves without one. Those that are understood stay.
+func TestNetNamespaceWithFault(t *testing.T) {
+	for text, want := range map[string][]string{
+		`{"netname": "p", "netid": "7"}`:                              nil,
+		`{"netname": "p", "netid": "7", "egressIPs": ["192.0.2.1"]}`:  {"192.0.2.1"},
+		`{"netname": "p", "netid": 7, "egressIPs": "192.0.2.1"}`:      {""},
+		`{"netname": "p", "netid": 7, "egressIP": ["192.0.2.1"]}`:     {""},
+		`{"netname": "p", "netid": 7, "egressIPs": [1, "192.0.2.1"]}`: {""},
+		`{"netname": "p", "netid": 7, "spec": {}, "egressIPs": []}`:   {""},
+	} {
+		o, faults := DecodeAntrea(antrea.KindNetNamespace, []byte(text))
+		if got := o.(*antrea.NetNamespace); len(faults) == 0 || got.NetID != nil || !slices.Equal(got.EgressIPs, want) {
+			t.Errorf("%s: %+v, faults %v, want addresses %q", text, got, faults, want)
+		}
+	}
+	if o, faults := DecodeAntrea(antrea.KindHostSubnet, []byte(`{"host": "n", "egressIPs": ["192.0.2.1"], "more": 1}`)); len(faults) == 0 || len(o.(*antrea.HostSubnet).EgressIPs) > 0 {
+		t.Errorf("a HostSubnet with a fault has addresses: %+v", o)
 	}
 }
