@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/test/eventually"
 	"github.com/felixlike/felixlike/test/lab"
 )
 
@@ -85,5 +87,76 @@ spec: {tier: emergency, priority: 1, appliedTo: [{namespaceSelector: {}}], ingre
 		if at, _ := k.last(); at.Sub(changed) > endedWithin {
 			t.Errorf("%s: an echo %s after the end of the join", k.name, at.Sub(changed))
 		}
+	}
+}
+
+// TestIsolationOfLiveCluster: isolation goes on and off while pods run. Connections that both states allow go on, those that isolation denies end,
+// and what policy denies in both states never passes.
+func TestIsolationOfLiveCluster(t *testing.T) {
+	t.Parallel()
+	for _, backend := range []string{config.NFTables, config.IPTablesNFT, config.OpenFlow} {
+		t.Run(backend, func(t *testing.T) {
+			t.Parallel()
+			isolationOfLiveCluster(t, newLabWith(t, lab.Config{Backend: backend, ExistingConnections: config.Revalidate}))
+		})
+	}
+}
+
+func isolationOfLiveCluster(t *testing.T, l *lab.Lab) {
+	t.Helper()
+	const closed = `---
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata: {namespace: milk, name: closed}
+spec: {podSelector: {}, ingress: [{from: [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: x}}}]}]}
+`
+	set(t, l, state(t, "{kind: Node, metadata: {name: node1}}\n---\n{kind: Node, metadata: {name: node2}}\n", project("x", 7)+project("milk", 7)+project("loner", -1)+closed))
+	talks := func(to string) (all []*talker) {
+		for _, f := range model.Families() {
+			conn := dialTo(t, l, "on1", "tcp", netip.AddrPortFrom(l.Pod(model.PodID{Namespace: to, Name: "on2"}).Address(f), 80))
+			k := talkTo(t, fmt.Sprintf("x/on1 to %s/on2, IPv%v", to, f), conn)
+			k.wait(t)
+			all = append(all, k)
+		}
+		return all
+	}
+	kept, denied := talks("milk"), talks("loner")
+	ctx, stop := context.WithCancel(t.Context())
+	done, tries := make(chan struct{}), 0
+	go func() {
+		defer close(done)
+		from, to := l.Pod(model.PodID{Namespace: "loner", Name: "on1"}), l.Pod(model.PodID{Namespace: "milk", Name: "on2"})
+		for ctx.Err() == nil {
+			for _, f := range model.Families() {
+				tries++
+				if conn, err := dialIn(from.Namespace(), "tcp", netip.AddrPortFrom(to.Address(f), 80).String(), 20*time.Millisecond); err == nil {
+					conn.Close()
+					t.Errorf("try %d over IPv%v of what policy denies passed", tries, f)
+				}
+			}
+		}
+	}()
+	turn := func(setting string) func() {
+		return func() {
+			for _, node := range []string{"node1", "node2"} {
+				l.Node(node).SetIsolation(setting)
+				if err := l.RestartAgent(t.Context(), node); err != nil {
+					t.Fatal(err)
+				}
+			}
+			expect(t, l, setting == config.IsolationNone, "x/on1", "loner/on2", model.TCP, 80)
+			expect(t, l, true, "x/on1", "milk/on2", model.TCP, 80)
+		}
+	}
+	end(t, "isolation goes on", nil, kept, turn(config.IsolationNamespaces))
+	for _, k := range denied {
+		// The first look at connections is some time after the agent is in sync.
+		eventually.True(t, k.name+" has ended", func() bool { at, _ := k.last(); return time.Since(at) > endedWithin })
+	}
+	end(t, "isolation goes off", nil, kept, turn(config.IsolationNone))
+	stop()
+	<-done
+	if tries < 20 {
+		t.Errorf("%d tries of what policy denies", tries)
 	}
 }

@@ -140,6 +140,9 @@ func (n *Node) SetServiceProxy(setting string) { n.command.proxy = setting }
 // SetSNAT sets the setting snat of the agents that are started from now on.
 func (n *Node) SetSNAT(setting string) { n.command.snat = setting }
 
+// SetIsolation sets the setting isolation of the agents that are started from now on.
+func (n *Node) SetIsolation(setting string) { n.command.isolation = setting }
+
 // StateDir returns the directory that the agent keeps over restarts.
 func (n *Node) StateDir() string { return filepath.Join(n.dir, "state") }
 
