@@ -1,6 +1,9 @@
 package deploy
 
 import (
+	"errors"
+	"log/slog"
+	"reflect"
 	"strings"
 	"testing"
 
@@ -16,6 +19,8 @@ import (
 	clientset "k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/felixlike/felixlike/felixlike/datastore/kubernetes"
+	"github.com/felixlike/felixlike/felixlike/hosts"
 	"github.com/felixlike/felixlike/felixlike/tenancy/change"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/test/eventually"
@@ -105,6 +110,47 @@ func TestTokensSpeakForTheirNode(t *testing.T) {
 		err := patch(agent, "n2", key("x"))
 		return apierrors.IsInvalid(err) || apierrors.IsForbidden(err)
 	})
+	// Conditions of the kubelet and the agent's, written as the agent writes it.
+	kubelet := []corev1.NodeCondition{{Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady"}, {Type: corev1.NodeMemoryPressure, Status: corev1.ConditionFalse}}
+	for _, name := range []string{"n1", "n2"} {
+		node, err := client.CoreV1().Nodes().Get(t.Context(), name, metav1.GetOptions{})
+		must(err)
+		node.Status = corev1.NodeStatus{
+			Conditions: kubelet, Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: "192.0.2.7"}}, Images: []corev1.ContainerImage{{Names: []string{"i"}}},
+			NodeInfo: corev1.NodeSystemInfo{KubeletVersion: "v1"},
+		}
+		_, err = client.CoreV1().Nodes().UpdateStatus(t.Context(), node, metav1.UpdateOptions{})
+		must(err)
+	}
+	conditions := func() []corev1.NodeCondition {
+		node, err := client.CoreV1().Nodes().Get(t.Context(), "n1", metav1.GetOptions{})
+		must(err)
+		return node.Status.Conditions
+	}
+	source, err := kubernetes.New(kubernetes.Options{Config: agentConfig, Node: "n1", Log: slog.New(slog.DiscardHandler)})
+	must(err)
+	nodeStatus := func(node, conditions, more string) error {
+		body := `{"status":{"conditions":[` + conditions + `]` + more + `}}`
+		_, err := agent.CoreV1().Nodes().Patch(t.Context(), node, types.StrategicMergePatchType, []byte(body), metav1.PatchOptions{}, "status")
+		return err
+	}
+	condition := corev1.NodeCondition{Type: hosts.ConditionType, Status: corev1.ConditionFalse, Reason: hosts.ReasonWithdrawn, Message: "withdrawn: a"}
+	written := source.SetNodeCondition(t.Context(), condition)
+	read, err := source.NodeCondition(t.Context(), hosts.ConditionType)
+	if err != nil || !reflect.DeepEqual(read, &condition) || !reflect.DeepEqual(conditions(), append([]corev1.NodeCondition{condition}, kubelet...)) {
+		t.Errorf("%v: read %v of %v", err, read, conditions())
+	}
+	condition.Status = corev1.ConditionTrue
+	changed := source.SetNodeCondition(t.Context(), condition)
+	if !reflect.DeepEqual(conditions(), append([]corev1.NodeCondition{condition}, kubelet...)) {
+		t.Errorf("changed: %v", conditions())
+	}
+	removed := errors.Join(source.RemoveNodeCondition(t.Context(), hosts.ConditionType), source.RemoveNodeCondition(t.Context(), hosts.ConditionType))
+	read, err = source.NodeCondition(t.Context(), hosts.ConditionType)
+	if err != nil || read != nil || !reflect.DeepEqual(conditions(), kubelet) {
+		t.Errorf("removed: %v, %v of %v", err, read, conditions())
+	}
+	ours := `{"type":"` + string(hosts.ConditionType) + `","status":"True"}`
 	lease := func(name, holder string) *coordinationv1.Lease {
 		l := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name}}
 		if holder != "" {
@@ -200,6 +246,16 @@ func TestTokensSpeakForTheirNode(t *testing.T) {
 		{"another annotation of its Node", patch(agent, "n1", `{"metadata":{"annotations":{"k":"v"}}}`), false},
 		{"the key of another Node", patch(agent, "n2", key("x")), false},
 		{"a key with a token of no pod", patch(unbound, "n1", key("z")), false},
+		{"its condition", written, true},
+		{"its condition, changed", changed, true},
+		{"its condition, removed twice", removed, true},
+		{"its condition at another Node", nodeStatus("n2", ours, ""), false},
+		{"another condition", nodeStatus("n1", `{"type":"Other","status":"True"}`, ""), false},
+		{"the kubelet's condition", nodeStatus("n1", `{"type":"Ready","status":"False"}`, ""), false},
+		{"the kubelet's condition, removed, with its own", nodeStatus("n1", `{"type":"Ready","$patch":"delete"},`+ours, ""), false},
+		{"an address beside its condition", nodeStatus("n1", ours, `,"addresses":[{"type":"ExternalIP","address":"192.0.2.8"}]`), false},
+		{"a capacity", nodeStatus("n1", "", `,"capacity":{"a.b/c":"1"}`), false},
+		{"images, removed", nodeStatus("n1", "", `,"images":null`), false},
 		{"the Lease of its node", create("egress-node-n1", "n1"), true},
 		{"the Lease of another node", create("egress-node-n2", "n1"), false},
 		{"its Lease in another name", update("egress-node-n1", "n1", "n2"), false},

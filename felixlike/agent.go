@@ -436,7 +436,7 @@ func (a *agent) hosts(v *driver.View) *hosts.Module {
 	o := hosts.Options{Dir: filepath.Join(a.cfg.StateDir, backend.HostsDir), Log: a.log.With("component", "hosts")}
 	var servers []uint16
 	if s, ok := a.source.(*kubernetes.Source); ok {
-		o.Reach, servers = s.Reach, s.Ports()
+		o.Reach, o.Conditions, servers = s.Reach, s, s.Ports()
 	}
 	o.Failsafe, o.TrafficMode = backend.FailsafeOf(a.cfg, servers), a.backendConfig.TrafficMode
 	o.Table = backend.NewHosts(a.backendConfig, o.Failsafe)

@@ -61,6 +61,8 @@ type Options struct {
 	TrafficMode model.TrafficMode
 	// Reach makes a new connection to the API server. Without it, policies are confirmed as soon as they are programmed.
 	Reach func(context.Context) error
+	// Conditions has the condition of this node, nil with a datastore that has none.
+	Conditions Conditions
 	// Within replaces DefaultWithin if it is not zero.
 	Within time.Duration
 	Log    *slog.Logger
@@ -274,6 +276,7 @@ func (m *Module) run(ctx context.Context) error {
 	})
 	g.Go(func() error { return m.watchOff(ctx) })
 	g.Go(func() error { return m.watchMembers(ctx) })
+	g.Go(func() error { return m.keepCondition(ctx) })
 	g.Go(func() error {
 		m.retry(ctx) // for the agent before this one
 		for {

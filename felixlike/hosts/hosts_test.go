@@ -167,9 +167,12 @@ type agent struct {
 }
 
 // start starts an agent. Its test ends it.
-func (w *world) start(t *testing.T, reach func(context.Context) error, within time.Duration) *agent {
+func (w *world) start(t *testing.T, reach func(context.Context) error, within time.Duration, more ...func(*Options)) *agent {
 	t.Helper()
 	o := Options{Dir: w.dir, Failsafe: failsafe(), Reach: reach, Within: within, Log: slog.New(slog.DiscardHandler)}
+	for _, set := range more {
+		set(&o)
+	}
 	o.Table = backend.NewHosts(backend.Config{Node: "node1", NetNS: w.at["node"].FD}, o.Failsafe)
 	v := &driver.View{}
 	m := New(v, o)

@@ -7,7 +7,10 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/felixlike/hosts"
 	"github.com/felixlike/felixlike/model"
 )
 
@@ -15,7 +18,7 @@ import (
 const underDenyAll = 50 * time.Second
 
 // testNodePolicies denies all packets to and from the nodes, before DNAT too. The nodes stay ready, kubelet answers the API server, pods of two nodes and
-// new ones reach each other, and ssh's port is open. Nothing else of the nodes is.
+// new ones reach each other, and ssh's port is open. Nothing else of the nodes is. A condition of each Node says that the policies are in force.
 func testNodePolicies(t *testing.T, s *site) {
 	s.notReference(t)
 	const ns = "hosts"
@@ -65,6 +68,26 @@ spec: {priority: 1, appliedTo: [{nodeSelector: {}}], %s}
 			return nil
 		})
 	}
+	// The kubelet writes the conditions that it misses, and keeps ours.
+	condition := func(node string, kind corev1.NodeConditionType) string {
+		return s.kubectl(t, "get", "node", node, "-o", fmt.Sprintf("jsonpath={range .status.conditions[?(@.type=='%s')]}{.status} {.reason}: {.message}{end}", kind))
+	}
+	inForce := func() (err error) {
+		for _, node := range nodes {
+			if got := condition(node, hosts.ConditionType); got != "True PoliciesConfirmed: in force: antrea-cluster:before-dnat, antrea-cluster:deny-all" && got != "True PoliciesConfirmed: in force: antrea-cluster:deny-all, antrea-cluster:before-dnat" {
+				err = errors.Join(err, fmt.Errorf("%s: condition %q", node, got))
+			}
+		}
+		return err
+	}
+	until(t, time.Minute, inForce)
+	s.kubectl(t, "patch", "node", nodes[0], "--subresource=status", "-p", fmt.Sprintf(`{"status":{"conditions":[{"type":%q,"$patch":"delete"}]}}`, corev1.NodePIDPressure))
+	until(t, time.Minute, func() error {
+		if got := condition(nodes[0], corev1.NodePIDPressure); !strings.HasPrefix(got, "False") {
+			return fmt.Errorf("condition %q", got)
+		}
+		return inForce()
+	})
 	for began := time.Now(); time.Since(began) < underDenyAll; {
 		if out := s.kubectl(t, "get", "nodes", "--no-headers"); strings.Contains(out, "NotReady") {
 			t.Fatalf("after %s a node is not ready:\n%s", since(began), out)
@@ -87,6 +110,11 @@ spec: {priority: 1, appliedTo: [{nodeSelector: {}}], %s}
 		var errs []error
 		for _, a := range addresses {
 			errs = append(errs, connects(nodes[1], a, proxy))
+		}
+		for _, node := range nodes {
+			if got := condition(node, hosts.ConditionType); got != "" {
+				errs = append(errs, fmt.Errorf("%s: without a policy: condition %q", node, got))
+			}
 		}
 		return errors.Join(errs...)
 	})

@@ -12,6 +12,7 @@ import (
 
 	eventsv1 "k8s.io/api/events/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
@@ -194,6 +195,9 @@ func TestRights(t *testing.T) {
 	recorder := kubernetes.NewRecorder("n1", uids, client.EventsV1().RESTClient())
 	for i := range 3 {
 		recorder.Look(t.Context(), []datastore.Notice{problem}, time.Now().Add(time.Duration(i)*time.Hour))
+	}
+	if err := v.Source().RemoveNodeCondition(t.Context(), "Test"); !apierrors.IsNotFound(err) {
+		t.Errorf("a condition of a node that is not there: %v", err)
 	}
 	asked := map[string]bool{}
 	for _, r := range f.Requests() {

@@ -29,6 +29,7 @@ func Rights() []rbacv1.PolicyRule {
 		read(antrea.GroupName, kindAntreaTier, kindAntreaClusterGroup, kindAntreaGroup, kindAntreaClusterPolicy, kindAntreaPolicy, kindAntreaPool, kindAntreaEgress),
 		read(antrea.OwnGroupName, kindPool, kindEgress),
 		{APIGroups: []string{eventsv1.GroupName}, Resources: []string{"events"}, Verbs: []string{"create", "patch"}},
+		{APIGroups: []string{corev1.GroupName}, Resources: []string{"nodes/status"}, Verbs: []string{"patch"}}, // SetNodeCondition
 	}
 }
 

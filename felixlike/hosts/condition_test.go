@@ -1,0 +1,169 @@
+package hosts
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/felixlike/felixlike/felixlike/antrea"
+	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/felixlike/datastore"
+	"github.com/felixlike/felixlike/felixlike/hosts/boot"
+	"github.com/felixlike/felixlike/test/eventually"
+)
+
+// conditions are those of a Node.
+type conditions struct {
+	mu sync.Mutex
+	// has is the condition, wrote the statuses and reasons that were written, asked the number of requests, fails their error.
+	has   *corev1.NodeCondition
+	wrote []string
+	asked int
+	fails error
+}
+
+func (c *conditions) do(f func()) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.asked++
+	if c.fails == nil {
+		f()
+	}
+	return c.fails
+}
+
+func (c *conditions) NodeCondition(context.Context, corev1.NodeConditionType) (has *corev1.NodeCondition, err error) {
+	err = c.do(func() { has = c.has })
+	return has, err
+}
+
+func (c *conditions) SetNodeCondition(_ context.Context, to corev1.NodeCondition) error {
+	return c.do(func() { c.has, c.wrote = &to, append(c.wrote, string(to.Status)+" "+to.Reason) })
+}
+
+func (c *conditions) RemoveNodeCondition(context.Context, corev1.NodeConditionType) error {
+	return c.do(func() { c.has, c.wrote = nil, append(c.wrote, "removed") })
+}
+
+func (c *conditions) seen() (has *corev1.NodeCondition, wrote []string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.has, slices.Clone(c.wrote)
+}
+
+func (c *conditions) fail(err error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.fails = err
+}
+
+// read reports whether an agent has read the condition.
+func (c *conditions) read() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.asked > 0
+}
+
+func (c *conditions) awaits(t *testing.T, message string, wrote ...string) *corev1.NodeCondition {
+	t.Helper()
+	eventually.True(t, strings.Join(wrote, ", "), func() bool { _, all := c.seen(); return slices.Equal(all, wrote) })
+	has, _ := c.seen()
+	if got := ""; has != nil {
+		if got = has.Message; !strings.HasPrefix(got, message) || has.Type != ConditionType || has.LastTransitionTime.IsZero() {
+			t.Errorf("condition %+v, want message %q", has, message)
+		}
+	} else if message != "" {
+		t.Errorf("no condition, want message %q", message)
+	}
+	return has
+}
+
+// TestCondition: the Node of a node with policies has a condition, which is written once for each change, and names the policies. An agent that starts leaves
+// it as it is, and removes it if no policy applies any more. A datastore that takes no writes delays nothing but the condition.
+func TestCondition(t *testing.T) {
+	w := newWorld(t)
+	c := &conditions{}
+	begin := func(t *testing.T, reach func(context.Context) error) *agent {
+		t.Helper()
+		return w.start(t, reach, time.Second, func(o *Options) { o.Conditions = c })
+	}
+	gone := datastore.AntreaDeleted{ID: antrea.ID{Kind: antrea.KindClusterNetworkPolicy, Name: "out"}}
+	t.Run("changes", func(t *testing.T) {
+		a := begin(t, w.api)
+		a.Begin(t, policyOf(t, "in", in))
+		confirmed := c.awaits(t, "in force: antrea-cluster:in", "True PoliciesConfirmed")
+		a.Source.Send(true, policyOf(t, "out", out))
+		c.awaits(t, "withdrawn: antrea-cluster:out. In force: as last confirmed: antrea-cluster:in. Why: with it, this node could not reach the API server for 1s", "True PoliciesConfirmed", "False PolicyWithdrawn")
+		a.Source.Send(true, policyOf(t, "out", "{priority: 1, appliedTo: [{nodeSelector: {}}], egress: [{action: Drop, ports: [{port: 7000}]}]}"))
+		again := c.awaits(t, "in force: antrea-cluster:in, antrea-cluster:out", "True PoliciesConfirmed", "False PolicyWithdrawn", "True PoliciesConfirmed")
+		if !again.LastTransitionTime.After(confirmed.LastTransitionTime.Time) {
+			t.Errorf("transitions %s and %s", confirmed.LastTransitionTime, again.LastTransitionTime)
+		}
+		c.fail(errors.New("no API server"))
+		a.Source.Send(true, gone)
+		a.Programmed(t)
+		a.awaits(t, control.HostsConfirmed)
+		eventually.True(t, "the policy is out of force", func() bool {
+			_, err := w.dial("node", "192.168.60.2:7000", time.Second)
+			return err != nil && strings.Contains(err.Error(), "refused")
+		})
+		c.fail(nil)
+		kept := c.awaits(t, "in force: antrea-cluster:in", "True PoliciesConfirmed", "False PolicyWithdrawn", "True PoliciesConfirmed", "True PoliciesConfirmed")
+		if kept.LastTransitionTime != again.LastTransitionTime {
+			t.Error("a transition although the status is the same")
+		}
+		marker := filepath.Join(w.dir, boot.OffFile)
+		if err := os.WriteFile(marker, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		c.awaits(t, "felixctl hosts off has written", "True PoliciesConfirmed", "False PolicyWithdrawn", "True PoliciesConfirmed", "True PoliciesConfirmed", "False TurnedOff")
+		if err := os.Remove(marker); err != nil {
+			t.Fatal(err)
+		}
+		c.awaits(t, "in force", "True PoliciesConfirmed", "False PolicyWithdrawn", "True PoliciesConfirmed", "True PoliciesConfirmed", "False TurnedOff", "True PoliciesConfirmed")
+	})
+	c.wrote = nil
+	t.Run("restarted", func(t *testing.T) {
+		c.asked = 0
+		a := begin(t, w.api)
+		a.Begin(t, policyOf(t, "in", in))
+		eventually.True(t, "it was read", c.read)
+		c.awaits(t, "in force: antrea-cluster:in")
+	})
+	t.Run("without policies", func(t *testing.T) {
+		begin(t, w.api).Begin(t)
+		c.awaits(t, "", "removed")
+	})
+	c.wrote = nil
+	t.Run("never", func(t *testing.T) {
+		c.asked = 0
+		begin(t, w.api).Begin(t)
+		eventually.True(t, "it was read", c.read)
+		c.awaits(t, "")
+	})
+}
+
+// TestConditionOfUnconfirmed: policies that are not confirmed for some time are Unknown, and a message has a bound.
+func TestConditionOfUnconfirmed(t *testing.T) {
+	h := &control.Hosts{State: control.HostsUnconfirmed, Policies: []string{"a", "b"}}
+	if c := conditionOf(h); c.Status != corev1.ConditionUnknown || c.Reason != ReasonUnconfirmed || c.Message != "not confirmed yet: a, b" {
+		t.Errorf("%+v", c)
+	}
+	h.Policies = []string{strings.Repeat("ä", maxMessage)}
+	if c := conditionOf(h); len(c.Message) > maxMessage || !strings.HasSuffix(c.Message, "ä...") {
+		t.Errorf("%d bytes: %q", len(c.Message), c.Message[len(c.Message)-9:])
+	}
+	for _, h := range []*control.Hosts{nil, {State: control.HostsOff}} {
+		if c := conditionOf(h); c != nil {
+			t.Errorf("without a policy: %+v", c)
+		}
+	}
+}
