@@ -17,6 +17,7 @@ import (
 	"github.com/felixlike/felixlike/felixlike/datastore"
 	"github.com/felixlike/felixlike/felixlike/datastore/manifests"
 	"github.com/felixlike/felixlike/internal/files"
+	"github.com/felixlike/felixlike/internal/servicelist"
 	"github.com/felixlike/felixlike/internal/terminal"
 	"github.com/felixlike/felixlike/model"
 )
@@ -24,6 +25,7 @@ import (
 func previewCommand() *cobra.Command {
 	var t target
 	var files, deleted []string
+	var listed string
 	var explain bool
 	c := &cobra.Command{
 		Use:   "preview -f FILE... [--delete [NAMESPACE/]NAME...]",
@@ -44,7 +46,10 @@ addresses that neither the cluster nor any rule names.
 
 For policies that apply to nodes, it shows the packets to and from the nodes themselves, the
 sockets of this node that close, and its connections that could not begin again, by
-process. What only the failsafe ports keep open is shown too.
+process. What only the failsafe ports keep open is shown too. For policies before DNAT, it
+shows the NodePorts, LoadBalancer addresses and externalIPs of Services that they
+close or open, and for whom: with serviceProxy full of those that the agent serves,
+else of those that --services names.
 
 A packet that a new rule allows at one end, and the other end denies as before, is
 listed as still denied.
@@ -56,12 +61,20 @@ failsafe ports keep it; 2 the command failed.`,
   felixctl preview --delete shop/default-deny
   felixctl preview --delete keep-out   # a ClusterNetworkPolicy
   felixctl preview --delete antrea-cluster:keep-out
+  kubectl get services -A -o yaml | felixctl preview -f node-ports.yaml --services -
   kubectl get -n shop networkpolicy db -o yaml | sed s/5432/5433/ | felixctl preview -f -`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			change, err := readChange(files, deleted, c.InOrStdin(), c.ErrOrStderr())
 			if err != nil {
 				return err
+			}
+			all, err := servicelist.Read(listed, c.InOrStdin())
+			if err != nil {
+				return err
+			}
+			for _, s := range all {
+				change.Services = append(change.Services, preview.ServiceOf(s))
 			}
 			return t.call(c.Context(), func(ctx context.Context, agent *control.Client) error {
 				stop := terminal.Progress(c.ErrOrStderr(), terminal.Doing("judging packets"))
@@ -84,6 +97,7 @@ failsafe ports keep it; 2 the command failed.`,
 	t.output.Flag(c)
 	c.Flags().StringArrayVarP(&files, "filename", "f", nil, "file or folder with policies; - is standard input")
 	c.Flags().StringArrayVar(&deleted, "delete", nil, "NetworkPolicy (namespace/name), ClusterNetworkPolicy (name), Antrea's (antrea:namespace/name, antrea-cluster:name) or NetNamespace (netnamespace:name) to delete in the preview")
+	c.Flags().StringVar(&listed, "services", "", "file with the cluster's Services, for policies before DNAT; - is standard input")
 	c.Flags().BoolVar(&explain, "explain", false, "explain the change in sentences")
 	return c
 }
@@ -110,6 +124,13 @@ func compute(ctx context.Context, agent *control.Client, change preview.Change) 
 	m, err := agent.Model(ctx)
 	if err != nil {
 		return nil, err
+	}
+	if change.Services == nil && m.Settings.ServiceProxy {
+		all, err := agent.Services(ctx, "")
+		if err != nil {
+			return nil, err
+		}
+		change.Services = append([]control.Service{}, all.Services...)
 	}
 	if err := p.Nodes(ctx, objects, change, &m, agent.Sockets); err != nil {
 		return nil, err

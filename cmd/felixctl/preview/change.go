@@ -26,6 +26,8 @@ type Change struct {
 	// SetAntrea are policies, tiers and groups of Antrea's API, and DeleteAntrea policies.
 	SetAntrea    []antrea.Object
 	DeleteAntrea []antrea.ID
+	// Services are those whose addresses policies before DNAT may close. nil stands for unknown ones. They do not change.
+	Services []control.Service
 }
 
 // Empty reports whether there is nothing to change.

@@ -17,7 +17,7 @@ func (t *text) explain(p *Preview) {
 		t.problems(c)
 	}
 	t.WriteString("\n")
-	if len(p.Verdicts) == 0 && len(p.OfNodes) == 0 {
+	if !p.Changes() {
 		t.WriteString("No packet gets another verdict.\n")
 		return
 	}

@@ -60,6 +60,9 @@ func (p *Preview) Nodes(ctx context.Context, o control.Objects, c Change, m *con
 			}
 		}
 	}
+	if slices.ContainsFunc(h.policies, anyPolicy.beforeDNAT) {
+		p.Services, p.NoServices = h.services(c.Services), c.Services == nil
+	}
 	at := slices.IndexFunc(o.Nodes, func(n *corev1.Node) bool { return n.Name == o.Node })
 	if at < 0 || !h.hasPolicy(o.Nodes[at]) {
 		return nil
@@ -221,7 +224,7 @@ func (h *hosts) decide(d model.Direction, subject, peer *end, f model.Family) []
 	var all verdictRanges
 	for _, r := range spans(h.policies, destination, f, h.failsafe.Ports(d)...) {
 		packet.Protocol, packet.Port = r.Protocol, r.First
-		if becomes, then := h.compare(d, node, packet); becomes != "" {
+		if becomes, then := h.compare(ofHost(d, node, packet)); becomes != "" {
 			all.join(Difference{From: from.nodeNames(), To: to.nodeNames(), from: from, to: to, Families: []string{"IPv" + f.String()}, Becomes: becomes, Because: then}, r)
 		}
 	}
@@ -229,8 +232,8 @@ func (h *hosts) decide(d model.Direction, subject, peer *end, f model.Family) []
 }
 
 // compare returns what a packet becomes, "" if its verdict stays, with the reason.
-func (h *hosts) compare(d model.Direction, node *corev1.Node, p oracle.Packet) (becomes, because string) {
-	now, then := h.clusters[0].DecideHost(d, node, p), h.clusters[1].DecideHost(d, node, p)
+func (h *hosts) compare(decide func(*oracle.Cluster) oracle.Decision) (becomes, because string) {
+	now, then := decide(h.clusters[0]), decide(h.clusters[1])
 	switch {
 	case now.Allowed && !then.Allowed:
 		return Denied, decisionText(then)
@@ -238,11 +241,16 @@ func (h *hosts) compare(d model.Direction, node *corev1.Node, p oracle.Packet) (
 		return Allowed, decisionText(then)
 	case then.Why == oracle.FailsafePort:
 		// The failsafe ports are asked before the policies: these deny it only without them.
-		if now, then := h.bare[0].DecideHost(d, node, p), h.bare[1].DecideHost(d, node, p); now.Allowed && !then.Allowed {
+		if now, then := decide(h.bare[0]), decide(h.bare[1]); now.Allowed && !then.Allowed {
 			return KeptOpen, decisionText(then)
 		}
 	}
 	return "", ""
+}
+
+// ofHost returns the decision about a packet of the node itself.
+func ofHost(d model.Direction, node *corev1.Node, p oracle.Packet) func(*oracle.Cluster) oracle.Decision {
+	return func(c *oracle.Cluster) oracle.Decision { return c.DecideHost(d, node, p) }
 }
 
 func decisionText(d oracle.Decision) string {
@@ -297,7 +305,7 @@ func (h *hosts) sockets(node *corev1.Node, m *control.Model, all []control.Socke
 			if listens[at{s.Protocol, s.Local.Port()}] { // the peer began the connection
 				d, p = model.Ingress, oracle.Packet{Source: s.Peer.Addr(), Destination: s.Local.Addr(), Protocol: s.Protocol, Port: s.Local.Port()}
 			}
-			if becomes, because := h.compare(d, node, p); becomes == Denied || becomes == KeptOpen {
+			if becomes, because := h.compare(ofHost(d, node, p)); becomes == Denied || becomes == KeptOpen {
 				changes = []SocketChange{{s, []string{s.Peer.Addr().String()}, becomes, because}}
 			}
 		}
@@ -325,7 +333,7 @@ func (h *hosts) closed(node *corev1.Node, s control.Socket) (out []SocketChange)
 			if !local.IsValid() || model.FamilyOf(local) != f || !a.IsValid() {
 				continue
 			}
-			becomes, because := h.compare(model.Ingress, node, oracle.Packet{Source: a, Destination: local, Protocol: s.Protocol, Port: s.Local.Port()})
+			becomes, because := h.compare(ofHost(model.Ingress, node, oracle.Packet{Source: a, Destination: local, Protocol: s.Protocol, Port: s.Local.Port()}))
 			if becomes != Denied && becomes != KeptOpen {
 				continue
 			}

@@ -21,6 +21,10 @@ type Preview struct {
 	OfNodes []Difference `json:"verdictsOfNodes,omitempty"`
 	// Sockets has the sockets of this node that would be closed, or have connections that could not begin again.
 	Sockets []SocketChange `json:"sockets,omitempty"`
+	// Services has the addresses of Services about which policies before DNAT decide otherwise. NoServices reports that there are such policies, and that no
+	// Services are known.
+	Services   []ServiceChange `json:"services,omitempty"`
+	NoServices bool            `json:"noServices,omitempty"`
 	// Looked reports whether established connections were checked, and Outlived
 	// are those of the node that the new policies deny.
 	Looked   bool       `json:"connectionsLookedAt"`
@@ -34,7 +38,7 @@ type Preview struct {
 }
 
 // Changes reports whether a packet would get another verdict, or would without the failsafe ports.
-func (p *Preview) Changes() bool { return len(p.Verdicts)+len(p.OfNodes) > 0 }
+func (p *Preview) Changes() bool { return len(p.Verdicts)+len(p.OfNodes)+len(p.Services) > 0 }
 
 // Of computes the effects of a change on the cluster of the objects. If ctx ends before, Of
 // returns its error.

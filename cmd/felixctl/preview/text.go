@@ -23,6 +23,7 @@ func Print(w io.Writer, p *Preview, explained bool) error {
 	}
 	t.stillDenied(p)
 	t.ofNodes(p)
+	t.services(p)
 	t.sockets(p)
 	t.outlived(p)
 	_, err := io.WriteString(w, t.String())
@@ -82,7 +83,7 @@ func Count(n int, what string) string {
 func (t *text) verdicts(p *Preview) {
 	fmt.Fprintf(t, "\n%s\n", t.style.Head("Packets with another verdict"))
 	if len(p.Verdicts) == 0 {
-		if len(p.OfNodes) == 0 {
+		if !p.Changes() {
 			t.WriteString("none: every packet keeps its verdict\n")
 			return
 		}
@@ -218,6 +219,28 @@ func (t *text) ofNodes(p *Preview) {
 		table.Row(list(d.From), list(d.To), d.portsText(families), now, then, d.Because)
 	}
 	fmt.Fprintln(t, table)
+}
+
+// services prints the addresses of Services that policies before DNAT close or open.
+func (t *text) services(p *Preview) {
+	if len(p.Services) == 0 && !p.NoServices {
+		return
+	}
+	fmt.Fprintf(t, "\n%s\n", t.style.Head("NodePorts, LoadBalancer addresses and externalIPs, by the policies before DNAT of the node where packets arrive"))
+	if p.NoServices {
+		t.WriteString("not judged: no Services are known. Give them: kubectl get services -A -o yaml | felixctl preview --services - -f FILE\n")
+		return
+	}
+	table := terminal.NewTable(t.style, "FROM", "SERVICE", "ADDRESS", "AT", "NOW", "THEN", "BECAUSE")
+	for _, s := range p.Services {
+		now, then := t.style.Good(Allowed), t.style.Bad(s.Becomes)
+		if s.Becomes == Allowed {
+			now, then = t.style.Bad(Denied), t.style.Good(Allowed)
+		}
+		table.Row(list(s.From), s.Service, s.Address, list(s.Nodes), now, then, s.Because)
+	}
+	fmt.Fprintln(t, table)
+	t.WriteString("what passes is judged again by the policies of the endpoint\n")
 }
 
 // sockets prints the sockets of this node that the change concerns.

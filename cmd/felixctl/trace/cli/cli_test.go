@@ -20,6 +20,7 @@ import (
 	"github.com/felixlike/felixlike/cmd/felixctl/trace/cluster"
 	"github.com/felixlike/felixlike/cmd/felixctl/trace/live"
 	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/internal/servicelist"
 	"github.com/felixlike/felixlike/internal/socketapi"
 	"github.com/felixlike/felixlike/model"
 )
@@ -67,11 +68,11 @@ func someServices(t *testing.T) services {
 	if err := os.WriteFile(path, []byte(servicesYAML), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	all, err := readServices(path, nil)
+	all, err := servicelist.Read(path, nil)
 	if err != nil || len(all) != 2 {
 		t.Fatalf("%d services, %v", len(all), err)
 	}
-	piped, err := readServices("-", strings.NewReader(servicesYAML))
+	piped, err := servicelist.Read("-", strings.NewReader(servicesYAML))
 	if diff := cmp.Diff(all, piped); diff != "" || err != nil {
 		t.Errorf("from standard input: %v %s", err, diff)
 	}
@@ -278,7 +279,7 @@ func TestServicesOfNoFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, path := range []string{fifo, "/dev/zero"} {
-		if _, err := readServices(path, nil); err == nil || !strings.Contains(err.Error(), "not a regular file") {
+		if _, err := servicelist.Read(path, nil); err == nil || !strings.Contains(err.Error(), "not a regular file") {
 			t.Errorf("%s: %v", path, err)
 		}
 	}

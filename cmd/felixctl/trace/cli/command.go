@@ -16,6 +16,7 @@ import (
 	"github.com/felixlike/felixlike/cmd/felixctl/trace"
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/internal/servicelist"
 	"github.com/felixlike/felixlike/internal/terminal"
 )
 
@@ -92,7 +93,7 @@ func (o *options) run(c *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	if q.services, err = readServices(o.services, c.InOrStdin()); err != nil {
+	if q.services, err = servicelist.Read(o.services, c.InOrStdin()); err != nil {
 		return err
 	}
 	ctx, stop := signal.NotifyContext(c.Context(), unix.SIGINT, unix.SIGTERM)

@@ -1,93 +1,19 @@
 package cli
 
 import (
-	"bufio"
-	"bytes"
-	"errors"
 	"fmt"
-	"io"
 	"net/netip"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/intstr"
-	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
-	"sigs.k8s.io/yaml"
 
 	"github.com/felixlike/felixlike/felixlike/control"
-	"github.com/felixlike/felixlike/internal/files"
 )
-
-// maxServices bounds the size of the listing of Services: it has room for some ten thousand.
-const maxServices = 64 << 20
 
 // servicesHint says how trace gets to know Services.
 const servicesHint = "name them with --services FILE (kubectl get services -A -o yaml | felixctl trace --services - ...)"
-
-// readServices reads Services from a file, or from standard input ("-"): YAML or JSON,
-// one or many, as `kubectl get services -A -o yaml` prints them. It leaves out other
-// objects.
-func readServices(path string, stdin io.Reader) ([]*corev1.Service, error) {
-	if path == "" {
-		return nil, nil
-	}
-	in := stdin
-	if path != "-" {
-		file, err := files.Open(path, maxServices)
-		if err != nil {
-			return nil, fmt.Errorf("--services: %w", err)
-		}
-		defer file.Close()
-		in = file
-	}
-	text, err := io.ReadAll(files.Bounded(in, maxServices))
-	if err != nil {
-		return nil, fmt.Errorf("--services %s: %w", path, err)
-	}
-	var all []*corev1.Service
-	documents := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(text)))
-	for {
-		document, err := documents.Read()
-		if errors.Is(err, io.EOF) {
-			return all, nil
-		}
-		if err == nil {
-			all, err = appendServices(all, document)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("--services %s: %w", path, err)
-		}
-	}
-}
-
-func appendServices(all []*corev1.Service, document []byte) ([]*corev1.Service, error) {
-	if len(bytes.TrimSpace(document)) == 0 {
-		return all, nil
-	}
-	var head struct {
-		Kind  string            `json:"kind"`
-		Items []*corev1.Service `json:"items"`
-	}
-	if err := yaml.Unmarshal(document, &head); err != nil {
-		return nil, err
-	}
-	switch head.Kind {
-	case "Service":
-		s := &corev1.Service{}
-		if err := yaml.Unmarshal(document, s); err != nil {
-			return nil, err
-		}
-		all = append(all, s)
-	case "List", "ServiceList":
-		for _, s := range head.Items {
-			if s.Kind == "Service" || s.Kind == "" {
-				all = append(all, s)
-			}
-		}
-	}
-	return all, nil
-}
 
 func serviceEnd(name string, services []*corev1.Service) (end, error) {
 	for _, s := range services {
