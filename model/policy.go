@@ -37,8 +37,8 @@ const (
 	TierOfBaseline = 254
 )
 
-// PrecedenceOfIsolation is before all tiers and priorities of objects.
-func PrecedenceOfIsolation() Precedence { return Precedence{Tier: 0, Priority: -1} }
+// PrecedenceBeforeTiers is before all tiers and priorities of objects (PolicyID.BeforeTiers).
+func PrecedenceBeforeTiers() Precedence { return Precedence{Tier: 0, Priority: -1} }
 
 // Rules returns the rules of one direction.
 func (p *Policy) Rules(d Direction) []Rule {

@@ -46,8 +46,10 @@ const (
 	// Antrea policies are NetworkPolicies of crd.antrea.io.
 	Antrea
 	// Isolation policies are of no object: the setting isolation has one for each namespace. They are the first of the
-	// admin tier (PrecedenceOfIsolation).
+	// admin tier (PrecedenceBeforeTiers).
 	Isolation
+	// EgressNetworkPolicy policies are of OpenShift SDN's objects of that name. They are before all tiers, too.
+	EgressNetworkPolicy
 )
 
 // PolicyID names a policy within its tier. Cluster-scoped policies have no
@@ -66,7 +68,7 @@ type PolicyID struct {
 }
 
 // String returns "namespace/name" for a NetworkPolicy, "tier:name" for a
-// ClusterNetworkPolicy, "isolation:namespace" for the isolation of a namespace, and
+// ClusterNetworkPolicy, "isolation:namespace" for the isolation of a namespace, "egressnetworkpolicy:namespace/name", and
 // "antrea:namespace/name" or "antrea-cluster:name" for those of Antrea's API, with "#2" for the second part and "@namespace" for the
 // pods of a namespace.
 func (id PolicyID) String() string {
@@ -88,6 +90,8 @@ func (id PolicyID) String() string {
 		return "antrea-cluster:" + name
 	case id.API == Antrea:
 		return "antrea:" + name
+	case id.API == EgressNetworkPolicy:
+		return "egressnetworkpolicy:" + name
 	case id.Tier == TierNetworkPolicy:
 		return name
 	}
@@ -103,6 +107,8 @@ func (id PolicyID) kind() (group, kind string) {
 		return "crd.antrea.io", "NetworkPolicy"
 	case id.API == Isolation:
 		return "felixlike.io", "Isolation"
+	case id.API == EgressNetworkPolicy:
+		return "network.openshift.io", "EgressNetworkPolicy"
 	case id.Tier == TierNetworkPolicy:
 		return "networking.k8s.io", "NetworkPolicy"
 	}
@@ -126,6 +132,10 @@ func (id PolicyID) Object() ObjectRef {
 func IsolationOf(namespace string) PolicyID {
 	return PolicyID{Tier: TierAdmin, API: Isolation, Namespace: namespace, Name: "isolation"}
 }
+
+// BeforeTiers reports whether the policy is evaluated before all tiers. It has only rules with Next, AnyPort and Deny, and of each
+// direction at most one such policy applies to a pod. Its rules with Next come first, and the others match different peers.
+func (id PolicyID) BeforeTiers() bool { return id.API == Isolation || id.API == EgressNetworkPolicy }
 
 // Identity returns the unique identity of the policy: API group, kind, tier, namespace
 // and name, for Antrea's also part and namespace of the pods, each followed by a zero

@@ -32,13 +32,15 @@ const (
 	KindNetNamespace
 	// KindHostSubnet is the HostSubnet of OpenShift SDN.
 	KindHostSubnet
+	// KindEgressNetworkPolicy is the EgressNetworkPolicy of OpenShift SDN.
+	KindEgressNetworkPolicy
 )
 
 // Kinds lists all kinds in their order.
 func Kinds() []Kind {
 	return []Kind{
 		KindTier, KindClusterGroup, KindGroup, KindClusterNetworkPolicy, KindNetworkPolicy,
-		KindExternalIPPool, KindOwnExternalIPPool, KindEgress, KindNodeEgress, KindNetNamespace, KindHostSubnet,
+		KindExternalIPPool, KindOwnExternalIPPool, KindEgress, KindNodeEgress, KindNetNamespace, KindHostSubnet, KindEgressNetworkPolicy,
 	}
 }
 
@@ -63,19 +65,23 @@ func (k Kind) String() string {
 		return "NetNamespace"
 	case KindHostSubnet:
 		return "HostSubnet"
+	case KindEgressNetworkPolicy:
+		return "EgressNetworkPolicy"
 	}
 	return fmt.Sprintf("kind(%d)", uint8(k))
 }
 
 // Namespaced reports whether objects of the kind are in namespaces.
-func (k Kind) Namespaced() bool { return k == KindGroup || k == KindNetworkPolicy }
+func (k Kind) Namespaced() bool {
+	return k == KindGroup || k == KindNetworkPolicy || k == KindEgressNetworkPolicy
+}
 
 // GroupVersion returns the group and version of the API that has the kind.
 func (k Kind) GroupVersion() schema.GroupVersion {
 	switch k {
 	case KindNodeEgress, KindOwnExternalIPPool:
 		return schema.GroupVersion{Group: OwnGroupName, Version: OwnVersion}
-	case KindNetNamespace, KindHostSubnet:
+	case KindNetNamespace, KindHostSubnet, KindEgressNetworkPolicy:
 		return schema.GroupVersion{Group: NetNamespaceGroupName, Version: NetNamespaceVersion}
 	}
 	return GroupVersion()
@@ -100,6 +106,8 @@ func (k Kind) Resource() string {
 		return "netnamespaces"
 	case KindHostSubnet:
 		return "hostsubnets"
+	case KindEgressNetworkPolicy:
+		return "egressnetworkpolicies"
 	}
 	return "networkpolicies"
 }
@@ -127,6 +135,8 @@ func (k Kind) New() Object {
 		return &NetNamespace{}
 	case KindHostSubnet:
 		return &HostSubnet{}
+	case KindEgressNetworkPolicy:
+		return &EgressNetworkPolicy{}
 	}
 	return &NetworkPolicy{}
 }
@@ -194,8 +204,9 @@ type Objects struct {
 	NodeEgresses    []*NodeEgress           `json:"nodeEgresses,omitempty"`
 	NetNamespaces   []*NetNamespace         `json:"netNamespaces,omitempty"`
 	HostSubnets     []*HostSubnet           `json:"hostSubnets,omitempty"`
-	// Isolation reports that namespaces are isolated (setting isolation). It is no object, but the NetNamespaces mean
-	// nothing without it.
+	EgressPolicies  []*EgressNetworkPolicy  `json:"egressNetworkPolicies,omitempty"`
+	// Isolation reports that namespaces are isolated (setting isolation). It is no object, but NetNamespaces,
+	// HostSubnets and EgressNetworkPolicies mean nothing without it.
 	Isolation bool `json:"isolation,omitempty"`
 }
 
@@ -235,6 +246,9 @@ func (o Objects) All() []Object {
 	for _, x := range o.HostSubnets {
 		all = append(all, x)
 	}
+	for _, x := range o.EgressPolicies {
+		all = append(all, x)
+	}
 	return all
 }
 
@@ -263,6 +277,8 @@ func (o *Objects) Put(object Object) {
 		o.NetNamespaces = put(o.NetNamespaces, x)
 	case *HostSubnet:
 		o.HostSubnets = put(o.HostSubnets, x)
+	case *EgressNetworkPolicy:
+		o.EgressPolicies = put(o.EgressPolicies, x)
 	}
 }
 

@@ -38,6 +38,7 @@ type Engine struct {
 	endpoints *endpointStore
 	antrea    *antreaStore
 	isolation *isolationStore
+	firewall  *egressPolicyStore
 	egresses  *egressStore
 	hosts     *hostStore
 }
@@ -72,6 +73,10 @@ func New(nodeName string) *Engine {
 		endpoints: &endpointStore{work: work, dirty: dirty, pods: pods, emitted: map[model.PodID]*applied{}, unapplied: &applied{}},
 	}
 	e.isolation = newIsolationStore(compile.GroupIDHash, x, policies)
+	e.firewall = &egressPolicyStore{
+		isolation: e.isolation, policies: policies, nodes: &e.nodes, peers: peers, objects: map[string]map[string]*antrea.EgressNetworkPolicy{},
+		compiled: map[tenancy.Class]classPolicy{}, dirty: map[tenancy.Class]struct{}{}, dns: map[model.PodID]dnsServer{},
+	}
 	e.nodes.changed = cluster.change
 	e.egresses = &egressStore{byID: map[antrea.ID]*egress{}, pools: map[antrea.ID]*pool{}, index: x, nodes: &e.nodes, peers: peers, dirty: dirty, nodesChanged: 1}
 	e.egresses.projects = projectStore{classes: e.isolation.classes, hosts: tenancy.HostSubnets{}}
@@ -130,6 +135,7 @@ func (e *Engine) SetNamespace(object *corev1.Namespace) {
 func (e *Engine) SetIsolation(on bool) {
 	e.isolation.turn(on)
 	e.egresses.projects.on, e.egresses.projects.stale = on, true
+	e.firewall.noteAll()
 }
 
 // DeleteNamespace removes a namespace. Its pods and policies are deleted on their own.
@@ -147,12 +153,14 @@ func (e *Engine) SetPod(object *corev1.Pod) []model.Problem {
 		return nil
 	}
 	e.isolation.onPod(object.Namespace)
+	e.firewall.onPod(model.PodID{Namespace: object.Namespace, Name: object.Name}, object)
 	return e.pods.set(object)
 }
 
 // DeletePod removes a pod.
 func (e *Engine) DeletePod(id model.PodID) {
 	e.isolation.onPod(id.Namespace)
+	e.firewall.onPod(id, nil)
 	e.pods.remove(id)
 }
 
@@ -239,11 +247,16 @@ func (e *Engine) setAntrea(id antrea.ID, object antrea.Object) {
 	case antrea.KindNetNamespace:
 		netNamespace, _ := object.(*antrea.NetNamespace)
 		addressed := e.isolation.classes.Addressed()
+		e.firewall.note(e.isolation.classes.Of(id.Name))
 		e.isolation.setObject(id.Name, netNamespace)
+		e.firewall.note(e.isolation.classes.Of(id.Name))
 		e.egresses.projects.stale = addressed || e.isolation.classes.Addressed() || e.egresses.projects.stale
 	case antrea.KindHostSubnet:
 		host, _ := object.(*antrea.HostSubnet)
 		e.egresses.setHost(id.Name, host)
+	case antrea.KindEgressNetworkPolicy:
+		egressPolicy, _ := object.(*antrea.EgressNetworkPolicy)
+		e.firewall.set(id, egressPolicy)
 	default:
 		e.antrea.set(id, object)
 	}
@@ -275,6 +288,7 @@ func (e *Engine) flush() []model.Update {
 	e.antrea.resolve()
 	e.isolation.resolve()
 	e.egresses.resolveProjects()
+	e.firewall.resolve()
 	// Nodes first: groups have what they own.
 	e.nodes.decide(e.egresses.claims)
 	nodes, goneNodes := e.nodes.flush()

@@ -106,7 +106,7 @@ func (e *Engine) Egresses() []model.EgressAddress { return e.egresses.emitted }
 // NodeProblems returns the addresses and pod CIDRs that nodes claim and do not own, as of the last Flush.
 func (e *Engine) NodeProblems() []model.Problem { return e.nodes.owns.problems }
 
-// AntreaProblems returns the invalid parts of the objects of Antrea's API, in order, then those of NetNamespaces, of pools, and of Egresses with
+// AntreaProblems returns the invalid parts of the objects of Antrea's API, in order, then those of NetNamespaces, of EgressNetworkPolicies, of pools, and of Egresses with
 // their conflicts as of the last Flush.
 func (e *Engine) AntreaProblems() []model.Problem {
 	e.antrea.resolve()
@@ -114,7 +114,7 @@ func (e *Engine) AntreaProblems() []model.Problem {
 	for _, id := range slices.SortedFunc(maps.Keys(e.antrea.problems), antrea.ID.Compare) {
 		all = append(all, e.antrea.problems[id]...)
 	}
-	return slices.Concat(all, e.isolation.problems(), e.egresses.problemsOf())
+	return slices.Concat(all, e.isolation.problems(), e.firewall.problems(), e.egresses.problemsOf())
 }
 
 // Collisions returns a problem for each policy that is closed because one of its groups has

@@ -64,10 +64,7 @@ func (c *Classes) Egresses(hosts HostSubnets) []Egress {
 	var all []Egress
 	for _, class := range order {
 		names := byClass[class]
-		e := Egress{Object: c.objects[names[0]], Namespaces: names[:1]}
-		if class.Number != 0 {
-			e.Namespaces = slices.Sorted(maps.Keys(c.numbered[class.Number]))
-		}
+		e := Egress{Object: c.objects[names[0]], Namespaces: c.Members(class)}
 		other := slices.IndexFunc(names, func(n string) bool { return !sameAddresses(c.objects[n], e.Object) })
 		for _, text := range e.Object.EgressIPs {
 			a := EgressAddress{Address: egressAddress(text)}
@@ -77,7 +74,7 @@ func (c *Classes) Egresses(hosts HostSubnets) []Egress {
 			case other >= 0:
 				a.Refused = fmt.Sprintf("%s is joined with %s, whose egressIPs are %s", names[0], names[other], strings.Join(c.objects[names[other]].EgressIPs, ", "))
 			case len(claimed) > 1:
-				a.Refused = fmt.Sprintf("%s is an address of %s, which are not joined", a.Address, listed(claimed))
+				a.Refused = fmt.Sprintf("%s is an address of %s, which are not joined", a.Address, Listed(claimed))
 			default:
 				a.Node, a.Among, a.Refused = holders.of(a.Address)
 			}
@@ -158,7 +155,7 @@ func (h holders) of(a netip.Addr) (node string, among []string, refused string) 
 	case 1:
 		return fixed[0], nil, ""
 	default:
-		return "", nil, fmt.Sprintf("%s is in the egressIPs of the HostSubnets %s", a, listed(fixed))
+		return "", nil, fmt.Sprintf("%s is in the egressIPs of the HostSubnets %s", a, Listed(fixed))
 	}
 	for _, p := range h.among {
 		if p.Contains(a) && !slices.Contains(among, p.node) {

@@ -89,6 +89,17 @@ func (c *Classes) Of(namespace string) Class {
 	return Class{Number: *object.NetID}
 }
 
+// Members returns the namespaces of a class, sorted: those with its number, or the only one.
+func (c *Classes) Members(class Class) []string {
+	switch {
+	case class.Number != 0:
+		return slices.Sorted(maps.Keys(c.numbered[class.Number]))
+	case c.Of(class.Namespace) == class:
+		return []string{class.Namespace}
+	}
+	return nil
+}
+
 // NumberOf returns the number of a NetNamespace, or nil if it is not understood.
 func NumberOf(o *antrea.NetNamespace) *int64 {
 	if fault(o) != "" {
@@ -144,7 +155,7 @@ func (c *Classes) Problems() []model.Problem {
 			continue
 		}
 		if joined := slices.Sorted(maps.Keys(c.numbered[*o.NetID])); len(joined) > 1 && joined[0] == name && !c.wanted(joined) {
-			add("netid", "%d is also the number of %s: these namespaces are joined", *o.NetID, listed(joined[1:]))
+			add("netid", "%d is also the number of %s: these namespaces are joined", *o.NetID, Listed(joined[1:]))
 		}
 	}
 	return all
@@ -153,7 +164,8 @@ func (c *Classes) Problems() []model.Problem {
 // maxListed bounds the names in a problem.
 const maxListed = 10
 
-func listed(names []string) string {
+// Listed returns names, or the first of many.
+func Listed(names []string) string {
 	if more := len(names) - maxListed; more > 0 {
 		return fmt.Sprintf("%s and %d more", strings.Join(names[:maxListed], ", "), more)
 	}

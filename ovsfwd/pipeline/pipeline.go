@@ -66,7 +66,8 @@
 //   - The userspace datapath does not track SCTP: table 32 knows its associations.
 //
 // Registers: reg0[0..15] source (0 tunnel, 1 gateway, 2 pod, 4 uplink, 5 host by the uplink), reg0[16] output
-// port known, reg0[17] source to be translated, reg0[19] came by the tunnel with the virtual MAC, reg0[20] denied
+// port known, reg0[17] source to be translated, reg0[18] and reg4[18] handed
+// on by a policy before all tiers (ingress, egress), reg0[19] came by the tunnel with the virtual MAC, reg0[20] denied
 // by a rule, reg0[21] a pod to itself through a Service, reg0[22] must not allow
 // its connection, reg0[23..25] associations of SCTP, reg0[26] there is policy,
 // reg0[27] skips the host, reg0[28..31] connections with another source port (table 35), reg1 output port, reg2 the address that a pod asks for, reg3 the rule that denies, reg5 and reg6 the rules that allow

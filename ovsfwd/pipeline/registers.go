@@ -38,7 +38,8 @@ const (
 	// Denied says that a policy table has denied the packet; reg3 says by which
 	// rule.
 	Denied uint32 = 1 << 20
-	// Asked says that the isolation of the destination's namespace has handed the packet on to the tiers.
+	// Asked says that the isolation of the destination's namespace has handed the packet on to the tiers. The same bit of reg4
+	// says so of the EgressNetworkPolicy of the source's.
 	Asked      uint32 = 1 << 18
 	hairpin    uint32 = 1 << 21
 	neverAllow uint32 = 1 << 22

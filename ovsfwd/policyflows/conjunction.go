@@ -33,8 +33,8 @@ func (l layer) decide(r *rule, f model.Family, report []openflow.Action) openflo
 		}
 		flow.Actions = append(flow.Actions, openflow.Resubmit(l.passes()))
 	case model.Next:
-		// The clauses of isolation do not match the packet again (renderer.podFlows).
-		flow.Actions = []openflow.Action{openflow.SetBits(openflow.Reg0, pipeline.Asked, pipeline.Asked), openflow.Resubmit(l.table())}
+		// The clauses before all tiers do not match the packet again (renderer.podFlows).
+		flow.Actions = []openflow.Action{openflow.SetBits(l.asked(), pipeline.Asked, pipeline.Asked), openflow.Resubmit(l.table())}
 	}
 	// An action that is none drops.
 	return flow

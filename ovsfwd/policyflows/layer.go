@@ -23,8 +23,8 @@ const (
 
 // Priorities beside those of the rules (precedence.go). Closed pods stand right
 // below established connections: 64990 in the admin tables, 210 in the others.
-// The isolation of namespaces has two priorities above those of all tiers: a pod has one namespace, so the rules of
-// different namespaces need no order.
+// Policies before all tiers have two priorities above those of the tiers. A pod has one namespace, so the rules of
+// different namespaces need no order, and those of one that deny match different peers.
 const (
 	priorityRuleAction  uint16 = 190
 	priorityAdminClosed uint16 = 64989
@@ -100,6 +100,15 @@ func (l layer) allowed() openflow.Field {
 		return openflow.Reg6
 	}
 	return openflow.Reg5
+}
+
+// asked is the register whose bit pipeline.Asked says that the policy before all tiers has handed the packet on. A packet from
+// a pod to a pod of its node meets both.
+func (l layer) asked() openflow.Field {
+	if l.direction() == model.Ingress {
+		return openflow.Reg0
+	}
+	return openflow.Reg4
 }
 
 func (l layer) label(id uint32) openflow.Label {

@@ -90,9 +90,9 @@ func (pl *placer) settleOrdered(l layer) {
 		if layerOf(p.id.Tier, p.direction) != l {
 			continue
 		}
-		if p.id.API == model.Isolation {
+		if p.id.BeforeTiers() {
 			for _, r := range p.rules {
-				pl.place(r, isolationPriority(r.spec.Action))
+				pl.place(r, priorityBeforeTiers(r.spec.Action))
 			}
 		} else {
 			rules = append(rules, p.rules...)
@@ -121,8 +121,8 @@ func (pl *placer) settleOrdered(l layer) {
 	}
 }
 
-// isolationPriority returns the priority of a rule that isolates a namespace.
-func isolationPriority(a model.Action) uint16 {
+// priorityBeforeTiers returns the priority of a rule of a policy before all tiers.
+func priorityBeforeTiers(a model.Action) uint16 {
 	if a == model.Next {
 		return priorityNext
 	}

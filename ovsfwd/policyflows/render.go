@@ -114,10 +114,10 @@ func (re *renderer) podUsed(c podClause) bool {
 
 func (re *renderer) podFlows(c podClause) []openflow.Flow {
 	var parts []part
-	var isolation []part
+	var before []part
 	for r := range re.eachRule(c) {
-		if r.Policy.API == model.Isolation {
-			isolation = append(isolation, r.partOf(r.ofPods))
+		if r.Policy.BeforeTiers() {
+			before = append(before, r.partOf(r.ofPods))
 		} else {
 			parts = append(parts, r.partOf(r.ofPods))
 		}
@@ -125,9 +125,9 @@ func (re *renderer) podFlows(c podClause) []openflow.Flow {
 	matches := re.podMatches(c)
 	flows := c.layer.clauses(parts, matches...)
 	for i, m := range matches {
-		matches[i] = m.Bits(openflow.Reg0, 0, pipeline.Asked)
+		matches[i] = m.Bits(c.layer.asked(), 0, pipeline.Asked)
 	}
-	return append(flows, c.layer.clauses(isolation, matches...)...)
+	return append(flows, c.layer.clauses(before, matches...)...)
 }
 
 // podMatches are the matches for a pod's packets.

@@ -15,6 +15,16 @@ package policyflows
 //	    set_field:0x100000/0x100000->reg0,resubmit(,61)                                (deny)
 //	table=45,priority=14000,conj_id=1,ip actions=resubmit(,50)                         (pass)
 //
+// EgressNetworkPolicies are above all tiers. A packet that stays in the cluster is looked up here again, with a bit of reg4 by
+// which they do not match it. DENIED has no address of two rules of a policy.
+//
+//	table=45,priority=64921,ip,nw_dst=PODS actions=conjunction(7,1/2)
+//	table=45,priority=64921,ip,reg4=0/0x40000,nw_src=A actions=conjunction(7,2/2)
+//	table=45,priority=64921,conj_id=7,ip actions=set_field:0x40000/0x40000->reg4,resubmit(,45)
+//	table=45,priority=64920,ip,nw_dst=DENIED actions=conjunction(8,1/2)
+//	table=45,priority=64920,ip,reg4=0/0x40000,nw_src=A actions=conjunction(8,2/2)
+//	table=45,priority=64920,conj_id=8,ip actions=set_field:0x8->reg3,set_field:0x100000/0x100000->reg0,resubmit(,61)
+//
 // Established connections, which a closed pod keeps, pass above, at 64990. IPv6
 // is as IPv4, in this table and the others.
 

@@ -41,8 +41,11 @@ func prefixes() []string {
 }
 
 func drawPolicyID(t *rapid.T) model.PolicyID {
-	if rapid.IntRange(0, 4).Draw(t, "isolation") == 0 {
-		return model.IsolationOf(rapid.SampledFrom([]string{"x", "y"}).Draw(t, "namespace"))
+	switch namespace := rapid.SampledFrom([]string{"x", "y"}); rapid.IntRange(0, 8).Draw(t, "before tiers") {
+	case 0, 1:
+		return model.IsolationOf(namespace.Draw(t, "namespace"))
+	case 2, 3:
+		return model.PolicyID{Tier: model.TierAdmin, API: model.EgressNetworkPolicy, Namespace: namespace.Draw(t, "namespace"), Name: "e"}
 	}
 	tier := rapid.SampledFrom([]model.Tier{model.TierNetworkPolicy, model.TierAdmin, model.TierBaseline}).Draw(t, "tier")
 	return model.PolicyID{Tier: tier, Name: rapid.SampledFrom([]string{"a", "b", "c", "d"}).Draw(t, "policy")}
@@ -99,6 +102,14 @@ func drawRules(t *rapid.T, tier model.Tier) []model.Rule {
 	return rapid.SliceOfN(rapid.Custom(func(t *rapid.T) model.Rule { return drawRule(t, tier) }), 0, 3).Draw(t, "rules")
 }
 
+// leaving draws the rules of an EgressNetworkPolicy: what stays in the cluster, and what is denied.
+func leaving(t *rapid.T) []model.Rule {
+	return []model.Rule{
+		{Action: model.Next, Peers: []model.GroupID{drawGroupID(t, "n")}, AnyPort: true},
+		{Action: model.Deny, Peers: []model.GroupID{drawGroupID(t, "n"), drawGroupID(t, "n")}, AnyPort: true},
+	}
+}
+
 // isolation draws the rules of an isolation: the namespaces and nodes that it does not concern, and the others.
 func isolation(t *rapid.T) []model.Rule {
 	return []model.Rule{
@@ -110,13 +121,12 @@ func isolation(t *rapid.T) []model.Rule {
 func (w *world) drawApplied(t *rapid.T) model.Applied {
 	ids := rapid.SliceOfNDistinct(rapid.Custom(drawPolicyID), 0, 5, func(id model.PolicyID) model.PolicyID { return id }).Draw(t, "applied")
 	// A pod has one namespace.
-	isolated := slices.IndexFunc(ids, func(id model.PolicyID) bool { return id.API == model.Isolation })
-	for i := len(ids) - 1; i > isolated && isolated >= 0; i-- {
-		if ids[i].API == model.Isolation {
-			ids = slices.Delete(ids, i, i+1)
-		}
-	}
-	return apply(ids...)
+	seen := map[model.PolicyAPI]bool{}
+	return apply(slices.DeleteFunc(ids, func(id model.PolicyID) bool {
+		again := id.BeforeTiers() && seen[id.API]
+		seen[id.API] = true
+		return again
+	})...)
 }
 
 // change makes one random change in the world and the store.
@@ -140,9 +150,12 @@ func (w *world) change(t *rapid.T, s *Store) {
 		if p.ID.Tier != model.TierNetworkPolicy {
 			p.Precedence = model.Precedence{Tier: rapid.Uint16Range(0, 2).Draw(t, "tier"), Priority: float64(rapid.Uint16Range(0, 12).Draw(t, "priority"))}
 		}
-		if p.ID.API == model.Isolation {
-			p.Precedence, p.Ingress = model.PrecedenceOfIsolation(), isolation(t)
-		} else {
+		switch p.ID.API {
+		case model.Isolation:
+			p.Precedence, p.Ingress = model.PrecedenceBeforeTiers(), isolation(t)
+		case model.EgressNetworkPolicy:
+			p.Precedence, p.Egress = model.PrecedenceBeforeTiers(), leaving(t)
+		default:
 			p.Ingress, p.Egress = drawRules(t, p.ID.Tier), drawRules(t, p.ID.Tier)
 		}
 		if old := w.policies[p.ID]; old != nil && rapid.Bool().Draw(t, "one direction") {

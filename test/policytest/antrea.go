@@ -59,6 +59,40 @@ func projects(t *rapid.T, c *oracle.Cluster) {
 		}
 		c.Antrea.NetNamespaces = append(c.Antrea.NetNamespaces, n)
 	}
+	c.Antrea.EgressPolicies = times(t, "egress network policies", 0, 3, func(i int) *antrea.EgressNetworkPolicy {
+		o := &antrea.EgressNetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("egress", i), Namespace: pick(t, "namespace", c.Namespaces...).Name}}
+		o.Spec.Egress = times(t, "egress rules", 0, 4, func(int) antrea.EgressNetworkPolicyRule { return egressRule(t) })
+		return o
+	})
+}
+
+func egressRule(t *rapid.T) antrea.EgressNetworkPolicyRule {
+	r := antrea.EgressNetworkPolicyRule{Type: pick(t, "type", antrea.EgressAllow, antrea.EgressDeny, antrea.EgressDeny)}
+	switch pick(t, "to", "block", "block", "all", "all of IPv6", "part") {
+	case "block":
+		r.To.CIDRSelector = block(t).CIDR
+	case "part":
+		r.To.CIDRSelector = pick(t, "part", "192.0.2.0/25", "192.0.2.1/32", "128.0.0.0/1", "0.0.0.0/1", "0.0.0.0/32", "2001:db8::/33")
+	case "all":
+		r.To.CIDRSelector = "0.0.0.0/0"
+	case "all of IPv6":
+		r.To.CIDRSelector = "::/0"
+	}
+	if oneIn(t, mistakes, "bad egress rule") {
+		switch pick(t, "rule", "type", "name", "nothing", "both", "CIDR") {
+		case "type":
+			r.Type = "Drop"
+		case "name":
+			r.To = antrea.EgressNetworkPolicyPeer{DNSName: "a.example"}
+		case "nothing":
+			r.To = antrea.EgressNetworkPolicyPeer{}
+		case "both":
+			r.To.DNSName = "a.example"
+		case "CIDR":
+			r.To.CIDRSelector = "a.example"
+		}
+	}
+	return r
 }
 
 func groupSpec(t *rapid.T) antrea.GroupSpec {

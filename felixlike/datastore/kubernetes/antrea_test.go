@@ -109,6 +109,8 @@ func antreaText(k antrea.Kind) string {
 		return `{netname: p, netid: 7}`
 	case antrea.KindHostSubnet:
 		return `{host: p, hostIP: 192.0.2.1, subnet: 10.0.0.0/24, egressIPs: [192.0.2.100], egressCIDRs: [192.0.2.128/25]}`
+	case antrea.KindEgressNetworkPolicy:
+		return `spec: {egress: [{type: Deny, to: {cidrSelector: 192.0.2.0/24}}]}`
 	}
 	return antreaPolicy
 }
@@ -268,6 +270,7 @@ func antreaFaults(t *testing.T, v *kubernetestest.View, client antreaClient) {
 		{antrea.KindNodeEgress, `spec: {egressIP: 192.0.2.100, node: n1, appliedTo: {podSelectors: {}}}`, "spec.appliedTo.podSelectors"},
 		{antrea.KindNetNamespace, `{netname: p, netid: 0, global: true}`, "global"},
 		{antrea.KindHostSubnet, `{host: p, hostIP: 192.0.2.1, subnet: 10.0.0.0/24, addresses: []}`, "addresses"},
+		{antrea.KindEgressNetworkPolicy, `spec: {egress: [{type: Deny, to: {cidrSelector: 192.0.2.0/24, port: 80}}]}`, "spec.egress[0].to.port"},
 	} {
 		id := antreaIDs()[c.kind-antrea.KindTier]
 		client.put(t, id, c.text)

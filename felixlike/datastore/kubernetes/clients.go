@@ -181,7 +181,7 @@ func (c *clients) kinds(o Options) kindList {
 		all[k] = newKind(k, c.dynamic.Resource(k.resource()), trimPolicy, decodeAntrea(k))
 	}
 	if !o.NetNamespaces {
-		all[kindNetNamespace], all[kindHostSubnet] = nil, nil
+		all[kindNetNamespace], all[kindHostSubnet], all[kindEgressNetworkPolicy] = nil, nil, nil
 	}
 	if o.Services {
 		all[kindService] = newKind(kindService, resource[*corev1.ServiceList](c.core, kindService), trimmed(trimService), decodeService)

@@ -40,6 +40,7 @@ const (
 	kindEgress
 	kindNetNamespace
 	kindHostSubnet
+	kindEgressNetworkPolicy
 	kinds
 )
 

@@ -14,13 +14,6 @@ import (
 // Rights returns all that a Source asks of the API server, Events included. The
 // ClusterRole in deploy/ grants these, policystatus.Rights and egress/status.Rights, and nothing else.
 func Rights() []rbacv1.PolicyRule {
-	read := func(group string, kinds ...kindName) rbacv1.PolicyRule {
-		r := rbacv1.PolicyRule{APIGroups: []string{group}, Verbs: []string{"list", "watch"}}
-		for _, k := range kinds {
-			r.Resources = append(r.Resources, k.resource().Resource)
-		}
-		return r
-	}
 	return []rbacv1.PolicyRule{
 		read(corev1.GroupName, kindNode, kindNamespace, kindPod, kindService),
 		read(discoveryv1.GroupName, kindEndpointSlice),
@@ -33,7 +26,15 @@ func Rights() []rbacv1.PolicyRule {
 	}
 }
 
-// NetNamespaceRights returns what a Source asks beside Rights where it reads NetNamespaces and HostSubnets. Only clusters with isolation grant it.
+// NetNamespaceRights returns what a Source asks beside Rights where it reads NetNamespaces, HostSubnets and EgressNetworkPolicies. Only clusters with isolation grant it.
 func NetNamespaceRights() []rbacv1.PolicyRule {
-	return []rbacv1.PolicyRule{{APIGroups: []string{antrea.NetNamespaceGroupName}, Resources: []string{kindNetNamespace.resource().Resource, kindHostSubnet.resource().Resource}, Verbs: []string{"list", "watch"}}}
+	return []rbacv1.PolicyRule{read(antrea.NetNamespaceGroupName, kindNetNamespace, kindHostSubnet, kindEgressNetworkPolicy)}
+}
+
+func read(group string, kinds ...kindName) rbacv1.PolicyRule {
+	r := rbacv1.PolicyRule{APIGroups: []string{group}, Verbs: []string{"list", "watch"}}
+	for _, k := range kinds {
+		r.Resources = append(r.Resources, k.resource().Resource)
+	}
+	return r
 }

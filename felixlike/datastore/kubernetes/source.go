@@ -47,7 +47,7 @@ type Options struct {
 	Servers []string
 	// Services has Services and EndpointSlices read.
 	Services bool
-	// NetNamespaces has NetNamespaces and HostSubnets read, where the API server serves them.
+	// NetNamespaces has NetNamespaces, HostSubnets and EgressNetworkPolicies read, where the API server serves them.
 	NetNamespaces bool
 	Log           *slog.Logger
 }

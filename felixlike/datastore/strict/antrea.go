@@ -25,6 +25,7 @@ const (
 // fault has no nodes. An Egress with a fault has
 // no address, and one with a fault in its appliedTo has none of that either. A NetNamespace with a fault has no number, and an
 // address that is none unless its addresses are understood. A HostSubnet with a fault has no addresses.
+// A rule of an EgressNetworkPolicy with a fault has no peer, and the rest of the object with one is a rule without a type.
 func DecodeAntrea(kind antrea.Kind, data []byte) (antrea.Object, []Fault) {
 	object := kind.New()
 	faults := Decode(data, object)
@@ -62,6 +63,8 @@ func CloseAntrea(object antrea.Object) {
 		o.NetID = nil
 	case *antrea.HostSubnet:
 		o.EgressIPs, o.EgressCIDRs = nil, nil
+	case *antrea.EgressNetworkPolicy:
+		o.Spec.Egress = []antrea.EgressNetworkPolicyRule{{}}
 	}
 }
 
@@ -108,8 +111,30 @@ func ClosedAntrea(kind antrea.Kind, data []byte) antrea.Object {
 		if _, known := members(data, "apiVersion", "kind", "metadata", "netname", "netid", "egressIPs"); !known || len(fields["egressIPs"]) > 0 && !understood(fields["egressIPs"], &o.EgressIPs) {
 			o.EgressIPs = []string{""}
 		}
+	case *antrea.EgressNetworkPolicy:
+		o.Spec.Egress = closedEgressRules(fields["spec"], known)
 	}
 	return object
+}
+
+// closedEgressRules returns the rules of an EgressNetworkPolicy with a fault. Of a rule with one only the type is left.
+func closedEgressRules(spec json.RawMessage, known bool) []antrea.EgressNetworkPolicyRule {
+	fields, specKnown := members(spec, "egress")
+	if !known || !specKnown || len(fields["egress"]) == 0 {
+		return []antrea.EgressNetworkPolicyRule{{}}
+	}
+	var all []antrea.EgressNetworkPolicyRule
+	for _, raw := range rulesOf(fields["egress"]) {
+		var rule antrea.EgressNetworkPolicyRule
+		if !understood(raw, &rule) {
+			fields, _ := members(raw)
+			if rule = (antrea.EgressNetworkPolicyRule{}); !understood(fields["type"], &rule.Type) {
+				rule.Type = ""
+			}
+		}
+		all = append(all, rule)
+	}
+	return all
 }
 
 // closedPool returns the content of a pool with a fault: a selector that is not valid, so that no node holds its addresses.

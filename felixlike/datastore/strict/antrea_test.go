@@ -147,3 +147,37 @@ func TestNetNamespaceWithFault(t *testing.T) {
 		t.Errorf("a HostSubnet with a fault has addresses: %+v", o)
 	}
 }
+
+// TestDecodeEgressNetworkPolicy: a rule with a fault has its type and no peer, and an object with another fault is one rule without type.
+func TestDecodeEgressNetworkPolicy(t *testing.T) {
+	peer := antrea.EgressNetworkPolicyPeer{CIDRSelector: "192.0.2.0/24"}
+	closed := []antrea.EgressNetworkPolicyRule{{}}
+	const rule = `{"type":"Deny","to":{"cidrSelector":"192.0.2.0/24"}}`
+	for _, c := range []struct {
+		name, text, field string
+		want              []antrea.EgressNetworkPolicyRule
+	}{
+		{"no fault", `{"spec":{"egress":[` + rule + `]}}`, "", []antrea.EgressNetworkPolicyRule{{Type: antrea.EgressDeny, To: peer}}},
+		{"no rules", `{"spec":{"egress":[]}}`, "", []antrea.EgressNetworkPolicyRule{}},
+		{
+			"rule", `{"spec":{"egress":[{"type":"Allow","to":{"cidrSelector":"192.0.2.0/24","port":80}},` + rule + `]}}`, "spec.egress[0].to.port",
+			[]antrea.EgressNetworkPolicyRule{{Type: antrea.EgressAllow}, {Type: antrea.EgressDeny, To: peer}},
+		},
+		{"type", `{"spec":{"egress":[{"type":7,"to":{}}]}}`, "spec.egress.type", closed},
+		{"no type", `{"spec":{"egress":[{"to":{"cidrSelector":"192.0.2.0/24"}}]}}`, "spec.egress[0].type", closed},
+		{"no peer", `{"spec":{"egress":[{"type":"Deny"}]}}`, "spec.egress[0].to", []antrea.EgressNetworkPolicyRule{{Type: antrea.EgressDeny}}},
+		{"no list", `{"spec":{"egress":7}}`, "spec.egress", closed},
+		{"no spec", `{}`, "spec", closed},
+		{"other field of spec", `{"spec":{"egress":[` + rule + `],"ingress":[]}}`, "spec.ingress", closed},
+		{"other field", `{"spec":{"egress":[` + rule + `]},"rules":[]}`, "rules", closed},
+	} {
+		object, faults := DecodeAntrea(antrea.KindEgressNetworkPolicy, []byte(c.text))
+		var field string
+		if len(faults) > 0 {
+			field = faults[0].Field
+		}
+		if diff := cmp.Diff(c.want, object.(*antrea.EgressNetworkPolicy).Spec.Egress); diff != "" || field != c.field {
+			t.Errorf("%s: fault %q (-want +got)\n%s", c.name, field, diff)
+		}
+	}
+}

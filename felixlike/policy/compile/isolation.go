@@ -92,7 +92,7 @@ func Isolation(namespace string, class tenancy.Class, ids GroupIDs) *Policy {
 	}
 	out := &Policy{
 		Model: model.Policy{
-			ID: model.IsolationOf(namespace), Precedence: model.PrecedenceOfIsolation(),
+			ID: model.IsolationOf(namespace), Precedence: model.PrecedenceBeforeTiers(),
 			Ingress: []model.Rule{
 				{Name: indexed("ingress", 0), Title: "own, joined and global namespaces, nodes", Action: model.Next, Peers: pass, AnyPort: true},
 				{Name: indexed("ingress", 1), Title: "other namespaces", Action: model.Deny, Peers: []model.GroupID{c.define(ids.clusterGroup(PodPrefixes))}, AnyPort: true},

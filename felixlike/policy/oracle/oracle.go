@@ -62,6 +62,9 @@ func (c *Cluster) decide(d model.Direction, subject *corev1.Pod, peer netip.Addr
 	if denied := c.denyIsolated(q); denied != nil {
 		return *denied
 	}
+	if denied := c.denyLeaving(q); denied != nil {
+		return *denied
+	}
 	var passed []RuleID
 	for _, tier := range []model.Tier{model.TierAdmin, model.TierNetworkPolicy, model.TierBaseline} {
 		if tier == model.TierNetworkPolicy {
