@@ -117,7 +117,7 @@ func (o *orderer) direction(applied model.Applied, d model.Direction) direction 
 		}
 		head := orderedRule{Tier: id.Tier.String(), Policy: strings.TrimPrefix(id.String(), id.Tier.String()+":")}
 		switch {
-		case id.API == model.Isolation: // it is before all tiers
+		case id.BeforeTiers():
 		case id.API != model.Kubernetes:
 			head.AntreaTier = antreaTier(p.Precedence.Tier)
 			fallthrough

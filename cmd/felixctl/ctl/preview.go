@@ -31,7 +31,7 @@ func previewCommand() *cobra.Command {
 		Use:   "preview -f FILE... [--delete [NAMESPACE/]NAME...]",
 		Short: "Show the effect of a change of policies before it is made",
 		Long: `Show the effect of a change of NetworkPolicies, ClusterNetworkPolicies, Antrea's
-tiers, groups and policies, and NetNamespaces before it is made. It shows the packets that would get another verdict, by every port and
+tiers, groups and policies, NetNamespaces and EgressNetworkPolicies before it is made. It shows the packets that would get another verdict, by every port and
 between all pods, nodes and addresses of the cluster. It shows the established
 connections of this node that the policies would no longer allow to begin, and the
 rules, sets and flows that this node would add and remove. It changes and enforces
@@ -96,7 +96,7 @@ failsafe ports keep it; 2 the command failed.`,
 	t.flags(c, 2*time.Minute)
 	t.output.Flag(c)
 	c.Flags().StringArrayVarP(&files, "filename", "f", nil, "file or folder with policies; - is standard input")
-	c.Flags().StringArrayVar(&deleted, "delete", nil, "NetworkPolicy (namespace/name), ClusterNetworkPolicy (name), Antrea's (antrea:namespace/name, antrea-cluster:name) or NetNamespace (netnamespace:name) to delete in the preview")
+	c.Flags().StringArrayVar(&deleted, "delete", nil, "NetworkPolicy (namespace/name), ClusterNetworkPolicy (name), Antrea's (antrea:namespace/name, antrea-cluster:name), NetNamespace (netnamespace:name) or EgressNetworkPolicy (egressnetworkpolicy:namespace/name) to delete in the preview")
 	c.Flags().StringVar(&listed, "services", "", "file with the cluster's Services, for policies before DNAT; - is standard input")
 	c.Flags().BoolVar(&explain, "explain", false, "explain the change in sentences")
 	return c
@@ -169,9 +169,14 @@ func antreaPolicy(name string) (antrea.ID, bool) {
 	if namespace, is := strings.CutPrefix(name, "netnamespace:"); is {
 		return antrea.ID{Kind: antrea.KindNetNamespace, Name: namespace}, namespace != ""
 	}
+	kind := antrea.KindNetworkPolicy
 	namespaced, is := strings.CutPrefix(name, "antrea:")
+	if !is {
+		kind = antrea.KindEgressNetworkPolicy
+		namespaced, is = strings.CutPrefix(name, "egressnetworkpolicy:")
+	}
 	id, err := control.ParsePod(namespaced)
-	return antrea.ID{Kind: antrea.KindNetworkPolicy, Namespace: id.Namespace, Name: id.Name}, is && err == nil
+	return antrea.ID{Kind: kind, Namespace: id.Namespace, Name: id.Name}, is && err == nil
 }
 
 // readChange reads the policies of the files. It returns an error for a policy that cannot be

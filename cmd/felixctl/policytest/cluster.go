@@ -56,7 +56,7 @@ func (b *builder) build() {
 	case c.Isolation != "" && c.Isolation != "none":
 		b.fault("spec.cluster.isolation", "%q: must be namespaces or none", c.Isolation)
 	default:
-		b.objects.Antrea.NetNamespaces = nil // they mean nothing then
+		b.objects.Antrea.NetNamespaces, b.objects.Antrea.EgressPolicies = nil, nil // they mean nothing then
 	}
 	b.networks(c)
 	for i, n := range c.Nodes {
@@ -262,7 +262,7 @@ func (b *builder) undeclared() {
 	}
 	for _, o := range b.objects.Antrea.All() {
 		switch id := o.ID(); id.Kind {
-		case antrea.KindNetworkPolicy, antrea.KindGroup:
+		case antrea.KindNetworkPolicy, antrea.KindGroup, antrea.KindEgressNetworkPolicy:
 			add(id.Namespace)
 		case antrea.KindNetNamespace:
 			add(id.Name)

@@ -38,6 +38,10 @@ func netNamespace(name, number string) string {
 	return "apiVersion: network.openshift.io/v1\nkind: NetNamespace\nmetadata: {name: " + name + "}\nnetname: " + name + "\nnetid: " + number + "\n---\n"
 }
 
+func egressPolicy(kind string) string {
+	return "apiVersion: network.openshift.io/v1\nkind: EgressNetworkPolicy\nmetadata: {namespace: tea, name: p}\nspec: {egress: [{type: " + kind + ", to: {cidrSelector: 198.51.100.0/24}}]}\n"
+}
+
 const (
 	shopDB   = "{pods: [{name: shop/db, labels: {app: db}}]}"
 	noOthers = "no pod outside namespace:shop reaches shop/db"
@@ -76,6 +80,8 @@ func TestNoPacketIsLeftOut(t *testing.T) {
 		{"no pods, but those that could exist", []string{db("{podSelector: {}}"), in("{}", "no pod reaches outside")}, "a pod of shop -> anyone outside on all ports is allowed"},
 		{"what others are about", []string{db("{podSelector: {}}"), in(shopDB, "everything -> shop/db: deny", "everything else -> shop/db: deny")}, ""},
 		{"a NetNamespace", []string{netNamespace("shop", "7") + db("{podSelector: {}}"), in(shopDB, noOthers)}, ""},
+		{"an EgressNetworkPolicy", []string{egressPolicy("Deny"), in("{isolation: namespaces, pods: [{name: tea/a}, {name: tea/b}]}", "tea/a -> 198.51.100.0/24: deny", "tea/a -> 198.51.101.0/24: allow", "tea/a -> tea/b: allow")}, ""},
+		{"an EgressNetworkPolicy that allows", []string{egressPolicy("Allow"), in("{isolation: namespaces, pods: [{name: tea/a}]}", "tea/a -> 198.51.100.0/24: deny")}, "tea/a -> 198.51.100.0/24 on all ports is allowed"},
 		{"a NetNamespace that is not understood", []string{strings.Replace(netNamespace("shop", "7"), "netid: 7", "netid: x", 1) + db("{podSelector: {}}"), in(shopDB, noOthers)}, "netid"},
 	} {
 		out, err := run(t, c.texts)
@@ -121,7 +127,7 @@ func TestIsolatedNamespaces(t *testing.T) {
 			t.Errorf("%s: %v, want %q\n%s", cluster, err, says, out)
 		}
 	}
-	if out, err := run(t, []string{numbers + policies, expecting("dev/job -> shop/web: allow")}); err != nil || !strings.Contains(out, "note: NetNamespaces are ignored") {
+	if out, err := run(t, []string{numbers + policies, expecting("dev/job -> shop/web: allow")}); err != nil || !strings.Contains(out, "note: NetNamespaces and EgressNetworkPolicies are ignored") {
 		t.Errorf("without isolation: %v\n%s", err, out)
 	}
 }

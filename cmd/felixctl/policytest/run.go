@@ -86,8 +86,8 @@ func Run(ctx context.Context, in *Input) (*Result, error) {
 			r.Tests = append(r.Tests, *one)
 		}
 	}
-	if len(in.Objects.Antrea.NetNamespaces) > 0 && !isolated {
-		r.Notes = append(r.Notes, "NetNamespaces are ignored: no test has spec.cluster.isolation: namespaces")
+	if len(in.Objects.Antrea.NetNamespaces)+len(in.Objects.Antrea.EgressPolicies) > 0 && !isolated {
+		r.Notes = append(r.Notes, "NetNamespaces and EgressNetworkPolicies are ignored: no test has spec.cluster.isolation: namespaces")
 	}
 	r.Coverage = coverage(rules, decided)
 	return r, errors.Join(errs...)

@@ -11,13 +11,29 @@ import (
 	"github.com/felixlike/felixlike/felixlike/policy"
 	"github.com/felixlike/felixlike/felixlike/policy/compile"
 	"github.com/felixlike/felixlike/felixlike/policy/oracle"
+	"github.com/felixlike/felixlike/felixlike/tenancy"
 	"github.com/felixlike/felixlike/model"
 )
 
 // referenced returns the tiers and groups of the objects, without policies.
 func referenced(o antrea.Objects) *antrea.Objects {
-	o.ClusterPolicies, o.Policies, o.Pools, o.OwnPools, o.Egresses, o.NodeEgresses, o.NetNamespaces = nil, nil, nil, nil, nil, nil, nil
+	o.ClusterPolicies, o.Policies, o.Pools, o.OwnPools, o.Egresses, o.NodeEgresses, o.NetNamespaces, o.EgressPolicies = nil, nil, nil, nil, nil, nil, nil, nil
 	return &o
+}
+
+// projects are the objects by which EgressNetworkPolicies are judged: which of them apply to a pod, and whether they are in conflict.
+type projects struct {
+	netNamespaces  []*antrea.NetNamespace
+	egressPolicies []*antrea.EgressNetworkPolicy
+	classes        *tenancy.Classes
+}
+
+func projectsOf(o antrea.Objects) *projects {
+	t := &projects{o.NetNamespaces, o.EgressPolicies, tenancy.New()}
+	for _, n := range o.NetNamespaces {
+		t.classes.Set(n.Name, n)
+	}
+	return t
 }
 
 func antreaName(id antrea.ID) policyName {
@@ -25,7 +41,14 @@ func antreaName(id antrea.ID) policyName {
 }
 
 // isAntreaPolicy reports whether an object is a policy, not a tier or a group. A NetNamespace is one for the pods of its namespace.
-func isAntreaPolicy(o antrea.Object) bool { return compile.AntreaSpec(o) != nil || isNetNamespace(o) }
+func isAntreaPolicy(o antrea.Object) bool {
+	return compile.AntreaSpec(o) != nil || isNetNamespace(o) || isEgressPolicy(o)
+}
+
+func isEgressPolicy(o antrea.Object) bool {
+	_, is := o.(*antrea.EgressNetworkPolicy)
+	return is
+}
 
 func isNetNamespace(o antrea.Object) bool {
 	_, is := o.(*antrea.NetNamespace)
@@ -35,13 +58,22 @@ func isNetNamespace(o antrea.Object) bool {
 // antreaPolicies returns the policies among the objects.
 func antreaPolicies(o antrea.Objects) []anyPolicy {
 	var all []anyPolicy
-	to := referenced(o)
+	to, of := referenced(o), projectsOf(o)
 	for _, object := range o.All() {
 		if isAntreaPolicy(object) {
-			all = append(all, anyPolicy{antrea: object, refersTo: to})
+			all = append(all, antreaPolicy(object, to, of))
 		}
 	}
 	return all
+}
+
+// antreaPolicy returns an object as a policy.
+func antreaPolicy(o antrea.Object, refersTo *antrea.Objects, of *projects) anyPolicy {
+	p := anyPolicy{antrea: o, refersTo: refersTo}
+	if isEgressPolicy(o) {
+		p.projects = of
+	}
+	return p
 }
 
 // antreaContent is the part of an object that counts.
@@ -55,6 +87,8 @@ func antreaContent(o antrea.Object) any {
 		return o.Spec
 	case *antrea.NetNamespace:
 		return []any{o.NetName, o.NetID, o.EgressIPs}
+	case *antrea.EgressNetworkPolicy:
+		return o.Spec
 	}
 	return []any{*compile.AntreaSpec(o), o.GetAnnotations()[model.PreDNATAnnotation], o.GetAnnotations()[model.UntrackedAnnotation]}
 }
@@ -72,7 +106,7 @@ func (p anyPolicy) antreaRules() []antrea.Rule {
 
 // antreaAbout reports whether the policy has rules of a direction.
 func (p anyPolicy) antreaAbout(d model.Direction) bool {
-	return len(directed(p.antrea, d)) > 0 || d == model.Ingress && isNetNamespace(p.antrea)
+	return len(directed(p.antrea, d)) > 0 || d == model.Ingress && isNetNamespace(p.antrea) || d == model.Egress && isEgressPolicy(p.antrea)
 }
 
 // setAntrea adds the object to an engine, and the tiers and groups that it may refer to.
@@ -101,6 +135,9 @@ func (p anyPolicy) antreaSelects(pod *corev1.Pod, namespaces []*corev1.Namespace
 	}
 	if isNetNamespace(p.antrea) {
 		return pod.Namespace == p.antrea.GetName()
+	}
+	if isEgressPolicy(p.antrea) {
+		return p.projects.classes.Of(pod.Namespace) == p.projects.classes.Of(p.antrea.GetNamespace())
 	}
 	c := oracle.Cluster{Namespaces: namespaces, Antrea: *p.refersTo}
 	return slices.ContainsFunc(model.Directions(), func(d model.Direction) bool { return c.IsAntreaSubject(p.antrea, d, pod) })
@@ -198,6 +235,11 @@ func (p anyPolicy) antreaPrefixes() []string {
 		}
 	}
 	var all []string
+	if o, is := p.antrea.(*antrea.EgressNetworkPolicy); is {
+		for _, r := range o.Spec.Egress {
+			all = append(all, r.To.CIDRSelector)
+		}
+	}
 	for _, b := range blocks {
 		all = append(append(all, b.CIDR), b.Except...)
 	}

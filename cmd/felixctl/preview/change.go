@@ -69,7 +69,7 @@ type PolicyChange struct {
 // apply returns the policies after the change, and the change of each object. It fails
 // for a missing policy to delete, and for an object that is named twice.
 func (c Change) apply(o control.Objects) ([]anyPolicy, []PolicyChange, error) {
-	refersTo := referenced(o.Antrea)
+	refersTo, of := referenced(o.Antrea), c.projects(o.Antrea)
 	for _, object := range c.SetAntrea {
 		if !isAntreaPolicy(object) {
 			refersTo.Put(object)
@@ -79,7 +79,7 @@ func (c Change) apply(o control.Objects) ([]anyPolicy, []PolicyChange, error) {
 	for _, p := range policiesOf(o) {
 		known[p.name()] = p
 		if p.antrea != nil {
-			p.refersTo = refersTo
+			p = antreaPolicy(p.antrea, refersTo, of)
 		}
 		after[p.name()] = p
 	}
@@ -104,7 +104,7 @@ func (c Change) apply(o control.Objects) ([]anyPolicy, []PolicyChange, error) {
 	}
 	set := policiesOf(control.Objects{Policies: c.Set, ClusterPolicies: c.SetCluster})
 	for _, object := range c.SetAntrea {
-		set = append(set, anyPolicy{antrea: object, refersTo: refersTo})
+		set = append(set, antreaPolicy(object, refersTo, of))
 	}
 	for _, p := range set {
 		t := touch(p.name())
@@ -126,6 +126,18 @@ func (c Change) apply(o control.Objects) ([]anyPolicy, []PolicyChange, error) {
 		changes = append(changes, *touched[name])
 	}
 	return slices.SortedFunc(maps.Values(after), comparePolicies), changes, errors.Join(errs...)
+}
+
+// projects returns the projects after the change.
+func (c Change) projects(o antrea.Objects) *projects {
+	after := antrea.Objects{
+		NetNamespaces:  slices.DeleteFunc(slices.Clone(o.NetNamespaces), func(n *antrea.NetNamespace) bool { return slices.Contains(c.DeleteAntrea, n.ID()) }),
+		EgressPolicies: slices.DeleteFunc(slices.Clone(o.EgressPolicies), func(p *antrea.EgressNetworkPolicy) bool { return slices.Contains(c.DeleteAntrea, p.ID()) }),
+	}
+	for _, object := range c.SetAntrea {
+		after.Put(object)
+	}
+	return projectsOf(after)
 }
 
 // deleted names the policies to be deleted.

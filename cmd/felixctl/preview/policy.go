@@ -35,6 +35,8 @@ type anyPolicy struct {
 	antrea  antrea.Object
 	// refersTo are the tiers and groups that a policy of Antrea's API may refer to.
 	refersTo *antrea.Objects
+	// projects are set for an EgressNetworkPolicy.
+	projects *projects
 }
 
 // policyName names an anyPolicy. Its namespace is empty for kinds without namespaces.
@@ -135,6 +137,9 @@ func (p anyPolicy) add(c *oracle.Cluster) {
 		c.ClusterPolicies = append(c.ClusterPolicies, p.cluster)
 	case p.antrea != nil:
 		c.Antrea.Tiers, c.Antrea.ClusterGroups, c.Antrea.Groups = p.refersTo.Tiers, p.refersTo.ClusterGroups, p.refersTo.Groups
+		if p.projects != nil {
+			c.Antrea.NetNamespaces, c.Antrea.EgressPolicies = p.projects.netNamespaces, p.projects.egressPolicies
+		}
 		c.Antrea.Put(p.antrea)
 	default:
 		c.Policies = append(c.Policies, p.network)
@@ -160,6 +165,7 @@ func (p anyPolicy) about(d model.Direction) bool {
 func (p anyPolicy) rules(d model.Direction) (id model.PolicyID, titles []string) {
 	switch {
 	case isNetNamespace(p.antrea): // isolation is no rule that somebody wrote
+	case isEgressPolicy(p.antrea): // its rules that allow decide nothing: the packet goes on
 	case p.antrea != nil:
 		id = model.PolicyID{Tier: model.TierAdmin, API: model.Antrea, Namespace: p.antrea.ID().Namespace, Name: p.antrea.ID().Name}
 		if strings.EqualFold(compile.AntreaSpec(p.antrea).Tier, "baseline") {

@@ -51,22 +51,23 @@ func Of(ctx context.Context, o control.Objects, c Change) (*Preview, error) {
 	p := &Preview{Node: o.Node, Policies: changes}
 	e := engineOf(o, before)
 	var changed []anyPolicy
-	tierOrGroup := false
+	tierOrGroup, tenant := false, false
 	for i := range p.Policies {
 		one := &p.Policies[i]
 		one.describe(o, e)
 		for _, version := range []anyPolicy{one.before, one.after} {
 			if !version.none() && version.isPolicy() && one.What != Same {
 				changed = append(changed, version)
+				tenant = tenant || isNetNamespace(version.antrea) || isEgressPolicy(version.antrea)
 			}
 		}
 		if !one.after.none() && !one.after.isPolicy() && one.What != Same {
 			tierOrGroup = true
 		}
 	}
-	// Any policy of Antrea's API may refer to a changed tier or group.
+	// Any policy of Antrea's API may refer to a changed tier or group, and EgressNetworkPolicies may be in conflict.
 	for _, p := range slices.Concat(before, after) {
-		if tierOrGroup && p.antrea != nil {
+		if tierOrGroup && p.antrea != nil || tenant && p.projects != nil {
 			changed = append(changed, p)
 		}
 	}

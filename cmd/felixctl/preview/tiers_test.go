@@ -315,3 +315,55 @@ netid: 7
 		t.Errorf("isolated again: %+v", all)
 	}
 }
+
+// TestEgressNetworkPolicies: a preview shows what an EgressNetworkPolicy denies, and what a conflict with another one does, in a
+// namespace and by a join. Pods of the cluster are no matter of it.
+func TestEgressNetworkPolicies(t *testing.T) {
+	o := objects(t, shop)
+	o.Antrea.Isolation = true
+	leaving := func(name, cidr string) *antrea.EgressNetworkPolicy {
+		p := &antrea.EgressNetworkPolicy{}
+		p.Namespace, p.Name = "shop", name
+		p.Spec.Egress = []antrea.EgressNetworkPolicyRule{{Type: antrea.EgressDeny, To: antrea.EgressNetworkPolicyPeer{CIDRSelector: cidr}}}
+		return p
+	}
+	preview := func(c Change) (to []string, because string) {
+		t.Helper()
+		p, err := Of(t.Context(), o, c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range p.Verdicts {
+			if d.Becomes != Denied {
+				t.Errorf("%+v", d)
+			}
+			to, because = append(to, d.To...), d.Because
+		}
+		slices.Sort(to)
+		return slices.Compact(to), because
+	}
+	first, second := leaving("first", "198.51.100.0/24"), leaving("second", "198.51.100.0/24")
+	to, because := preview(Change{SetAntrea: []antrea.Object{first}})
+	if len(to) != 1 || to[0] != "198.51.100.0/24" || !strings.Contains(because, "egressnetworkpolicy:shop/first egress[0]") {
+		t.Errorf("%q %s", to, because)
+	}
+	o.Antrea.Put(first)
+	all := []string{"anyone else outside", "node n1", "node n2"}
+	to, because = preview(Change{SetAntrea: []antrea.Object{second}})
+	if !slices.Equal(to, all) || !strings.Contains(because, "in conflict") {
+		t.Errorf("two: %q %s", to, because)
+	}
+	if to, because = preview(Change{SetAntrea: []antrea.Object{project("shop", 7), project("ops", 7)}}); !slices.Equal(to, all) || !strings.Contains(because, "in conflict") {
+		t.Errorf("joined: %q %s", to, because)
+	}
+	o.Antrea.Isolation = false
+	if to, _ = preview(Change{SetAntrea: []antrea.Object{second}}); len(to) > 0 {
+		t.Errorf("without isolation: %q", to)
+	}
+}
+
+func project(name string, id int64) *antrea.NetNamespace {
+	n := &antrea.NetNamespace{NetName: name, NetID: &id}
+	n.Name = name
+	return n
+}
