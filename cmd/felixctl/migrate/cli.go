@@ -17,7 +17,7 @@ func Command() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "migrate",
 		Short: "Convert policies of Calico, Cilium and AdminNetworkPolicy, check those of Antrea, and leave kube-proxy",
-		Long: `Convert policies of Calico, Cilium and AdminNetworkPolicy, check those of Antrea, and print the steps
+		Long: `Convert policies of Calico, Cilium and AdminNetworkPolicy, check those of Antrea and OpenShift SDN, and print the steps
 away from kube-proxy. It reads files, and changes nothing.
 
   Calico   NetworkPolicy, GlobalNetworkPolicy, NetworkSet, GlobalNetworkSet, HostEndpoint
@@ -26,6 +26,8 @@ away from kube-proxy. It reads files, and changes nothing.
   AdminNetworkPolicy, BaselineAdminNetworkPolicy
            those of policy.networking.k8s.io/v1alpha1 become ClusterNetworkPolicies of v1alpha2
   Antrea   its kinds of crd.antrea.io/v1beta1 are taken as they are
+  OpenShift SDN
+           EgressNetworkPolicy (network.openshift.io/v1) is taken as it is
 
 A rule that allows and has no counterpart is left out. An object with a rule that denies and has no counterpart
 is left out as a whole. Both are named. Lines with ALLOWS MORE name what may be allowed although an original denies it.

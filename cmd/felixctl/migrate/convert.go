@@ -38,6 +38,9 @@ func convert(documents []document, options Options) (*Result, error) {
 			if err := c.keep(i, d.raw); err != nil {
 				return nil, err
 			}
+			if isEgressPolicy(d.ref) {
+				c.note(noteIsolation)
+			}
 			if c.fromCilium && d.ref.APIVersion == networkingv1.SchemeGroupVersion.String() {
 				c.foreignBlocks(i, d.raw)
 			}
@@ -84,7 +87,7 @@ func (c *conversion) choose(documents []document) ([]document, error) {
 		c.result.Objects = append(c.result.Objects, Object{Object: d.ref})
 	}
 	if len(all) == 0 {
-		return nil, errors.New("the input has no policy of Calico, Cilium, Antrea or Kubernetes")
+		return nil, errors.New("the input has no policy of Calico, Cilium, Antrea, OpenShift SDN or Kubernetes")
 	}
 	return all, nil
 }
@@ -118,5 +121,14 @@ func isTaken(r Ref) bool {
 	case antrea.GroupVersion().String():
 		return slices.ContainsFunc(antrea.Kinds(), func(k antrea.Kind) bool { return k.String() == r.Kind })
 	}
-	return false
+	return isEgressPolicy(r)
+}
+
+// noteIsolation is about EgressNetworkPolicies.
+const noteIsolation = "EgressNetworkPolicies are taken as they are. The agents read them only with isolation: namespaces; without it, what they deny is allowed."
+
+// isEgressPolicy reports whether an object is an EgressNetworkPolicy of OpenShift SDN.
+func isEgressPolicy(r Ref) bool {
+	kind := antrea.KindEgressNetworkPolicy
+	return r.APIVersion == kind.GroupVersion().String() && r.Kind == kind.String()
 }

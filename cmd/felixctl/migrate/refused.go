@@ -27,6 +27,7 @@ func (c *conversion) refused(owners map[Ref]int) error {
 	events, problems := manifests.Parse("output.yaml", text)
 	undecoded := len(problems)
 	engine := policy.New("")
+	engine.SetIsolation(true) // EgressNetworkPolicies mean nothing without it
 	for _, e := range events {
 		switch set := e.(type) {
 		case datastore.NetworkPolicySet:
@@ -73,6 +74,9 @@ func (c *conversion) denies(of Ref, field string) bool {
 			for i, r := range rules {
 				rule, _ := r.(map[string]any)
 				action, _ := rule["action"].(string)
+				if isEgressPolicy(of) {
+					action, _ = rule["type"].(string)
+				}
 				ofRule := strings.HasPrefix(field, "spec.ingress[") || strings.HasPrefix(field, "spec.egress[")
 				if ofRule && !strings.HasPrefix(field, fmt.Sprintf("spec.%s[%d]", direction, i)) {
 					continue
@@ -154,7 +158,7 @@ func (c *conversion) isOutside(b *networkingv1.IPBlock) bool {
 func ownerOf(owners map[Ref]int, of model.ObjectRef) (at int, found bool) {
 	for ref, at := range owners {
 		kind := ref.Kind
-		if group := groupOf(ref.APIVersion); group == antrea.GroupName {
+		if group := groupOf(ref.APIVersion); group == antrea.GroupName || group == antrea.NetNamespaceGroupName {
 			kind += "." + group
 		}
 		if kind == of.Kind && ref.Name == of.Name && (ref.Namespace == of.Namespace || ref.Namespace == "" && of.Namespace == metav1.NamespaceDefault) {

@@ -248,3 +248,21 @@ func TestNetPeers(t *testing.T) {
 		}
 	}
 }
+
+// TestMalformedEgressNetworkPolicy: one that denies and that felixlike cannot decode may allow more, because the API server may refuse it.
+func TestMalformedEgressNetworkPolicy(t *testing.T) {
+	for kind, more := range map[string]bool{"Deny": true, "Allow": false} {
+		documents, err := parse([]byte("apiVersion: network.openshift.io/v1\nkind: EgressNetworkPolicy\nmetadata: {namespace: x, name: p}\nspec: {egress: [{type: " + kind + ", to: {cidrSelector: 198.51.100.0/24, port: 80}}]}\n"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		result, err := convert(documents, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		losses := result.Objects[0].Losses
+		if len(losses) == 0 || losses[0].Field != "spec.egress[0].to.port" || losses[0].AllowsMore != more {
+			t.Errorf("%s: %v", kind, losses)
+		}
+	}
+}
