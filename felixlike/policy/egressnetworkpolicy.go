@@ -29,6 +29,9 @@ type egressPolicyStore struct {
 	dirty    map[tenancy.Class]struct{}
 	// dns are the DNS servers in the network of their host, by pod.
 	dns map[model.PodID]dnsServer
+	// found are the problems of the compiled policies with the places that pods needed then; nil if a policy has changed.
+	found    []model.Problem
+	foundFor []neededPlace
 }
 
 // classPolicy is the policy of a class. It has none if the class is global.
@@ -87,6 +90,9 @@ func (x *egressPolicyStore) onPod(id model.PodID, pod *corev1.Pod) {
 
 // resolve compiles the policies of the classes that changes concern.
 func (x *egressPolicyStore) resolve() {
+	if len(x.dirty) > 0 {
+		x.found = nil
+	}
 	removed, set := map[model.PolicyID]struct{}{}, map[model.PolicyID]*compile.Policy{}
 	for class := range x.dirty {
 		if old := x.compiled[class].policy; old != nil {
@@ -161,7 +167,10 @@ func (x *egressPolicyStore) problems() []model.Problem {
 		return nil
 	}
 	needed := x.needed()
-	var all []model.Problem
+	if x.found != nil && slices.Equal(needed, x.foundFor) {
+		return x.found
+	}
+	all := []model.Problem{}
 	for class, c := range x.compiled {
 		all = append(all, c.problems...)
 		if class.Global {
@@ -176,6 +185,7 @@ func (x *egressPolicyStore) problems() []model.Problem {
 	slices.SortStableFunc(all, func(a, b model.Problem) int {
 		return cmp.Or(cmp.Compare(a.Object.Namespace, b.Object.Namespace), cmp.Compare(a.Object.Name, b.Object.Name))
 	})
+	x.found, x.foundFor = all, needed
 	return all
 }
 
