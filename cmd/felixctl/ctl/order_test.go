@@ -2,6 +2,7 @@ package ctl
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 	"testing"
 
@@ -68,7 +69,9 @@ func orderModel(t *testing.T, more ...string) *control.Model {
 	if len(problems) > 0 {
 		t.Fatal(problems)
 	}
-	m, problems, err := wanted.FromEvents(events, "n1", nil)
+	like := &control.Model{}
+	like.Settings.Isolation = slices.ContainsFunc(more, func(text string) bool { return strings.Contains(text, "EgressNetworkPolicy") })
+	m, problems, err := wanted.FromEvents(events, "n1", like)
 	if err != nil || len(problems) > 0 {
 		t.Fatal(problems, err)
 	}
@@ -130,6 +133,28 @@ func TestOrderOfAntreasTiers(t *testing.T) {
 	}
 	if r := o.Egress.Rules[0]; r.Rule != "egress[0]" || r.RuleName != "no-out" {
 		t.Errorf("rule %+v", r)
+	}
+}
+
+// TestOrderOfEgressNetworkPolicy: it is before all tiers and has no priority. Its rules that deny have what no earlier one has.
+func TestOrderOfEgressNetworkPolicy(t *testing.T) {
+	const object = `---
+apiVersion: network.openshift.io/v1
+kind: EgressNetworkPolicy
+metadata: {namespace: shop, name: p}
+spec: {egress: [{type: Allow, to: {cidrSelector: 128.0.0.0/1}}, {type: Deny, to: {cidrSelector: 0.0.0.0/0}}]}
+`
+	o, err := orderOf(orderModel(t, object), model.PodID{Namespace: "shop", Name: "web"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	if err := printOrder(&out, o); err != nil {
+		t.Fatal(err)
+	}
+	want := "admin - egressnetworkpolicy:shop/p cluster (pods of the cluster) next 10.0.1.0/24 any admin - egressnetworkpolicy:shop/p egress[1] (0.0.0.0/0) deny 0.0.0.0/1 any baseline 1 base egress[0]"
+	if got := strings.Join(strings.Fields(out.String()), " "); !strings.Contains(got, want) {
+		t.Errorf("no %q in\n%s", want, out.String())
 	}
 }
 

@@ -197,7 +197,7 @@ func readChange(files, deleted []string, stdin io.Reader, notes io.Writer) (prev
 		}
 		id, err := control.ParsePod(name)
 		if err != nil {
-			return change, fmt.Errorf("--delete %q: must be namespace/name, the name of a ClusterNetworkPolicy, antrea:namespace/name, antrea-cluster:name or netnamespace:name", name)
+			return change, fmt.Errorf("--delete %q: must be namespace/name, the name of a ClusterNetworkPolicy, antrea:namespace/name, antrea-cluster:name, netnamespace:name or egressnetworkpolicy:namespace/name", name)
 		}
 		change.Delete = append(change.Delete, id)
 	}

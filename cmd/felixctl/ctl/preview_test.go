@@ -30,11 +30,11 @@ func TestPreviewOfKinds(t *testing.T) {
 // delete. One that cannot be understood is an error.
 func TestPreviewOfAntreasKinds(t *testing.T) {
 	const tier = "apiVersion: crd.antrea.io/v1beta1\nkind: Tier\nmetadata: {name: t}\nspec: {priority: 7}\n"
-	c, err := readChange([]string{"-"}, []string{"antrea:x/q", "antrea-cluster:d"}, strings.NewReader(tier), io.Discard)
+	c, err := readChange([]string{"-"}, []string{"antrea:x/q", "antrea-cluster:d", "egressnetworkpolicy:x/e"}, strings.NewReader(tier), io.Discard)
 	if err != nil || len(c.SetAntrea) != 1 || c.SetAntrea[0].GetName() != "t" {
 		t.Fatalf("%+v, %v", c, err)
 	}
-	want := []antrea.ID{{Kind: antrea.KindNetworkPolicy, Namespace: "x", Name: "q"}, {Kind: antrea.KindClusterNetworkPolicy, Name: "d"}}
+	want := []antrea.ID{{Kind: antrea.KindNetworkPolicy, Namespace: "x", Name: "q"}, {Kind: antrea.KindClusterNetworkPolicy, Name: "d"}, {Kind: antrea.KindEgressNetworkPolicy, Namespace: "x", Name: "e"}}
 	if !slices.Equal(c.DeleteAntrea, want) || len(c.Delete)+len(c.DeleteCluster) > 0 {
 		t.Errorf("deleted: %+v", c)
 	}
