@@ -133,8 +133,8 @@ func IsolationOf(namespace string) PolicyID {
 	return PolicyID{Tier: TierAdmin, API: Isolation, Namespace: namespace, Name: "isolation"}
 }
 
-// BeforeTiers reports whether the policy is evaluated before all tiers. It has only rules with Next, AnyPort and Deny, and of each
-// direction at most one such policy applies to a pod. Its rules with Next come first, and the others match different peers.
+// BeforeTiers reports whether the policy is evaluated before all tiers. At most one such policy of a direction applies to a pod. Its
+// rules are for any port. Those with Next come first, and those with Deny match different peers.
 func (id PolicyID) BeforeTiers() bool { return id.API == Isolation || id.API == EgressNetworkPolicy }
 
 // Identity returns the unique identity of the policy: API group, kind, tier, namespace

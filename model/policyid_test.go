@@ -5,15 +5,16 @@ import "testing"
 // TestPolicyIDs: policies of all APIs have different identities, and names that people can read.
 func TestPolicyIDs(t *testing.T) {
 	ids := map[string]PolicyID{
-		"ns/p":                  {Tier: TierNetworkPolicy, Namespace: "ns", Name: "p"},
-		"admin:p":               {Tier: TierAdmin, Name: "p"},
-		"baseline:p":            {Tier: TierBaseline, Name: "p"},
-		"antrea-cluster:p":      {Tier: TierAdmin, API: AntreaCluster, Name: "p"},
-		"antrea-cluster:p#2":    {Tier: TierAdmin, API: AntreaCluster, Name: "p", Part: 2},
-		"antrea-cluster:p@ns":   {Tier: TierAdmin, API: AntreaCluster, Name: "p", Within: "ns"},
-		"antrea-cluster:p#2@ns": {Tier: TierAdmin, API: AntreaCluster, Name: "p", Part: 2, Within: "ns"},
-		"antrea:ns/p":           {Tier: TierAdmin, API: Antrea, Namespace: "ns", Name: "p"},
-		"antrea:ns/p#1":         {Tier: TierAdmin, API: Antrea, Namespace: "ns", Name: "p", Part: 1},
+		"ns/p":                     {Tier: TierNetworkPolicy, Namespace: "ns", Name: "p"},
+		"admin:p":                  {Tier: TierAdmin, Name: "p"},
+		"baseline:p":               {Tier: TierBaseline, Name: "p"},
+		"egressnetworkpolicy:ns/p": {Tier: TierAdmin, API: EgressNetworkPolicy, Namespace: "ns", Name: "p"},
+		"antrea-cluster:p":         {Tier: TierAdmin, API: AntreaCluster, Name: "p"},
+		"antrea-cluster:p#2":       {Tier: TierAdmin, API: AntreaCluster, Name: "p", Part: 2},
+		"antrea-cluster:p@ns":      {Tier: TierAdmin, API: AntreaCluster, Name: "p", Within: "ns"},
+		"antrea-cluster:p#2@ns":    {Tier: TierAdmin, API: AntreaCluster, Name: "p", Part: 2, Within: "ns"},
+		"antrea:ns/p":              {Tier: TierAdmin, API: Antrea, Namespace: "ns", Name: "p"},
+		"antrea:ns/p#1":            {Tier: TierAdmin, API: Antrea, Namespace: "ns", Name: "p", Part: 1},
 	}
 	identities := map[string]PolicyID{}
 	for text, id := range ids {
