@@ -50,7 +50,7 @@ const (
 // begin, and the agents reach the API server and confirm the policies in the end.
 func TestHostCycles(t *testing.T) {
 	t.Parallel()
-	w := newCycles(t)
+	w := newCycles(t, cyclesAPI)
 	w.set("all", "{priority: 5, appliedTo: [{nodeSelector: {}}], ingress: [{action: Drop}], egress: [{action: Drop}]}")
 	for _, n := range w.nodes {
 		n.start()
@@ -123,7 +123,7 @@ type cycleNode struct {
 	labelled           bool
 }
 
-func newCycles(t *testing.T) *cycles {
+func newCycles(t *testing.T, api string) *cycles {
 	w := &cycles{T: t, done: make(chan struct{})}
 	for i := range 2 {
 		name := fmt.Sprintf("n%d", i+1)
@@ -145,13 +145,13 @@ func newCycles(t *testing.T) *cycles {
 		w.nodes = append(w.nodes, n)
 	}
 	var err error
-	if w.server, w.admin, err = kubernetestest.ListenIn(w.hub, cyclesAPI); err != nil {
+	if w.server, w.admin, err = kubernetestest.ListenIn(w.hub, api); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(w.server.Stop)
 	c := w.server.Config("admin")
 	c.Dial = func(_ context.Context, network, _ string) (net.Conn, error) {
-		return dialIn(w.hub, network, cyclesAPI, patience)
+		return dialIn(w.hub, network, api, patience)
 	}
 	if w.any, err = dynamic.NewForConfig(c); err != nil {
 		t.Fatal(err)
@@ -163,7 +163,7 @@ func newCycles(t *testing.T) *cycles {
 			Status: corev1.NodeStatus{Addresses: []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: n.address}}},
 		}, metav1.CreateOptions{})
 		n.must(err)
-		n.useAPI(cyclesAPI)
+		n.useAPI(api)
 		n.flags = []string{"--traffic-mode", "networkPolicyOnly", "--node-name", n.name, "--state-dir", filepath.Join(n.dir, "state")}
 		echoIn(t, n.ns, cyclesSSH)
 		echoIn(t, n.ns, cyclesClosed)

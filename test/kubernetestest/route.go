@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -200,7 +201,7 @@ func merge(into, from map[string]any) {
 	}
 }
 
-// mergeConditions replaces conditions by their type, and keeps those of other types.
+// mergeConditions replaces conditions by their type, or removes them ("$patch": "delete"), and keeps those of other types.
 func mergeConditions(have, changes any) []any {
 	var all []any
 	changed := map[any]bool{}
@@ -216,5 +217,6 @@ func mergeConditions(have, changes any) []any {
 			all = append(all, c)
 		}
 	}
-	return append(all, list...)
+	removed := func(c any) bool { m, ok := c.(map[string]any); return ok && m["$patch"] == "delete" }
+	return append(all, slices.DeleteFunc(list, removed)...)
 }
