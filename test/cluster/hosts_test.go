@@ -3,6 +3,7 @@ package cluster
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/felixlike/hosts"
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/test/lab/probe"
 )
 
 // underDenyAll is longer than a node may miss its Lease until it is not ready.
@@ -99,6 +101,16 @@ spec: {priority: 1, appliedTo: [{nodeSelector: {}}], %s}
 			// Egress of n2 to kubelet's port is a failsafe port, too.
 			if err := connects(nodes[1], a, kubelet); err != nil {
 				t.Fatalf("%s does not reach kubelet of %s: %v", nodes[1], a, err)
+			}
+		}
+		// Nobody listens at ssh's port here, so the node itself answers. A packet that policy drops gets no answer.
+		for port, want := range map[uint16]string{22: probe.Refused, proxy: probe.NoAnswer} {
+			for _, a := range addresses {
+				at := netip.AddrPortFrom(netip.MustParseAddr(a), port)
+				one := []probe.Flow{{From: pods["a"].station, Source: pods["a"].address(model.FamilyOf(at.Addr())), Target: at, Protocol: model.TCP}}
+				if got := probe.Run(t.Context(), one, probe.Options{Timeout: 2 * time.Second})[0].Reason; got != want {
+					t.Fatalf("a pod to %s of its node: %s, want %s", at, got, want)
+				}
 			}
 		}
 		expect(t, true, "b to a", pods["b"].flows(pods["a"], 80))
