@@ -137,8 +137,9 @@ func (p anyPolicy) add(c *oracle.Cluster) {
 		c.ClusterPolicies = append(c.ClusterPolicies, p.cluster)
 	case p.antrea != nil:
 		c.Antrea.Tiers, c.Antrea.ClusterGroups, c.Antrea.Groups = p.refersTo.Tiers, p.refersTo.ClusterGroups, p.refersTo.Groups
-		if p.projects != nil {
+		if p.projects != nil { // it is one of them
 			c.Antrea.NetNamespaces, c.Antrea.EgressPolicies = p.projects.netNamespaces, p.projects.egressPolicies
+			return
 		}
 		c.Antrea.Put(p.antrea)
 	default:

@@ -356,6 +356,12 @@ func TestEgressNetworkPolicies(t *testing.T) {
 	if to, because = preview(Change{SetAntrea: []antrea.Object{project("shop", 7), project("ops", 7)}}); !slices.Equal(to, all) || !strings.Contains(because, "in conflict") {
 		t.Errorf("joined: %q %s", to, because)
 	}
+	p, join := &Preview{}, Change{SetAntrea: []antrea.Object{project("shop", 7), project("ops", 7)}}
+	pod := o.Pods[slices.IndexFunc(o.Pods, func(p *corev1.Pod) bool { return p.Namespace == "shop" })]
+	connection := control.Connection{Source: addressOf(pod, model.IPv4), Destination: netip.MustParseAddr("203.0.113.1"), Protocol: model.TCP, Port: 443}
+	if err := p.Connections(o, join, &control.Model{}, []control.Connection{connection}); err != nil || len(p.Outlived) != 1 {
+		t.Errorf("connections that a join denies: %+v, %v", p.Outlived, err)
+	}
 	o.Antrea.Isolation = false
 	if to, _ = preview(Change{SetAntrea: []antrea.Object{second}}); len(to) > 0 {
 		t.Errorf("without isolation: %q", to)
