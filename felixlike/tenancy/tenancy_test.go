@@ -42,6 +42,13 @@ func TestClasses(t *testing.T) {
 			t.Errorf("%s: %+v, want %+v", name, got, want)
 		}
 	}
+	for want, class := range map[string]tenancy.Class{
+		"milk tea": {Number: 7}, "other": {Number: 8}, "common": {Namespace: "common", Global: true}, "without": {Namespace: "without"}, "": {Namespace: "tea"},
+	} {
+		if got := strings.Join(c.Members(class), " "); got != want {
+			t.Errorf("members of %+v: %q, want %q", class, got, want)
+		}
+	}
 	var problems []string
 	for _, p := range c.Problems() {
 		problems = append(problems, p.Error())
