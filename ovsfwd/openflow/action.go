@@ -58,23 +58,29 @@ func (a setField) wire(b []byte) ([]byte, error) {
 	return endAction(b, start), nil
 }
 
-type copyField struct{ from, to Field }
+type copyField struct {
+	from, to Field
+	bits     int
+}
 
 // Copy copies a whole field to another one of the same width.
-func Copy(from, to Field) Action { return copyField{from, to} }
+func Copy(from, to Field) Action { return copyField{from, to, max(from.Bits(), to.Bits())} }
+
+// CopyLow copies the lowest bits of a field over the lowest bits of another one.
+func CopyLow(from, to Field, bits int) Action { return copyField{from, to, bits} }
 
 func (a copyField) String() string {
-	return "move:" + a.from.BitRange(0, a.from.Bits()) + "->" + a.to.BitRange(0, a.to.Bits())
+	return "move:" + a.from.BitRange(0, a.bits) + "->" + a.to.BitRange(0, a.bits)
 }
 
 func (a copyField) wire(b []byte) ([]byte, error) {
 	from, to := a.from.spec(), a.to.spec()
-	if from.width != to.width || from.width == 0 {
-		return nil, fmt.Errorf("copy %s to %s: widths differ", from.match, to.match)
+	if a.bits < 1 || a.bits > min(a.from.Bits(), a.to.Bits()) {
+		return nil, fmt.Errorf("copy %d bits of %s to %s: a field has fewer", a.bits, from.match, to.match)
 	}
 	start := len(b)
 	b = startAction(b, actionCopyField)
-	b = binary.BigEndian.AppendUint16(b, uint16(from.width*8))
+	b = binary.BigEndian.AppendUint16(b, uint16(a.bits))
 	b = append(b, 0, 0, 0, 0, 0, 0) // from bit 0, to bit 0, padding
 	b = append(append(b, from.header(false)...), to.header(false)...)
 	return endAction(b, start), nil

@@ -59,6 +59,7 @@ const (
 	NDTarget
 	NDSll
 	NDTll
+	TunID
 	TCPFlags
 
 	lastField = TCPFlags
@@ -105,6 +106,8 @@ func (f Field) spec() spec {
 		return spec{openFlow, 5, 2, hexadecimal, "dl_type", "eth_type", "OXM_OF_ETH_TYPE"}
 	case IPProto:
 		return spec{openFlow, 10, 1, decimal, "nw_proto", "ip_proto", "OXM_OF_IP_PROTO"}
+	case TunID:
+		return spec{openFlow, 38, 8, hexadecimal, "tun_id", "tun_id", "OXM_OF_TUNNEL_ID"}
 	case TunSrc:
 		return spec{nicira, 31, 4, ip, "tun_src", "tun_src", "NXM_NX_TUN_IPV4_SRC"}
 	case TunDst:
@@ -278,6 +281,8 @@ func (f Field) LongName() string {
 		return "NXM_NX_IPV6_DST"
 	case NDTarget:
 		return "NXM_NX_ND_TARGET"
+	case TunID:
+		return "NXM_NX_TUN_ID"
 	}
 	return f.spec().oxm
 }

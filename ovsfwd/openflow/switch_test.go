@@ -105,6 +105,9 @@ func everything() []openflow.Flow {
 		{Table: 30, Priority: 1, Match: openflow.IPv4().Bits(openflow.Reg0, 1, 0xffff), Actions: []openflow.Action{
 			openflow.SetMAC(openflow.EthDst, mac(4)), openflow.SetRegister(openflow.Reg1, 2), openflow.SetAddr(openflow.TunDst, peer), openflow.DecTTL(), openflow.GotoTable(110),
 		}},
+		{Table: 40, Priority: 1, Match: openflow.Any().Masked(openflow.TunID, []byte{0, 0, 0, 0, 0, 0, 1, 2}, nil), Actions: []openflow.Action{
+			openflow.CopyLow(openflow.TunID, openflow.Reg0, 32), openflow.CopyLow(openflow.Reg1, openflow.TunID, 24), openflow.GotoTable(110),
+		}},
 		{Table: 110, Priority: 1, Match: openflow.IPv6().Bits(openflow.Reg0, 1<<16, 1<<16), Actions: []openflow.Action{openflow.OutputRegister(openflow.Reg1)}},
 	}
 }

@@ -207,20 +207,7 @@ func parsed(t *testing.T, flow string) string {
 // install programs flows in a bridge, and reads them back as a restarted agent does.
 func install(t *testing.T, b *ovstest.Bridge, flows []openflow.Flow) {
 	t.Helper()
-	for _, again := range []bool{false, true} {
-		conn, err := openflow.Dial(b.Context(), b.Management())
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() { _ = conn.Close() })
-		table := openflow.NewFlowTable(Owner, Version)
-		table.Connect(conn)
-		table.SetFlows("all", func() []openflow.Flow { return flows })
-		did, err := table.Apply(b.Context())
-		if err != nil || again && did.Messages > 0 {
-			t.Fatalf("%v; again %t: %+v", err, again, did)
-		}
-	}
+	b.Install(Owner, Version, flows)
 }
 
 func TestFlowsInstall(t *testing.T) {

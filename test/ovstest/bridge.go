@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/felixlike/felixlike/ovsfwd/flowtext"
+	"github.com/felixlike/felixlike/ovsfwd/openflow"
 	"github.com/felixlike/felixlike/ovsfwd/ovsdaemon"
 	"github.com/felixlike/felixlike/ovsfwd/ovsdb"
 )
@@ -142,6 +143,25 @@ func (b *Bridge) Ofctl(command string, args ...string) string {
 	b.t.Helper()
 	options := []string{"-O", "OpenFlow15", "--no-names", "--no-stats", command, "unix:" + b.Management()}
 	return b.Run("ovs-ofctl", append(options, args...)...)
+}
+
+// Install programs flows with that owner and version, and reads them back as a restarted agent does.
+func (b *Bridge) Install(owner uint16, version uint8, flows []openflow.Flow) {
+	b.t.Helper()
+	for _, again := range []bool{false, true} {
+		conn, err := openflow.Dial(b.Context(), b.Management())
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		b.t.Cleanup(func() { _ = conn.Close() })
+		table := openflow.NewFlowTable(owner, version)
+		table.Connect(conn)
+		table.SetFlows("all", func() []openflow.Flow { return flows })
+		did, err := table.Apply(b.Context())
+		if err != nil || again && did.Messages > 0 {
+			b.t.Fatalf("%v; again %t: %+v", err, again, did)
+		}
+	}
 }
 
 // Flows returns the installed flows as text, sorted, in the notation of openflow.Flow.
