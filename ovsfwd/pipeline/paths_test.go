@@ -58,15 +58,21 @@ func TestPaths(t *testing.T) {
 		name   string
 		policy []openflow.Flow
 		admin  bool
+		// other has the flows of the other release of the reference.
+		other bool
 	}{
-		{"no policy", nil, false},
-		{"rules on both ends", everybodyMay(2), false},
-		{"by way of the admin tier", everybodyMay(2), true},
+		{"no policy", nil, false, false},
+		{"rules on both ends", everybodyMay(2), false, false},
+		{"by way of the admin tier", everybodyMay(2), true, false},
+		{"with the flows of the other release", everybodyMay(2), false, true},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			l := newLabOf(t, func(n *Node) { n.AdminIngress = test.admin }, func(flows []openflow.Flow) []openflow.Flow {
 				return append(flows, test.policy...)
 			})
+			if test.other {
+				toOtherRelease(t, l.Bridge)
+			}
 			for i, f := range families() {
 				t.Run([]string{"IPv4", "IPv6"}[i], func(t *testing.T) {
 					l.t = t

@@ -1,6 +1,7 @@
 package ovstest
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -31,6 +32,35 @@ func TestDeviations(t *testing.T) {
 			if !declares(t, folder, test) {
 				t.Errorf("%s: %s has no %s", id, folder, test)
 			}
+		}
+	}
+}
+
+// TestRowsAreCounted: the document says how many rows there are, and how many of them are installed by whom.
+func TestRowsAreCounted(t *testing.T) {
+	document, err := os.ReadFile("../../docs/CONFORMANCE.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, other, multitenant := Reference(t), 0, 0
+	for _, row := range all {
+		switch {
+		case strings.HasPrefix(row.Scenario, "OSH-"):
+			multitenant++
+		case row.ID >= "F028" && row.ID <= "F032":
+			other++
+		}
+	}
+	leftOut := len(Deviations()) + len([]string{"F002", "F006", "F066"})
+	for _, text := range []string{
+		fmt.Sprintf("have %d rows", len(all)),
+		fmt.Sprintf("| installed by the agent | %d |", len(all)-other-multitenant-leftOut),
+		fmt.Sprintf("F110 to F142 | %d |", multitenant),
+		fmt.Sprintf("F028 to F032 | %d |", other),
+		fmt.Sprintf("| left out | %d |", leftOut),
+	} {
+		if !strings.Contains(string(document), text) {
+			t.Errorf("the document does not have %q", text)
 		}
 	}
 }
