@@ -6,13 +6,18 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"path/filepath"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
 	"github.com/felixlike/felixlike/internal/ethtool"
 	"github.com/felixlike/felixlike/internal/namespace"
+	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/ovsfwd/multitenant"
+	"github.com/felixlike/felixlike/ovsfwd/openflow"
 	"github.com/felixlike/felixlike/ovsfwd/ovsdb"
+	"github.com/felixlike/felixlike/ovsfwd/pipeline"
 	"github.com/felixlike/felixlike/test/bench/worker"
 )
 
@@ -22,6 +27,9 @@ const (
 	NoBackend = "none"
 	// Switched has two pods on an Open vSwitch of the run's datapath that switches by address.
 	Switched = "switched"
+	// Multitenant has two pods of one tenant on an Open vSwitch of the run's datapath, with the flows of ovsfwd/multitenant: isolation
+	// without connection tracking.
+	Multitenant = "multitenant"
 	// Routed has two pods on veth pairs that the kernel routes. Chains of nftables accept
 	// established connections and, by a rule, new ones: packets take this way through a
 	// node whose agent programs netfilter and uses no switch.
@@ -81,6 +89,12 @@ func (p *path) start(ctx context.Context, name, datapath string) (err error) {
 		_, vswitchd = p.ovs.daemons.PIDs()
 		err = p.run(ctx, fmt.Sprintf("ip link set %s up; ip link set %s up; ovs-vsctl --db=unix:%s add-port %s %[1]s -- add-port %[4]s %[2]s",
 			nodeEnds[0], nodeEnds[1], p.ovs.daemons.DBSocket(), worker.Bridge))
+	case Multitenant:
+		if p.ovs, err = startOVS(ctx, p.node, datapath, "fail_mode=secure", "protocols=[OpenFlow13,OpenFlow15]"); err != nil {
+			return err
+		}
+		_, vswitchd = p.ovs.daemons.PIDs()
+		err = p.isolate(ctx)
 	case Routed:
 		err = p.run(ctx, routedScript())
 	}
@@ -88,6 +102,50 @@ func (p *path) start(ctx context.Context, name, datapath string) (err error) {
 		return err
 	}
 	p.wire, err = newWire(p.client, p.server, labAddress(1), vswitchd)
+	return err
+}
+
+// isolate connects the pods by the flows of ovsfwd/multitenant. Both are of one tenant. The node has neither a gateway port nor a tunnel.
+func (p *path) isolate(ctx context.Context) error {
+	const firstPort = 10
+	tenant := multitenant.Tenant{Number: 1}
+	flows := multitenant.Tenants(tenant)
+	script := ""
+	for i, ns := range []*namespace.Namespace{p.client, p.server} {
+		pod := &model.Attachment{OFPort: uint32(firstPort + i), Addresses: []netip.Addr{labAddress(byte(i))}}
+		if err := ns.Do(func() error {
+			link, err := netlink.LinkByName(podInterface)
+			if err == nil {
+				pod.MAC = link.Attrs().HardwareAddr
+			}
+			return err
+		}); err != nil {
+			return err
+		}
+		flows = append(flows, multitenant.Endpoint(pod, tenant)...)
+		script += fmt.Sprintf("ip link set %s up; ovs-vsctl --db=unix:%s add-port %s %[1]s -- set interface %[1]s ofport_request=%[4]d\n",
+			nodeEnds[i], p.ovs.daemons.DBSocket(), worker.Bridge, pod.OFPort)
+	}
+	pods, err := labAddress(0).Prefix(24)
+	if err != nil {
+		return err
+	}
+	flows = append(flows, multitenant.Base(multitenant.Node{
+		GatewayPort: ovsdb.GatewayOFPort, TunnelPort: ovsdb.TunnelOFPort, Gateway: pods.Addr().Next(), PodPrefix: pods,
+		ClusterPrefix: netip.MustParsePrefix("10.244.0.0/16"), ServicePrefix: netip.MustParsePrefix("10.96.0.0/12"),
+	})...)
+	if err := p.run(ctx, script); err != nil {
+		return err
+	}
+	conn, err := openflow.Dial(ctx, filepath.Join(p.ovs.dir, worker.Bridge+".mgmt"))
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	table := openflow.NewFlowTable(pipeline.Owner, pipeline.Version)
+	table.Connect(conn)
+	table.SetFlows(Multitenant, func() []openflow.Flow { return flows })
+	_, err = table.Apply(ctx)
 	return err
 }
 
@@ -158,7 +216,7 @@ func openEnd(address netip.Addr, name, datapath string) error {
 		return err
 	}
 	switch name {
-	case Switched:
+	case Switched, Multitenant:
 		return ethtool.Set(podInterface, ethtool.TxChecksum, datapath == ovsdb.DatapathSystem)
 	case Routed:
 		hop := netip.MustParseAddr(gateway)

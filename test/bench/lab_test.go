@@ -63,7 +63,7 @@ func TestLabRun(t *testing.T) {
 		checkEnforcement(t, r.Enforcement, b.Name)
 		checkPackets(t, r.Packets, b.Name, cfg.Profile.Points)
 	}
-	paths := []string{bench.NoBackend, bench.Switched, bench.Routed}
+	paths := []string{bench.NoBackend, bench.Switched, bench.Multitenant, bench.Routed}
 	for _, path := range paths {
 		checkPackets(t, r.Packets, path, cfg.Profile.Points[:1])
 	}

@@ -28,6 +28,10 @@ func (r *Report) packets() []measure.Section {
 			"\" has two pods on veth pairs that the kernel routes, and a chain of nftables that accepts established connections: the way of an agent that "+
 			"programs netfilter and uses no switch.")
 	}
+	if p.Find(Multitenant, workload.Point{}, Stream) != nil {
+		intro = append(intro, "\""+Multitenant+"\" has two pods of one tenant on an Open vSwitch with the flows of OpenShift SDN's multitenant mode, without an agent: "+
+			"it isolates by numbers and tracks no connections.")
+	}
 	if slices.ContainsFunc(p.Results, func(f PacketsResult) bool { return settingsOf(f.Backend, settings{}).offload == config.OffloadAuto }) {
 		intro = append(intro, "With \""+plus+offloaded+"\", packets of established connections skip the host (`offload: auto`).")
 	}

@@ -186,4 +186,4 @@ func (all packetsResults) collect() []PacketsResult {
 }
 
 // withoutAgent returns the paths without an agent, in the order in which they are measured.
-func withoutAgent() []string { return []string{NoBackend, Switched, Routed} }
+func withoutAgent() []string { return []string{NoBackend, Switched, Multitenant, Routed} }

@@ -32,7 +32,7 @@ func TestBenchPackets(t *testing.T) {
 	if r == nil {
 		t.Fatalf("no packets in %s", text)
 	}
-	withoutAgent := []string{bench.NoBackend, bench.Switched, bench.Routed}
+	withoutAgent := []string{bench.NoBackend, bench.Switched, bench.Multitenant, bench.Routed}
 	if len(r.Results) != len(bench.TrafficKinds())*(len(backends)+len(withoutAgent)) || r.Datapath != "netdev" {
 		t.Fatalf("%d results on datapath %q", len(r.Results), r.Datapath)
 	}
