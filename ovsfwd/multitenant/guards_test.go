@@ -124,7 +124,8 @@ func TestUnknownIsClosed(t *testing.T) {
 	}
 }
 
-// TestFlowsAreDistinct: no two flows have one table, priority and match.
+// TestFlowsAreDistinct: no two flows have one table, priority and match. None learns, and none switches by MAC addresses: such entries
+// outlive what they were learned from.
 func TestFlowsAreDistinct(t *testing.T) {
 	first, second := reference()
 	for _, w := range []world{first, second} {
@@ -135,6 +136,9 @@ func TestFlowsAreDistinct(t *testing.T) {
 				t.Errorf("%s\n%s", old, f)
 			}
 			seen[key] = f
+			if text := f.String(); strings.Contains(text, "NORMAL") || strings.Contains(text, "learn") {
+				t.Error(text)
+			}
 		}
 	}
 }

@@ -3,8 +3,11 @@ package multitenant
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -310,22 +313,101 @@ func TestPackets(t *testing.T) {
 		}
 	}
 	t.Run("isolated, with known MAC addresses", func(t *testing.T) { l.with(t).matrix() })
+	// There is no connection tracking: an old connection has packets while a new one would have them.
+	inOwn := l.stream(l.named("own on node1"), l.named("own on node2"))
+	toJoined := l.stream(l.named("own on node1"), l.named("joined on node2"))
 	for _, step := range []struct {
 		name, project string
 		to            Tenant
+		// own and joined say which of two old connections of a pod of "own" have packets: that to its project, or to "joined".
+		own, joined bool
 	}{
-		{"joined", "other", Tenant{Number: 7}},
-		{"isolated again", "other", Tenant{Number: 9}},
-		{"no longer joined", "joined", Tenant{Number: 8}},
-		{"global", "other", Tenant{Global: true}},
-		{"not known", "other", Tenant{}},
+		{"joined", "other", Tenant{Number: 7}, true, true},
+		{"isolated again", "other", Tenant{Number: 9}, true, true},
+		{"no longer joined", "joined", Tenant{Number: 8}, true, false},
+		{"joined once more", "joined", Tenant{Number: 7}, true, true},
+		{"global", "other", Tenant{Global: true}, true, true},
+		{"not known", "own", Tenant{}, false, false},
 	} {
 		t.Run(step.name, func(t *testing.T) {
 			l := l.with(t)
 			l.move(step.project, step.to)
-			l.matrix()
+			inOwn.write(t)
+			toJoined.write(t)
+			l.matrix() // meanwhile, what was written would have come
+			inOwn.check(t, "own", step.own)
+			toJoined.check(t, "joined", step.joined)
 		})
 	}
+}
+
+// stream is a TCP connection between two pods, whose server counts what it receives.
+type stream struct {
+	net.Conn
+	received, written atomic.Int64
+}
+
+func (l *lab) stream(from, to station) *stream {
+	l.t.Helper()
+	s := &stream{}
+	var listener net.Listener
+	if err := to.Namespace().Do(func() (err error) {
+		listener, err = (&net.ListenConfig{}).Listen(l.t.Context(), "tcp4", netip.AddrPortFrom(to.address, 0).String())
+		return err
+	}); err != nil {
+		l.t.Fatal(err)
+	}
+	l.t.Cleanup(func() { listener.Close() })
+	go func() {
+		conn, err := listener.Accept()
+		for b := make([]byte, 1); err == nil; {
+			if _, err = conn.Read(b); err == nil {
+				s.received.Add(1)
+			}
+		}
+	}()
+	if err := from.Namespace().Do(func() (err error) {
+		s.Conn, err = (&net.Dialer{Timeout: 10 * time.Second}).DialContext(l.t.Context(), "tcp4", listener.Addr().String())
+		return err
+	}); err != nil {
+		l.t.Fatal(err)
+	}
+	l.t.Cleanup(func() { s.Close() })
+	return s
+}
+
+// write sends a byte.
+func (s *stream) write(t *testing.T) {
+	t.Helper()
+	if _, err := s.Write([]byte{1}); err != nil {
+		t.Fatal(err)
+	}
+	s.written.Add(1)
+}
+
+// check wants all written bytes to have come, or the last one not.
+func (s *stream) check(t *testing.T, name string, passes bool) {
+	t.Helper()
+	if passes {
+		ovstest.Poll(t, func() error {
+			if got, want := s.received.Load(), s.written.Load(); got != want {
+				return fmt.Errorf("the connection to %s: %d bytes of %d came", name, got, want)
+			}
+			return nil
+		})
+	} else if s.received.Load() == s.written.Load() {
+		t.Errorf("the connection to %s: a byte came", name)
+	}
+}
+
+// named returns the station of that name.
+func (l *lab) named(name string) station {
+	l.t.Helper()
+	i := slices.IndexFunc(l.stations, func(s station) bool { return s.name == name })
+	if i < 0 {
+		l.t.Fatalf("no station %q", name)
+	}
+	return l.stations[i]
 }
 
 // with returns the lab for a part of its test.
