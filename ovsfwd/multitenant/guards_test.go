@@ -10,8 +10,8 @@ import (
 	"github.com/felixlike/felixlike/ovsfwd/openflow"
 )
 
-// TestGuards asks a switch with pods which way forged packets would take, and next to them right ones.
-func TestGuards(t *testing.T) {
+// TestForgedPackets asks a switch with pods which way forged packets would take, and next to them right ones.
+func TestForgedPackets(t *testing.T) {
 	l := newLab(t)
 	b, w := l.bridges[0], l.worlds[0]
 	self, other := w.pods[0], w.pods[3]
@@ -52,6 +52,7 @@ func TestGuards(t *testing.T) {
 		{"GRE to the other node", packet(self, "ip,nw_proto=47,nw_src=%s,nw_dst=%s", address(self), peer), false},
 		{"VXLAN to this node", packet(self, "udp,udp_dst=4789,nw_src=%s,nw_dst=192.168.77.1", address(self)), false},
 		{"VXLAN to the gateway", packet(self, "udp,udp_dst=4789,nw_src=%s,nw_dst=10.131.0.1", address(self)), false},
+		{"VXLAN to the other node's gateway", packet(self, "udp,udp_dst=4789,nw_src=%s,nw_dst=10.128.2.1", address(self)), false},
 		{"UDP to the other node", packet(self, "udp,udp_dst=4790,nw_src=%s,nw_dst=%s", address(self), peer), true},
 
 		{"a Service", packet(self, "tcp,nw_src=%s,nw_dst=172.30.0.10,tcp_dst=80", address(self)), true},

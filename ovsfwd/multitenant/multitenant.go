@@ -20,7 +20,8 @@
 //   - The host translates connections to Services: table 60 compares the numbers of client and Service, and sends the packet to
 //     the host. A packet that comes back with the pod's address gets the pod's number again (table 25). One that the host
 //     masquerades has number 0: then only table 60 compares numbers, whatever endpoint the Service has. Answers
-//     of endpoints go straight to the client, so connections through Services need a host that masquerades them.
+//     of endpoints go straight to the client, so connections through Services need a host that masquerades them. The host also
+//     has to drop what it translates to a node's tunnel port.
 //   - A NodePort is open to all tenants, as to the outside.
 //   - A pod without a known number has no flow: no packet leaves it or reaches it.
 //   - Pods ask for the MAC addresses of other pods, so their interface has a route for ClusterPrefix. No table changes MAC addresses or
@@ -102,12 +103,13 @@ func Endpoint(a *model.Attachment, t Tenant) []openflow.Flow {
 
 // Peer renders the flows towards and from another node. A node without an IPv4 address and an IPv4 pod prefix has none.
 func Peer(n Node, p *model.Node) []openflow.Flow {
-	i := slices.IndexFunc(p.PodCIDRs, func(c netip.Prefix) bool { return model.FamilyOf(c.Addr()) == model.IPv4 })
-	if outer := p.Outer(); i >= 0 && outer.Is4() {
-		prefix := p.PodCIDRs[i]
-		return slices.Concat(peersPeer(n, outer, prefix), ends(p.Addresses), arpPeer(n, outer, prefix), tunnelPeer(n, outer, prefix))
+	outer, prefix := p.Outer(), p.PodCIDR(model.IPv4)
+	if !outer.Is4() || !prefix.IsValid() {
+		return nil
 	}
-	return nil
+	return slices.Concat(
+		peersPeer(n, outer, prefix), ends(append(slices.Clone(p.Addresses), p.Gateway(model.IPv4))), arpPeer(n, outer, prefix), tunnelPeer(n, outer, prefix),
+	)
 }
 
 // ServiceFlows renders the flows of a Service of a tenant. If the tenant is not known there are none.

@@ -34,7 +34,7 @@ func sendersBase(n Node) []openflow.Flow {
 func ends(addresses []netip.Addr) []openflow.Flow {
 	var flows []openflow.Flow
 	for _, a := range addresses {
-		if model.FamilyOf(a) != model.IPv4 {
+		if !a.IsValid() || model.FamilyOf(a) != model.IPv4 {
 			continue
 		}
 		node := to(single(a.Unmap()))
