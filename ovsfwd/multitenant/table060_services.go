@@ -6,10 +6,7 @@ package multitenant
 //	table=60,priority=100,tcp,nw_dst=SERVICE,tp_dst=PORT actions=(the same)                                                      *
 //	table=60,priority=0 actions=drop
 
-import (
-	"github.com/felixlike/felixlike/model"
-	"github.com/felixlike/felixlike/ovsfwd/openflow"
-)
+import "github.com/felixlike/felixlike/ovsfwd/openflow"
 
 func servicesBase() []openflow.Flow { return []openflow.Flow{drop(tableServices)} }
 
@@ -17,18 +14,7 @@ func servicesService(n Node, s Service, number uint32) []openflow.Flow {
 	service, toHost := to(single(s.Address)), deliver(number, n.GatewayPort)
 	flows := []openflow.Flow{flow(tableServices, 100, service.LaterFragment(), toHost...)}
 	for _, p := range s.Ports {
-		var field openflow.Field
-		switch p.Protocol {
-		case model.TCP:
-			field = openflow.TCPDst
-		case model.UDP:
-			field = openflow.UDPDst
-		case model.SCTP:
-			field = openflow.SCTPDst
-		default:
-			continue // has no ports
-		}
-		flows = append(flows, flow(tableServices, 100, service.Protocol(p.Protocol).Port(field, p.Port, 0xffff), toHost...))
+		flows = append(flows, flow(tableServices, 100, service.Protocol(p.Protocol).Port(openflow.DestinationPort(p.Protocol), p.Port, 0xffff), toHost...))
 	}
 	return flows
 }

@@ -78,7 +78,7 @@ func TestReference(t *testing.T) {
 					rows = append(rows, row)
 				}
 			}
-			elsewhere := printed(t)
+			elsewhere := ovstest.Printed(t)
 			extra := ovstest.Comparison{LeftOut: leftOut, Extra: func(f *flowtext.Flow) string {
 				if elsewhere[f.String()] {
 					return "printed by another scenario"
@@ -113,7 +113,7 @@ func TestReferenceOfTheOtherRelease(t *testing.T) {
 	})...)
 	install(t, b, flows)
 	toOtherRelease(t, b)
-	elsewhere := printed(t)
+	elsewhere := ovstest.Printed(t)
 	ovstest.Comparison{LeftOut: leftOut, Extra: func(f *flowtext.Flow) string {
 		f, err := ovstest.ParseFlow(swapped().Replace(f.String()))
 		if err != nil {
@@ -124,16 +124,6 @@ func TestReferenceOfTheOtherRelease(t *testing.T) {
 		}
 		return whyExtra(f)
 	}}.Check(t, b.Installed(), ovstest.Reference(t, "BASE"))
-}
-
-// printed has the rows of all scenarios: one prints only the tables that it is about.
-func printed(t *testing.T) map[string]bool {
-	t.Helper()
-	all := map[string]bool{}
-	for _, row := range ovstest.Reference(t) {
-		all[row.Flow.String()] = true
-	}
-	return all
 }
 
 // toOtherRelease replaces the flows of the full pipeline by those of the other release of the reference. Two of their differences are in these

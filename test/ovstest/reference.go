@@ -41,6 +41,16 @@ func Reference(t *testing.T, scenarios ...string) []Row {
 	return rows
 }
 
+// Printed has the flows of the rows of some scenarios, or of all: a scenario prints only the tables that it is about.
+func Printed(t *testing.T, scenarios ...string) map[string]bool {
+	t.Helper()
+	all := map[string]bool{}
+	for _, row := range Reference(t, scenarios...) {
+		all[row.Flow.String()] = true
+	}
+	return all
+}
+
 // Comparison holds installed flows against rows of the reference.
 type Comparison struct {
 	// LeftOut says of rows, by id, why they are not to be installed.
