@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"net"
@@ -17,6 +18,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
+	"github.com/felixlike/felixlike/cmd/felixctl/preview"
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/internal/namespace"
@@ -80,6 +82,7 @@ func TestPreDNAT(t *testing.T) {
 				c.runKubeProxy(t, program, test.proxy)
 			}
 			c.served(t)
+			previewPreDNAT(t, c, test.proxy == config.ServiceProxyFull)
 			preDNAT(t, c)
 			if test.proxy == config.ServiceProxyFull {
 				tracePreDNAT(t, c)
@@ -87,6 +90,48 @@ func TestPreDNAT(t *testing.T) {
 				traceNodePort(t, c)
 			}
 		})
+	}
+}
+
+// previewPreDNAT: a preview of the policy names the addresses that preDNAT then finds closed, for all clients but the allowed one. An agent that does not
+// serve Services says that it does not know them, unless the command is given them.
+func previewPreDNAT(t *testing.T, c *serviceLab, proxy bool) {
+	t.Helper()
+	of := func(more ...string) (p preview.Preview) {
+		t.Helper()
+		out, errs, code := felixctl(t, append([]string{"preview", "--socket", c.Node("node1").ControlSocket(), "-f", file(t, onlyOutside), "-o", "json"}, more...)...)
+		if err := json.Unmarshal([]byte(out), &p); err != nil || code != 1 {
+			t.Fatalf("exit code %d, %v: %s%s", code, err, out, errs)
+		}
+		return p
+	}
+	p := of()
+	if !proxy {
+		if !p.NoServices || len(p.Services) > 0 {
+			t.Errorf("without Services: %+v", p.Services)
+		}
+		plain, err := json.Marshal(comparedServices()[0].service())
+		if err != nil {
+			t.Fatal(err)
+		}
+		p = of("--services", file(t, string(plain)))
+	}
+	becomes := map[string]string{}
+	for _, s := range p.Services {
+		if slices.Contains(s.From, outside+"/32") || slices.Contains(s.From, outside) {
+			t.Errorf("%s is closed to the allowed client: %v", s.Address, s.From)
+		}
+		if strings.HasSuffix(s.Service, "/plain") && slices.Contains(s.From, "anyone else outside") {
+			becomes[s.Address] = s.Becomes
+		}
+	}
+	for _, s := range clientProbes(stranger) {
+		to := c.target(s)
+		port := model.PortRange{Protocol: s.protocol, First: to.Port(), Last: to.Port()}
+		address := map[string]string{"balancer1": fmt.Sprintf("loadBalancer %s %s", to.Addr(), port), "external1": fmt.Sprintf("externalIP %s %s", to.Addr(), port)}[s.to]
+		if address = cmp.Or(address, fmt.Sprintf("nodePort %s", port)); becomes[address] != preview.Denied {
+			t.Errorf("%s becomes %q: %v", address, becomes[address], becomes)
+		}
 	}
 }
 
