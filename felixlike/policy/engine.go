@@ -28,19 +28,19 @@ type Engine struct {
 	groupIDs        compile.GroupIDs
 
 	// Each part uses the parts above it only.
-	dirty     *dirtyRecords
-	index     *selectionIndex
-	nodes     nodeStore
-	nodePeers *nodePeers
-	pods      *podStore
-	groups    *groupStore
-	policies  *policyStore
-	endpoints *endpointStore
-	antrea    *antreaStore
-	isolation *isolationStore
-	firewall  *egressPolicyStore
-	egresses  *egressStore
-	hosts     *hostStore
+	dirty          *dirtyRecords
+	index          *selectionIndex
+	nodes          nodeStore
+	nodePeers      *nodePeers
+	pods           *podStore
+	groups         *groupStore
+	policies       *policyStore
+	endpoints      *endpointStore
+	antrea         *antreaStore
+	isolation      *isolationStore
+	egressPolicies *egressPolicyStore
+	egresses       *egressStore
+	hosts          *hostStore
 }
 
 // New returns an Engine without objects for the node of that name.
@@ -73,7 +73,7 @@ func New(nodeName string) *Engine {
 		endpoints: &endpointStore{work: work, dirty: dirty, pods: pods, emitted: map[model.PodID]*applied{}, unapplied: &applied{}},
 	}
 	e.isolation = newIsolationStore(compile.GroupIDHash, x, policies)
-	e.firewall = &egressPolicyStore{
+	e.egressPolicies = &egressPolicyStore{
 		isolation: e.isolation, policies: policies, nodes: &e.nodes, peers: peers, objects: map[string]map[string]*antrea.EgressNetworkPolicy{},
 		compiled: map[tenancy.Class]classPolicy{}, dirty: map[tenancy.Class]struct{}{}, dns: map[model.PodID]dnsServer{},
 	}
@@ -135,7 +135,7 @@ func (e *Engine) SetNamespace(object *corev1.Namespace) {
 func (e *Engine) SetIsolation(on bool) {
 	e.isolation.turn(on)
 	e.egresses.projects.on, e.egresses.projects.stale = on, true
-	e.firewall.noteAll()
+	e.egressPolicies.noteAll()
 }
 
 // DeleteNamespace removes a namespace. Its pods and policies are deleted on their own.
@@ -153,14 +153,14 @@ func (e *Engine) SetPod(object *corev1.Pod) []model.Problem {
 		return nil
 	}
 	e.isolation.onPod(object.Namespace)
-	e.firewall.onPod(model.PodID{Namespace: object.Namespace, Name: object.Name}, object)
+	e.egressPolicies.onPod(model.PodID{Namespace: object.Namespace, Name: object.Name}, object)
 	return e.pods.set(object)
 }
 
 // DeletePod removes a pod.
 func (e *Engine) DeletePod(id model.PodID) {
 	e.isolation.onPod(id.Namespace)
-	e.firewall.onPod(id, nil)
+	e.egressPolicies.onPod(id, nil)
 	e.pods.remove(id)
 }
 
@@ -247,16 +247,16 @@ func (e *Engine) setAntrea(id antrea.ID, object antrea.Object) {
 	case antrea.KindNetNamespace:
 		netNamespace, _ := object.(*antrea.NetNamespace)
 		addressed := e.isolation.classes.Addressed()
-		e.firewall.note(e.isolation.classes.Of(id.Name))
+		e.egressPolicies.note(e.isolation.classes.Of(id.Name))
 		e.isolation.setObject(id.Name, netNamespace)
-		e.firewall.note(e.isolation.classes.Of(id.Name))
+		e.egressPolicies.note(e.isolation.classes.Of(id.Name))
 		e.egresses.projects.stale = addressed || e.isolation.classes.Addressed() || e.egresses.projects.stale
 	case antrea.KindHostSubnet:
 		host, _ := object.(*antrea.HostSubnet)
 		e.egresses.setHost(id.Name, host)
 	case antrea.KindEgressNetworkPolicy:
 		egressPolicy, _ := object.(*antrea.EgressNetworkPolicy)
-		e.firewall.set(id, egressPolicy)
+		e.egressPolicies.set(id, egressPolicy)
 	default:
 		e.antrea.set(id, object)
 	}
@@ -288,7 +288,7 @@ func (e *Engine) flush() []model.Update {
 	e.antrea.resolve()
 	e.isolation.resolve()
 	e.egresses.resolveProjects()
-	e.firewall.resolve()
+	e.egressPolicies.resolve()
 	// Nodes first: groups have what they own.
 	e.nodes.decide(e.egresses.claims)
 	nodes, goneNodes := e.nodes.flush()

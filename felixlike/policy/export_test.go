@@ -14,7 +14,7 @@ func (e *Engine) Left() string {
 		len(e.antrea.objects), len(e.antrea.problems), len(e.antrea.uses), len(e.antrea.users), len(e.antrea.before), len(e.antrea.compiled),
 		len(e.antrea.self), len(e.antrea.local), len(e.antrea.dirty), e.antrea.clusterPolicies,
 		len(e.isolation.labels), len(e.isolation.dirty), len(e.isolation.classes.Names()),
-		len(e.firewall.objects), len(e.firewall.compiled), len(e.firewall.dirty), len(e.firewall.dns),
+		len(e.egressPolicies.objects), len(e.egressPolicies.compiled), len(e.egressPolicies.dirty), len(e.egressPolicies.dns),
 		e.policies.named.Len(), e.index.members.hosted.Len(),
 	}
 	for _, n := range counts {

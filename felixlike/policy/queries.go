@@ -114,7 +114,7 @@ func (e *Engine) AntreaProblems() []model.Problem {
 	for _, id := range slices.SortedFunc(maps.Keys(e.antrea.problems), antrea.ID.Compare) {
 		all = append(all, e.antrea.problems[id]...)
 	}
-	return slices.Concat(all, e.isolation.problems(), e.firewall.problems(), e.egresses.problemsOf())
+	return slices.Concat(all, e.isolation.problems(), e.egressPolicies.problems(), e.egresses.problemsOf())
 }
 
 // Collisions returns a problem for each policy that is closed because one of its groups has

@@ -8,6 +8,7 @@ import (
 
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/test/eventually"
 	"github.com/felixlike/felixlike/test/lab"
 )
 
@@ -83,6 +84,18 @@ func egressNetworkPolicy(t *testing.T, l *lab.Lab) {
 		leaves("with a policy", true, from, allowed)
 		leaves("with a policy", false, from, denied)
 	}
+	drops := follow(t, l.Node("node1"))
+	leaves("while drops are followed", false, "x/on1", denied)
+	eventually.True(t, "drops that name the rule", func() bool {
+		seen := map[string]bool{}
+		for _, d := range drops.drops() {
+			if d.Direction == "egress" && d.Policy == "egressnetworkpolicy:x/default" {
+				seen[d.Rule+" "+d.RuleName] = true
+			}
+		}
+		return seen["egress[4] 0.0.0.0/0"] && seen["egress[5] ::/0"]
+	})
+	drops.end()
 	leaves("another namespace", true, "loner/on1", denied)
 	expect(t, l, true, "x/on1", "x/on2", model.TCP, 80)
 	expect(t, l, false, "x/on1", "loner/on1", model.TCP, 80)
