@@ -43,20 +43,25 @@ type agent struct {
 // start starts a driver over the workload. The objects exist already: the
 // measurement begins with their delivery.
 func start(ctx context.Context, b backend.Backend, w workload.Workload, ovs Switch) *agent {
+	return startSource(ctx, b, newSource(w), ovs, false)
+}
+
+// startSource starts a driver over a source, which isolates namespaces if that is set.
+func startSource(ctx context.Context, b backend.Backend, s *source, ovs Switch, isolation bool) *agent {
 	ctx, stop := context.WithCancel(ctx)
 	timing := driver.DefaultTiming()
 	// A periodic check in the middle of something else would be measured as part
 	// of it. The worker asks for its checks.
 	timing.Resync = noCheck
 	a := &agent{
-		source: newSource(w), observer: newObserver(ovs), view: &driver.View{}, stop: stop, done: make(chan error, 1),
+		source: s, observer: newObserver(ovs), view: &driver.View{}, stop: stop, done: make(chan error, 1),
 		throttle: timing.Throttle,
 	}
 	d := driver.New(driver.Config{
 		Node: workload.Node, Backend: b,
 		Source: a.source, Attachments: a.source.attach,
 		Stages: []backend.Stage{a.observer.around(b.Stage())},
-		View:   a.view,
+		View:   a.view, Isolation: isolation,
 		Log:    slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
 		Timing: timing,
 	})

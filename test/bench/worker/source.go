@@ -24,9 +24,11 @@ type source struct {
 	revision uint64
 }
 
-func newSource(w workload.Workload) *source {
+func newSource(w workload.Workload) *source { return sourceOf(w.Attachments(), w.Events()) }
+
+func sourceOf(attachments []model.Attachment, events []datastore.Event) *source {
 	return &source{
-		attachments: w.Attachments(), events: w.Events(),
+		attachments: attachments, events: events,
 		attached: make(chan struct{}), ready: make(chan struct{}),
 	}
 }
