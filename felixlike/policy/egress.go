@@ -31,7 +31,8 @@ type egress struct {
 	candidacy  *model.Candidacy
 	candidates int
 	nodesSeen  uint64
-	// refused is why no node may have an address of a project, "" if one may, or for an Egress.
+	// project is set for an address of a project, and refused is why no node may have it, "" if one may.
+	project bool
 	refused string
 }
 
@@ -156,11 +157,21 @@ func (x *egressStore) ordered() []*egress {
 	})
 }
 
-// claims returns the claims of Egresses and projects to addresses. An Egress whose node is the one that has the address in its status claims nothing.
+func compareBool(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return 1
+	}
+	return -1
+}
+
+// claims returns the claims of Egresses to addresses. Projects have none: their addresses come later than they do, so their age says nothing. An Egress whose node is the one that has the address in its status claims nothing.
 func (x *egressStore) claims() []egressClaim {
 	var all []egressClaim
 	a := newAllocation(x)
-	for e := range x.records() {
+	for _, e := range x.byID {
 		if addr := a.addressOf(e); addr.IsValid() && (e.compiled.Node != "" || x.mayHold(e) != nil) {
 			all = append(all, egressClaim{age: e.age, object: e.id.Ref(), address: addr, node: e.compiled.Node})
 		}
@@ -168,13 +179,13 @@ func (x *egressStore) claims() []egressClaim {
 	return all
 }
 
-// all decides which node holds each address: the oldest Egress or NetNamespace first. It returns the Egresses in the order of ordered, then the
+// all decides which node holds each address: the oldest Egress first, then projects. It returns the Egresses in the order of ordered, then the
 // addresses of projects: a pod of both has the address of its Egress.
 func (x *egressStore) all() []model.EgressAddress {
 	placed := make(map[*egress]*model.EgressAddress, len(x.byID))
 	p := placement{allocation: newAllocation(x), first: map[netip.Addr]*model.EgressAddress{}, held: map[string]int{}}
 	byAge := slices.SortedFunc(x.records(), func(a, b *egress) int {
-		return cmp.Or(a.compare(b.age), a.id.Compare(b.id), a.compiled.Address.Compare(b.compiled.Address))
+		return cmp.Or(compareBool(a.project, b.project), a.compare(b.age), a.id.Compare(b.id), a.compiled.Address.Compare(b.compiled.Address))
 	})
 	for _, e := range byAge {
 		if e.stale {
@@ -260,6 +271,9 @@ func (p *placement) conflict(e *egress, out *model.EgressAddress) (field, reason
 	if p.nodes.owns.serviceAt(a) {
 		return fieldAddress, fmt.Sprintf("%s is one of the Service addresses", a)
 	}
+	if first := p.first[a]; first != nil && e.project {
+		return fieldAddress, fmt.Sprintf("%s is the address of %s", a, first.Object)
+	}
 	elected := p.mayHold(e) != nil
 	owner, others := p.owner(a, e, elected)
 	if first := p.first[a]; first != nil && (elected || first.Leased) {
@@ -311,10 +325,10 @@ func (e *egress) nodeField() string {
 }
 
 // owner returns the node with an address in its status, or "". An Egress that names its node, or leaves it to an election, is not stopped
-// by younger nodes. If several nodes have the address, it returns their names.
+// by younger nodes, but an address of a project is. If several nodes have the address, it returns their names.
 func (p *placement) owner(a netip.Addr, e *egress, elected bool) (name, several string) {
 	all := p.reporters()[a]
-	if elected || e.compiled.Node != "" {
+	if !e.project && (elected || e.compiled.Node != "") {
 		all = slices.DeleteFunc(slices.Clone(all), func(name string) bool {
 			n := p.nodes.byName[name]
 			return name != e.compiled.Node && n != nil && e.compare(n.age) < 0

@@ -132,7 +132,11 @@ func (x *egressPolicyStore) ofClass(class tenancy.Class) classPolicy {
 		return out
 	}
 	conflict := len(objects) > 1 || len(namespaces) > 1
-	for _, o := range objects {
+	names := make([]string, len(objects))
+	for i, o := range objects {
+		names[i] = o.Namespace + "/" + o.Name
+	}
+	for i, o := range objects {
 		add := func(format string, args ...any) {
 			out.problems = append(out.problems, model.Problem{Object: o.ID().Ref(), Field: "spec.egress", Reason: fmt.Sprintf(format, args...)})
 		}
@@ -144,12 +148,7 @@ func (x *egressPolicyStore) ofClass(class tenancy.Class) classPolicy {
 			add("namespaces %s are joined: everything that their pods send out of the cluster is denied until %s is isolated, or none of them has an EgressNetworkPolicy", tenancy.Listed(namespaces), o.Namespace)
 		}
 		if len(objects) > 1 {
-			var others []string
-			for _, other := range objects {
-				if other != o {
-					others = append(others, other.Namespace+"/"+other.Name)
-				}
-			}
+			others := slices.Concat(names[:i], names[i+1:])
 			add("%s applies to the same pods: everything that they send out of the cluster is denied until only one is left", tenancy.Listed(others))
 		}
 		p, problems := compile.EgressNetworkPolicy(o, namespaces, conflict, x.isolation.ids)

@@ -40,7 +40,10 @@ func (x *egressStore) poolOf(e *egress) *pool {
 // mayHold returns which nodes may hold the address of an Egress by election, nil if there is none.
 func (x *egressStore) mayHold(e *egress) func(name string, n *nodePeer) bool {
 	if among := e.compiled.Among; among != nil {
-		return func(name string, _ *nodePeer) bool { return slices.Contains(among, name) }
+		return func(name string, _ *nodePeer) bool {
+			_, is := slices.BinarySearch(among, name)
+			return is
+		}
 	}
 	if nodes := x.candidatesOf(e); nodes != nil {
 		return func(_ string, n *nodePeer) bool { return x.index.matches(nodes, n.labels) }
@@ -94,9 +97,14 @@ func newAllocation(x *egressStore) *allocation {
 		}
 	}
 	a.full = mine >= model.MaxEgressAddresses
-	for e := range x.records() {
+	for _, e := range x.byID {
 		if addr := a.addressOf(e); addr.IsValid() {
 			a.taken[addr] = true
+		}
+	}
+	for _, p := range x.projects.all {
+		for _, addr := range p.compiled.Addresses {
+			a.taken[addr.Address] = true // also while no node may have it
 		}
 	}
 	return a

@@ -4,6 +4,7 @@ import (
 	"net/netip"
 	"reflect"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -69,7 +70,9 @@ func (x *egressStore) resolveProjects() {
 				p = x.newProject(compiled)
 				x.dirty.egresses, x.nodes.stale = true, true
 			}
-			s.all = append(s.all, p)
+			if p != nil {
+				s.all = append(s.all, p)
+			}
 		}
 	}
 	for _, p := range gone {
@@ -82,11 +85,14 @@ func (x *egressStore) resolveProjects() {
 
 func (x *egressStore) newProject(compiled tenancy.Egress) *project {
 	p := &project{compiled: compiled}
-	namespaces, _ := label.Compile(&metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
+	namespaces, errs := label.Compile(&metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{
 		{Key: corev1.LabelMetadataName, Operator: metav1.LabelSelectorOpIn, Values: compiled.Namespaces},
 	}}, "")
+	if len(errs) > 0 {
+		return nil // no namespace has such a name
+	}
 	for _, a := range compiled.Addresses {
-		e := &egress{age: ageOf(compiled.Object, ofEgress), id: compiled.Object.ID(), stale: true}
+		e := &egress{age: ageOf(compiled.Object, ofEgress), id: compiled.Object.ID(), project: true, stale: true}
 		e.compiled = compile.Egress{Pods: compile.Selection{Namespaces: namespaces, Pods: label.Everything()}, Node: a.Node, Among: a.Among}
 		if e.refused = a.Refused; e.refused == "" {
 			e.compiled.Address = a.Address
@@ -133,17 +139,36 @@ func before(pod netip.Addr, a, b *model.EgressAddress) bool {
 	if a.Address.IsValid() != b.Address.IsValid() {
 		return a.Address.IsValid()
 	}
-	return Order(pod.String(), a.Address.String()) < Order(pod.String(), b.Address.String())
+	return mixed(Order(pod.String(), a.Address.String())) < mixed(Order(pod.String(), b.Address.String()))
+}
+
+// mixed has each bit of the result depend on each bit of x (the finalizer of MurmurHash3). Without it, neighbouring addresses
+// would have hashes that differ in their last bits alone, and one of them most pods.
+func mixed(x uint64) uint64 {
+	x ^= x >> 33
+	x *= 0xff51afd7ed558ccd
+	x ^= x >> 33
+	x *= 0xc4ceb9fe1a85ec53
+	return x ^ x>>33
 }
 
 // conflictsOf returns why nodes do not have addresses of the project, with what that means for its pods.
 func (p *project) conflictsOf(placed map[*egress]*model.EgressAddress) []model.Problem {
-	effect := "; packets of all pods of the namespace to the outside of the cluster are dropped"
-	if slices.ContainsFunc(p.addresses, func(e *egress) bool { return placed[e].Node != "" }) {
-		effect = "; no pod has this address"
+	held := func(f model.Family) bool {
+		return slices.ContainsFunc(p.addresses, func(e *egress) bool { return placed[e].Node != "" && placed[e].Covers(f) })
 	}
 	var all []model.Problem
-	for _, e := range p.addresses {
+	for i, e := range p.addresses {
+		var dropped []string
+		for _, f := range model.Families() {
+			if p.wants(i, f) && !held(f) {
+				dropped = append(dropped, "IPv"+f.String())
+			}
+		}
+		effect := "; no pod has this address"
+		if len(dropped) > 0 {
+			effect = "; " + strings.Join(dropped, " and ") + " packets of all pods of " + tenancy.Listed(p.compiled.Namespaces) + " to the outside of the cluster are dropped"
+		}
 		for _, c := range e.conflicts {
 			c.Field, c.Reason = fieldProject, c.Reason+effect
 			all = append(all, c)

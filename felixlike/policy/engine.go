@@ -246,11 +246,11 @@ func (e *Engine) setAntrea(id antrea.ID, object antrea.Object) {
 		e.egresses.setPool(id, object)
 	case antrea.KindNetNamespace:
 		netNamespace, _ := object.(*antrea.NetNamespace)
-		addressed := e.isolation.classes.Addressed()
+		addressed := e.isolation.classes.Addressed(id.Name)
 		e.egressPolicies.note(e.isolation.classes.Of(id.Name))
 		e.isolation.setObject(id.Name, netNamespace)
 		e.egressPolicies.note(e.isolation.classes.Of(id.Name))
-		e.egresses.projects.stale = addressed || e.isolation.classes.Addressed() || e.egresses.projects.stale
+		e.egresses.projects.stale = addressed || e.isolation.classes.Addressed(id.Name) || e.egresses.projects.stale
 	case antrea.KindHostSubnet:
 		host, _ := object.(*antrea.HostSubnet)
 		e.egresses.setHost(id.Name, host)

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/util/validation"
+
 	"github.com/felixlike/felixlike/felixlike/antrea"
 	"github.com/felixlike/felixlike/model"
 )
@@ -35,8 +37,19 @@ type EgressAddress struct {
 // HostSubnets are the HostSubnets, by name.
 type HostSubnets map[string]*antrea.HostSubnet
 
-// Addressed reports whether a NetNamespace has addresses.
-func (c *Classes) Addressed() bool { return len(c.addressed) > 0 }
+// Addressed reports whether a NetNamespace of the namespace's class has addresses.
+func (c *Classes) Addressed(namespace string) bool {
+	class := c.Of(namespace)
+	if _, own := c.addressed[namespace]; own || class.Number == 0 {
+		return own
+	}
+	for n := range c.numbered[class.Number] {
+		if _, has := c.addressed[n]; has {
+			return true
+		}
+	}
+	return false
+}
 
 // Egresses returns what the NetNamespaces with addresses say, by the name of the first one of each class. No address is that of two classes: tenants
 // would share their identity. Several NetNamespaces of a class must have the same addresses.
@@ -64,7 +77,12 @@ func (c *Classes) Egresses(hosts HostSubnets) []Egress {
 	var all []Egress
 	for _, class := range order {
 		names := byClass[class]
-		e := Egress{Object: c.objects[names[0]], Namespaces: c.Members(class)}
+		// No namespace has such a name, and no label has it as its value.
+		members := slices.DeleteFunc(c.Members(class), func(n string) bool { return len(validation.IsDNS1123Label(n)) > 0 })
+		if len(members) == 0 {
+			continue
+		}
+		e := Egress{Object: c.objects[names[0]], Namespaces: members}
 		other := slices.IndexFunc(names, func(n string) bool { return !sameAddresses(c.objects[n], e.Object) })
 		for _, text := range e.Object.EgressIPs {
 			a := EgressAddress{Address: egressAddress(text)}
@@ -78,7 +96,7 @@ func (c *Classes) Egresses(hosts HostSubnets) []Egress {
 			default:
 				a.Node, a.Among, a.Refused = holders.of(a.Address)
 			}
-			if !slices.ContainsFunc(e.Addresses, func(o EgressAddress) bool { return a.Address.IsValid() && o.Address == a.Address }) {
+			if !slices.ContainsFunc(e.Addresses, func(o EgressAddress) bool { return o.Address == a.Address && o.Refused == a.Refused }) {
 				e.Addresses = append(e.Addresses, a)
 			}
 		}
@@ -158,7 +176,8 @@ func (h holders) of(a netip.Addr) (node string, among []string, refused string) 
 		return "", nil, fmt.Sprintf("%s is in the egressIPs of the HostSubnets %s", a, Listed(fixed))
 	}
 	for _, p := range h.among {
-		if p.Contains(a) && !slices.Contains(among, p.node) {
+		// Prefixes of one node follow each other.
+		if p.Contains(a) && (len(among) == 0 || among[len(among)-1] != p.node) {
 			among = append(among, p.node)
 		}
 	}

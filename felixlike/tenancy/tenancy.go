@@ -141,6 +141,7 @@ func (c *Classes) wanted(names []string) bool {
 // namespaces have, in order, unless these were joined on purpose. OpenShift SDN joins namespaces by equal numbers alone.
 func (c *Classes) Problems() []model.Problem {
 	var all []model.Problem
+	seen := map[int64]bool{}
 	for _, name := range c.Names() {
 		o := c.objects[name]
 		add := func(field, format string, args ...any) {
@@ -154,14 +155,18 @@ func (c *Classes) Problems() []model.Problem {
 			add(field, "%s; the namespace is isolated from all others", reason)
 			continue
 		}
-		if joined := slices.Sorted(maps.Keys(c.numbered[*o.NetID])); len(joined) > 1 && joined[0] == name && !c.wanted(joined) {
+		if seen[*o.NetID] {
+			continue
+		}
+		seen[*o.NetID] = true
+		if joined := slices.Sorted(maps.Keys(c.numbered[*o.NetID])); len(joined) > 1 && !c.wanted(joined) {
 			add("netid", "%d is also the number of %s: these namespaces are joined", *o.NetID, Listed(joined[1:]))
 		}
 	}
 	return all
 }
 
-// maxListed bounds the names in a problem.
+// maxListed is how many names a problem has.
 const maxListed = 10
 
 // Listed returns names, or the first of many.

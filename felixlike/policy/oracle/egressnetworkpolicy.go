@@ -42,7 +42,7 @@ func (c *Cluster) denyLeaving(q question) *Decision {
 		Why: RuleDenies, Policy: model.PolicyID{Tier: model.TierAdmin, API: model.EgressNetworkPolicy, Namespace: first.Namespace, Name: first.Name},
 		Rule: "egress", Title: "in conflict",
 	}
-	if len(objects) > 1 || len(namespaces) > 1 {
+	if len(objects) > 1 || len(namespaces) > 1 || len(first.Spec.Egress) > 1000 {
 		return denied
 	}
 	for i, r := range first.Spec.Egress {
