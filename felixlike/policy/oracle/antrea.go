@@ -48,7 +48,7 @@ func (c *Cluster) antreaPlace(p antreaPolicy) (tier int32, priority float64, und
 // of the tier, then that of the policy; of equal ones ClusterNetworkPolicies before
 // NetworkPolicies, then by namespace and name. The first rule that matches decides. The action is
 // empty if no rule matches.
-func (c *Cluster) askAntrea(baseline bool, q question) (RuleID, antrea.Action) {
+func (q question) askAntrea(baseline bool) (RuleID, antrea.Action) {
 	type placed struct {
 		antreaPolicy
 		tier       int32
@@ -56,9 +56,9 @@ func (c *Cluster) askAntrea(baseline bool, q question) (RuleID, antrea.Action) {
 		understood bool
 	}
 	var all []placed
-	for _, p := range c.antreaPolicies() {
+	for _, p := range q.cluster.antreaPolicies() {
 		at := placed{antreaPolicy: p}
-		at.tier, at.priority, at.understood = c.antreaPlace(p)
+		at.tier, at.priority, at.understood = q.cluster.antreaPlace(p)
 		if (at.tier == 253) == baseline {
 			all = append(all, at)
 		}
@@ -76,7 +76,7 @@ func (c *Cluster) askAntrea(baseline bool, q question) (RuleID, antrea.Action) {
 			rules = p.Egress
 		}
 		for i, r := range rules {
-			if action := c.antreaAction(p.antreaPolicy, p.understood, r, q); action != "" {
+			if action := q.antreaAction(p.antreaPolicy, p.understood, r); action != "" {
 				id := model.PolicyID{Tier: model.TierAdmin, API: model.AntreaCluster, Namespace: p.namespace, Name: p.name}
 				if baseline {
 					id.Tier = model.TierBaseline
@@ -117,10 +117,10 @@ func (c *Cluster) IsAntreaSubject(o antrea.Object, d model.Direction, pod *corev
 // others deny everything. If the place of the policy, or where the rule applies, is not understood,
 // an Allow matches nothing, and a Pass denies the packets that it matches. So does a Pass in the tier
 // baseline: Antrea refuses it, because no tier follows.
-func (c *Cluster) antreaAction(p antreaPolicy, placed bool, r antrea.Rule, q question) antrea.Action {
+func (q question) antreaAction(p antreaPolicy, placed bool, r antrea.Rule) antrea.Action {
 	applies, understood := q.node != nil && antreaAppliesToNode(p, r, q.node) && p.preDNAT() == q.preDNAT, true
 	if q.node == nil {
-		applies, understood = c.antreaApplies(p, r, q.subject)
+		applies, understood = q.cluster.antreaApplies(p, r, q.subject)
 	}
 	if !applies || q.direction == model.Egress && p.preDNAT() && p.forNodes() {
 		return "" // before DNAT, egress matches nothing
@@ -133,7 +133,7 @@ func (c *Cluster) antreaAction(p antreaPolicy, placed bool, r antrea.Rule, q que
 	valid := len(r.ToServices) == 0 && len(wrong) == 0
 	isPeer := len(peers) == 0
 	for _, peer := range peers {
-		is, known := c.isAntreaPeer(p, peer, q)
+		is, known := q.isAntreaPeer(p, peer)
 		isPeer, valid = isPeer || is, valid && known
 	}
 	isPort := len(r.Ports) == 0 && len(r.Protocols) == 0

@@ -50,7 +50,7 @@ func inAntreaBlock(b antrea.IPBlock, a netip.Addr) bool {
 
 // isAntreaPeer reports whether a peer is the packet's other end, and whether the peer is
 // understood.
-func (c *Cluster) isAntreaPeer(p antreaPolicy, peer antrea.Peer, q question) (is, understood bool) {
+func (q question) isAntreaPeer(p antreaPolicy, peer antrea.Peer) (is, understood bool) {
 	selectors := peer.PodSelector != nil || peer.NamespaceSelector != nil || peer.Namespaces != nil
 	set := 0
 	for _, one := range []bool{selectors, peer.IPBlock != nil, peer.Group != "", peer.NodeSelector != nil} {
@@ -71,7 +71,7 @@ func (c *Cluster) isAntreaPeer(p antreaPolicy, peer antrea.Peer, q question) (is
 		if _, err := metav1.LabelSelectorAsSelector(peer.NodeSelector); err != nil {
 			return false, false
 		}
-		return slices.ContainsFunc(c.Nodes, func(n *corev1.Node) bool {
+		return slices.ContainsFunc(q.cluster.Nodes, func(n *corev1.Node) bool {
 			return matches(peer.NodeSelector, n.Labels) && slices.ContainsFunc(n.Status.Addresses, func(one corev1.NodeAddress) bool {
 				ip, err := netip.ParseAddr(one.Address)
 				return err == nil && ip.Unmap() == q.peer
@@ -83,22 +83,22 @@ func (c *Cluster) isAntreaPeer(p antreaPolicy, peer antrea.Peer, q question) (is
 			return false, false
 		}
 		if len(self.SameLabels) > 0 {
-			own := c.namespaceLabels(q.subject.Namespace)
-			is, understood = c.antreaPods("", peer.PodSelector, nil, q.peerPod)
+			own := q.cluster.namespaceLabels(q.subject.Namespace)
+			is, understood = q.cluster.antreaPods("", peer.PodSelector, nil, q.peerPod)
 			for _, key := range self.SameLabels {
 				if len(validation.IsQualifiedName(key)) > 0 {
 					return false, false
 				}
 				value, has := own[key]
-				is = is && has && matches(&metav1.LabelSelector{MatchLabels: map[string]string{key: value}}, c.namespaceLabels(q.peerPod.Namespace))
+				is = is && has && matches(&metav1.LabelSelector{MatchLabels: map[string]string{key: value}}, q.cluster.namespaceLabels(q.peerPod.Namespace))
 			}
 			return is, understood
 		}
-		return c.antreaPods(q.subject.Namespace, peer.PodSelector, nil, q.peerPod)
+		return q.cluster.antreaPods(q.subject.Namespace, peer.PodSelector, nil, q.peerPod)
 	case selectors:
-		return c.antreaPods(p.namespace, peer.PodSelector, peer.NamespaceSelector, q.peerPod)
+		return q.cluster.antreaPods(p.namespace, peer.PodSelector, peer.NamespaceSelector, q.peerPod)
 	}
-	for _, spec := range c.antreaGroups(p, peer.Group) {
+	for _, spec := range q.cluster.antreaGroups(p, peer.Group) {
 		if spec == nil || !antreaGroupUnderstood(*spec) {
 			return false, false
 		}
@@ -106,7 +106,7 @@ func (c *Cluster) isAntreaPeer(p antreaPolicy, peer antrea.Peer, q question) (is
 			is = is || slices.ContainsFunc(spec.IPBlocks, func(b antrea.IPBlock) bool { return inAntreaBlock(b, q.peer) })
 			continue
 		}
-		selects, known := c.antreaPods(p.namespace, spec.PodSelector, spec.NamespaceSelector, q.peerPod)
+		selects, known := q.cluster.antreaPods(p.namespace, spec.PodSelector, spec.NamespaceSelector, q.peerPod)
 		if !known {
 			return false, false
 		}

@@ -11,23 +11,23 @@ import (
 )
 
 // denyLeaving returns the decision for a packet that an EgressNetworkPolicy denies to leave the cluster, and nil for others.
-func (c *Cluster) denyLeaving(q question) *Decision {
-	if !c.Antrea.Isolation || q.direction != model.Egress || c.inPodPrefix(q.peer) {
+func (q question) denyLeaving() *Decision {
+	if !q.cluster.Antrea.Isolation || q.direction != model.Egress || q.cluster.inPodPrefix(q.peer) {
 		return nil
 	}
 	namespaces := []string{q.subject.Namespace}
-	if own := c.numberOf(q.subject.Namespace); own != nil {
+	if own := q.cluster.numberOf(q.subject.Namespace); own != nil {
 		if *own == 0 {
 			return nil
 		}
-		for _, n := range c.Antrea.NetNamespaces {
-			if its := c.numberOf(n.Name); its != nil && *its == *own && n.Name != q.subject.Namespace {
+		for _, n := range q.cluster.Antrea.NetNamespaces {
+			if its := q.cluster.numberOf(n.Name); its != nil && *its == *own && n.Name != q.subject.Namespace {
 				namespaces = append(namespaces, n.Name)
 			}
 		}
 	}
 	var objects []*antrea.EgressNetworkPolicy
-	for _, o := range c.Antrea.EgressPolicies {
+	for _, o := range q.cluster.Antrea.EgressPolicies {
 		if slices.Contains(namespaces, o.Namespace) && len(o.Spec.Egress) > 0 {
 			objects = append(objects, o)
 		}

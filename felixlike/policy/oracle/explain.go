@@ -38,38 +38,34 @@ func (c *Cluster) Explain(p Packet) Explanation {
 	e := Explanation{Verdict: c.Evaluate(p)}
 	source, destination := c.PodAt(p.Source), c.PodAt(p.Destination)
 	if len(e.Egress.Isolating) > 0 {
-		e.EgressRules = c.ask(model.Egress, source, p.Destination, destination, p)
+		e.EgressRules = c.question(model.Egress, p, source, destination).ask()
 	}
 	if len(e.Ingress.Isolating) > 0 {
-		e.IngressRules = c.ask(model.Ingress, destination, p.Source, source, p)
+		e.IngressRules = c.question(model.Ingress, p, source, destination).ask()
 	}
 	return e
 }
 
 // ask evaluates every rule of the policies that isolate the subject.
-func (c *Cluster) ask(d model.Direction, subject *corev1.Pod, peer netip.Addr, peerPod *corev1.Pod, p Packet) []Asked {
+func (q question) ask() []Asked {
 	var all []Asked
-	for _, policy := range c.Policies {
-		if !isolates(policy, d) || !c.targets(policy, subject) {
-			continue
+	for _, policy := range q.cluster.Policies {
+		if q.isolating(policy) {
+			all = append(all, q.askPolicy(policy)...)
 		}
-		all = append(all, c.askPolicy(policy, d, peer, peerPod, p)...)
 	}
 	slices.SortStableFunc(all, func(a, b Asked) int { return a.Policy.Compare(b.Policy) })
 	return all
 }
 
-func (c *Cluster) askPolicy(policy *networkingv1.NetworkPolicy, d model.Direction, peer netip.Addr, peerPod *corev1.Pod, p Packet) []Asked {
+func (q question) askPolicy(policy *networkingv1.NetworkPolicy) []Asked {
+	d := q.direction
 	id := model.PolicyID{Tier: model.TierNetworkPolicy, Namespace: policy.Namespace, Name: policy.Name}
 	if _, err := metav1.LabelSelectorAsSelector(&policy.Spec.PodSelector); err != nil {
 		return []Asked{{Policy: id, Because: "its podSelector cannot be understood, so it isolates and allows nothing"}}
 	}
 	if !declares(policy, d) {
 		return []Asked{{Policy: id, Because: "its policyTypes cannot be understood, so it isolates and allows nothing"}}
-	}
-	destination := peerPod
-	if d == model.Ingress {
-		destination = c.PodAt(p.Destination)
 	}
 	rules := rulesOf(policy, d)
 	if len(rules) == 0 {
@@ -78,9 +74,9 @@ func (c *Cluster) askPolicy(policy *networkingv1.NetworkPolicy, d model.Directio
 	var all []Asked
 	for i, r := range rules {
 		asked := Asked{Policy: id, Rule: fmt.Sprintf("%s[%d]", d, i)}
-		peers, ports := c.anyPeer(r.From, policy.Namespace, peer, peerPod), anyPort(r.Ports, destination, p)
+		peers, ports := q.anyPeer(r.From, policy.Namespace), anyPort(r.Ports, q.destination, q.packet)
 		asked.Allows = peers && ports
-		asked.Because = strings.Join([]string{peerWords(r.From, d, peers, peer, peerPod), portWords(r.Ports, ports, p)}, ", ")
+		asked.Because = strings.Join([]string{peerWords(r.From, d, peers, q.peer, q.peerPod), portWords(r.Ports, ports, q.packet)}, ", ")
 		all = append(all, asked)
 	}
 	return all

@@ -35,61 +35,47 @@ func (c *Cluster) NodeAt(a netip.Addr) *corev1.Node {
 	return c.Nodes[at]
 }
 
-// decideEnd decides for an end that is a pod, or a node, or neither.
-func (c *Cluster) decideEnd(d model.Direction, subject *corev1.Pod, own, peer netip.Addr, peerPod *corev1.Pod, p Packet) Decision {
-	if node := c.NodeAt(own); subject == nil && node != nil {
-		return c.decideNode(d, node, peer, peerPod, p)
-	}
-	return c.decide(d, subject, peer, peerPod, p)
-}
-
 // DecideHost returns what the policies of a node decide about its own packet in a direction, whatever its other end decides.
 func (c *Cluster) DecideHost(d model.Direction, node *corev1.Node, p Packet) Decision {
-	peer := p.Source
-	if d == model.Egress {
-		peer = p.Destination
-	}
-	return c.decideNode(d, node, peer, c.PodAt(peer), p)
+	q := c.question(d, p, c.PodAt(p.Source), c.PodAt(p.Destination))
+	q.subject, q.node = nil, node
+	return q.decideNode()
 }
 
 // decideNode asks the policies of a node about its own packet: Antrea's, then those of its baseline tier.
-func (c *Cluster) decideNode(d model.Direction, node *corev1.Node, peer netip.Addr, peerPod *corev1.Pod, p Packet) Decision {
-	if !c.HasHostPolicy(node) {
+func (q question) decideNode() Decision {
+	if !q.cluster.HasHostPolicy(q.node) {
 		return Decision{Allowed: true, Why: NotAPod}
 	}
-	out := Decision{Allowed: true, Why: FailsafePort, Node: node.Name}
-	if c.failsafe(node, d, p) {
-		return out
-	}
-	q := question{direction: d, node: node, peer: peer, peerPod: peerPod, destination: c.PodAt(p.Destination), packet: p}
-	if q.preDNAT = d == model.Ingress; q.preDNAT {
-		if before := c.askHost(out, q); !before.Allowed {
-			return before
+	if q.direction == model.Ingress {
+		before := q
+		before.preDNAT = true
+		if denied := before.askHost(); !denied.Allowed {
+			return denied
 		}
-		q.preDNAT = false
 	}
-	return c.askHost(out, q)
+	return q.askHost()
 }
 
 // DecidePreDNAT returns what the policies of a node before DNAT decide about a packet from elsewhere, with the addresses that it comes with.
 func (c *Cluster) DecidePreDNAT(node *corev1.Node, p Packet) Decision {
-	out := Decision{Allowed: true, Why: FailsafePort, Node: node.Name}
-	if c.failsafe(node, model.Ingress, p) {
-		return out
-	}
-	return c.askHost(out, question{direction: model.Ingress, node: node, preDNAT: true, peer: p.Source, peerPod: c.PodAt(p.Source), packet: p})
+	return question{cluster: c, direction: model.Ingress, node: node, preDNAT: true, peer: p.Source, peerPod: c.PodAt(p.Source), packet: p}.askHost()
 }
 
-func (c *Cluster) failsafe(node *corev1.Node, d model.Direction, p Packet) bool {
-	return slices.ContainsFunc(c.Hosts[node.Name].Failsafe.Ports(d), func(r model.PortRange) bool {
-		return r.Protocol == p.Protocol && r.First <= p.Port && p.Port <= r.Last
+func (q question) failsafe() bool {
+	return slices.ContainsFunc(q.cluster.Hosts[q.node.Name].Failsafe.Ports(q.direction), func(r model.PortRange) bool {
+		return r.Protocol == q.packet.Protocol && r.First <= q.packet.Port && q.packet.Port <= r.Last
 	})
 }
 
-// askHost asks the policies of one hook.
-func (c *Cluster) askHost(out Decision, q question) Decision {
+// askHost asks the node's policies of one hook.
+func (q question) askHost() Decision {
+	out := Decision{Allowed: true, Why: FailsafePort, Node: q.node.Name}
+	if q.failsafe() {
+		return out
+	}
 	for _, baseline := range []bool{false, true} {
-		rule, action := c.askAntrea(baseline, q)
+		rule, action := q.askAntrea(baseline)
 		if action == antrea.Pass {
 			out.Passed = append(out.Passed, rule)
 			continue

@@ -12,17 +12,17 @@ import (
 
 // denyIsolated returns the decision for a packet to a pod that its isolation denies, and nil for others, which tiers and
 // NetworkPolicies judge. The other end is a pod, or an address of a pod prefix without one.
-func (c *Cluster) denyIsolated(q question) *Decision {
-	if !c.Antrea.Isolation || q.direction == model.Egress || !c.inPodPrefix(q.peer) ||
-		slices.ContainsFunc(c.Nodes, func(n *corev1.Node) bool { return has(n, q.peer) }) {
+func (q question) denyIsolated() *Decision {
+	if !q.cluster.Antrea.Isolation || q.direction == model.Egress || !q.cluster.inPodPrefix(q.peer) ||
+		slices.ContainsFunc(q.cluster.Nodes, func(n *corev1.Node) bool { return has(n, q.peer) }) {
 		return nil
 	}
-	own := c.numberOf(q.subject.Namespace)
+	own := q.cluster.numberOf(q.subject.Namespace)
 	if own != nil && *own == 0 {
 		return nil
 	}
 	if p := q.peerPod; p != nil {
-		its, known := c.numberOf(p.Namespace), c.namespaceLabels(p.Namespace) != nil
+		its, known := q.cluster.numberOf(p.Namespace), q.cluster.namespaceLabels(p.Namespace) != nil
 		switch {
 		case own == nil && p.Namespace == q.subject.Namespace:
 			return nil

@@ -63,7 +63,7 @@ func (c *Cluster) tunnelEnd(p Packet) bool {
 
 // targets reports whether the policy applies to the pod. An invalid selector selects the
 // whole namespace.
-func (c *Cluster) targets(policy *networkingv1.NetworkPolicy, pod *corev1.Pod) bool {
+func targets(policy *networkingv1.NetworkPolicy, pod *corev1.Pod) bool {
 	if pod.Namespace != policy.Namespace {
 		return false
 	}
@@ -71,14 +71,14 @@ func (c *Cluster) targets(policy *networkingv1.NetworkPolicy, pod *corev1.Pod) b
 	return err != nil || selector.Matches(labels.Set(pod.Labels))
 }
 
-// anyPeer reports whether one of the peers is the address or its pod. An empty list matches
+// anyPeer reports whether one of the peers of a policy of a namespace is the packet's other end. An empty list matches
 // every peer.
-func (c *Cluster) anyPeer(peers []networkingv1.NetworkPolicyPeer, namespace string, a netip.Addr, pod *corev1.Pod) bool {
+func (q question) anyPeer(peers []networkingv1.NetworkPolicyPeer, namespace string) bool {
 	return len(peers) == 0 || slices.ContainsFunc(peers, func(peer networkingv1.NetworkPolicyPeer) bool {
 		if peer.IPBlock != nil {
-			return peer.PodSelector == nil && peer.NamespaceSelector == nil && inBlock(peer.IPBlock, a)
+			return peer.PodSelector == nil && peer.NamespaceSelector == nil && inBlock(peer.IPBlock, q.peer)
 		}
-		return pod != nil && c.selects(peer, namespace, pod)
+		return q.peerPod != nil && q.cluster.selects(peer, namespace, q.peerPod)
 	})
 }
 

@@ -2,10 +2,8 @@ package oracle
 
 import (
 	"fmt"
-	"net/netip"
 	"slices"
 
-	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
@@ -41,8 +39,8 @@ func (c *Cluster) Evaluate(p Packet) Verdict {
 		return always(SameNode)
 	}
 	v := Verdict{
-		Egress:  c.decideEnd(model.Egress, source, p.Source, p.Destination, destination, p),
-		Ingress: c.decideEnd(model.Ingress, destination, p.Destination, p.Source, source, p),
+		Egress:  c.question(model.Egress, p, source, destination).decide(),
+		Ingress: c.question(model.Ingress, p, source, destination).decide(),
 	}
 	if v.Ingress.Why == NotAPod && c.ownNode(source, p.Destination) {
 		v.Ingress.Why = OwnNode
@@ -54,33 +52,36 @@ func (c *Cluster) Evaluate(p Packet) Verdict {
 // decide asks the policies of one end, the subject, about its peer: tier by tier, until
 // one decides. NetworkPolicies never deny the subject's own node, and it is not asked about
 // packets from there.
-func (c *Cluster) decide(d model.Direction, subject *corev1.Pod, peer netip.Addr, peerPod *corev1.Pod, p Packet) Decision {
-	if subject == nil {
+func (q question) decide() Decision {
+	switch {
+	case q.node != nil:
+		return q.decideNode()
+	case q.subject == nil:
 		return Decision{Allowed: true, Why: NotAPod}
 	}
-	q := question{direction: d, subject: subject, peer: peer, peerPod: peerPod, destination: c.PodAt(p.Destination), packet: p}
-	if denied := c.denyIsolated(q); denied != nil {
+	if denied := q.denyIsolated(); denied != nil {
 		return *denied
 	}
-	if denied := c.denyLeaving(q); denied != nil {
+	if denied := q.denyLeaving(); denied != nil {
 		return *denied
 	}
+	ownNode := q.cluster.ownNode(q.subject, q.peer)
 	var passed []RuleID
 	for _, tier := range []model.Tier{model.TierAdmin, model.TierNetworkPolicy, model.TierBaseline} {
 		if tier == model.TierNetworkPolicy {
-			if c.ownNode(subject, peer) {
-				if c.isolated(d, subject) {
+			if ownNode {
+				if q.isolated() {
 					return Decision{Allowed: true, Why: OwnNode, Passed: passed}
 				}
 				continue
 			}
-			if decision := c.networkPolicies(d, subject, peer, peerPod, p); len(decision.Isolating) > 0 {
+			if decision := q.networkPolicies(); len(decision.Isolating) > 0 {
 				decision.Passed = passed
 				return decision
 			}
 			continue
 		}
-		rule, action := c.askAntrea(tier == model.TierBaseline, q)
+		rule, action := q.askAntrea(tier == model.TierBaseline)
 		switch action {
 		case antrea.Allow:
 			return Decision{Allowed: true, Why: RuleAllows, Policy: rule.Policy, Rule: rule.Rule, Title: rule.Title, Passed: passed}
@@ -90,19 +91,19 @@ func (c *Cluster) decide(d model.Direction, subject *corev1.Pod, peer netip.Addr
 			passed = append(passed, rule)
 			continue
 		}
-		if decision := c.clusterTier(tier, q, &passed); decision != nil {
+		if decision := q.clusterTier(tier, &passed); decision != nil {
 			return *decision
 		}
 	}
-	if c.ownNode(subject, peer) {
+	if ownNode {
 		return Decision{Allowed: true, Why: OwnNode, Passed: passed}
 	}
 	return Decision{Allowed: true, Why: NotIsolated, Passed: passed}
 }
 
 // clusterTier asks the ClusterNetworkPolicies of a tier. It returns nil if they do not decide.
-func (c *Cluster) clusterTier(tier model.Tier, q question, passed *[]RuleID) *Decision {
-	rule, action := c.askTier(tier, q)
+func (q question) clusterTier(tier model.Tier, passed *[]RuleID) *Decision {
+	rule, action := q.askTier(tier)
 	switch action {
 	case v1alpha2.ClusterNetworkPolicyRuleActionAccept:
 		return &Decision{Allowed: true, Why: RuleAllows, Policy: rule.Policy, Rule: rule.Rule, Title: rule.Title, Passed: *passed}
@@ -115,21 +116,26 @@ func (c *Cluster) clusterTier(tier model.Tier, q question, passed *[]RuleID) *De
 }
 
 // isolated reports whether a NetworkPolicy isolates the subject in the direction.
-func (c *Cluster) isolated(d model.Direction, subject *corev1.Pod) bool {
-	return slices.ContainsFunc(c.Policies, func(p *networkingv1.NetworkPolicy) bool { return isolates(p, d) && c.targets(p, subject) })
+func (q question) isolated() bool {
+	return slices.ContainsFunc(q.cluster.Policies, q.isolating)
+}
+
+// isolating reports whether a NetworkPolicy is one that isolates the subject in the direction.
+func (q question) isolating(p *networkingv1.NetworkPolicy) bool {
+	return isolates(p, q.direction) && targets(p, q.subject)
 }
 
 // networkPolicies asks the NetworkPolicies that isolate the subject. They decide if
 // there is one.
-func (c *Cluster) networkPolicies(d model.Direction, subject *corev1.Pod, peer netip.Addr, peerPod *corev1.Pod, p Packet) Decision {
+func (q question) networkPolicies() Decision {
 	decision := Decision{Why: Isolated}
-	for _, policy := range c.Policies {
-		if !isolates(policy, d) || !c.targets(policy, subject) {
+	for _, policy := range q.cluster.Policies {
+		if !q.isolating(policy) {
 			continue
 		}
 		id := model.PolicyID{Tier: model.TierNetworkPolicy, Namespace: policy.Namespace, Name: policy.Name}
 		decision.Isolating = append(decision.Isolating, id)
-		rule, ok := c.allowedBy(policy, d, peer, peerPod, p)
+		rule, ok := q.allowedBy(policy)
 		if ok && (!decision.Allowed || id.Compare(decision.Policy) < 0) {
 			decision.Allowed, decision.Why, decision.Policy, decision.Rule = true, RuleAllows, id, rule
 		}
@@ -141,18 +147,13 @@ func (c *Cluster) networkPolicies(d model.Direction, subject *corev1.Pod, peer n
 // allowedBy returns the first rule of the policy that allows the packet. With an invalid
 // podSelector or policyTypes, the policy allows nothing in the directions that it isolates
 // because of that.
-func (c *Cluster) allowedBy(policy *networkingv1.NetworkPolicy, d model.Direction, peer netip.Addr, peerPod *corev1.Pod, p Packet) (string, bool) {
-	if _, err := metav1.LabelSelectorAsSelector(&policy.Spec.PodSelector); err != nil || !declares(policy, d) {
+func (q question) allowedBy(policy *networkingv1.NetworkPolicy) (string, bool) {
+	if _, err := metav1.LabelSelectorAsSelector(&policy.Spec.PodSelector); err != nil || !declares(policy, q.direction) {
 		return "", false
 	}
-	// A port's name is looked up in the pod that the packet goes to.
-	destination := peerPod
-	if d == model.Ingress {
-		destination = c.PodAt(p.Destination)
-	}
-	for i, r := range rulesOf(policy, d) {
-		if c.anyPeer(r.From, policy.Namespace, peer, peerPod) && anyPort(r.Ports, destination, p) {
-			return fmt.Sprintf("%s[%d]", d, i), true
+	for i, r := range rulesOf(policy, q.direction) {
+		if q.anyPeer(r.From, policy.Namespace) && anyPort(r.Ports, q.destination, q.packet) {
+			return fmt.Sprintf("%s[%d]", q.direction, i), true
 		}
 	}
 	return "", false

@@ -23,33 +23,19 @@ type clusterRule struct {
 	protocols []v1alpha2.ClusterNetworkPolicyProtocol
 }
 
-// question is a packet, as the policies of one end see it.
-type question struct {
-	direction model.Direction
-	subject   *corev1.Pod
-	// node is the subject in place of a pod. preDNAT asks its policies before DNAT in place of the others.
-	node    *corev1.Node
-	preDNAT bool
-	peer    netip.Addr
-	peerPod *corev1.Pod
-	// destination is the pod that the packet goes to.
-	destination *corev1.Pod
-	packet      Packet
-}
-
 // askTier evaluates the policies of the admin or the baseline tier, in the order of their
 // priorities, then of their names. The first rule that matches decides. The action is empty
 // if no rule matches.
-func (c *Cluster) askTier(tier model.Tier, q question) (RuleID, v1alpha2.ClusterNetworkPolicyRuleAction) {
-	policies := slices.DeleteFunc(slices.Clone(c.ClusterPolicies), func(p *v1alpha2.ClusterNetworkPolicy) bool {
-		return tierOf(p) != tier || !c.IsSubject(p, q.subject)
+func (q question) askTier(tier model.Tier) (RuleID, v1alpha2.ClusterNetworkPolicyRuleAction) {
+	policies := slices.DeleteFunc(slices.Clone(q.cluster.ClusterPolicies), func(p *v1alpha2.ClusterNetworkPolicy) bool {
+		return tierOf(p) != tier || !q.cluster.IsSubject(p, q.subject)
 	})
 	slices.SortFunc(policies, func(a, b *v1alpha2.ClusterNetworkPolicy) int {
 		return cmp.Or(cmp.Compare(priorityOf(a), priorityOf(b)), cmp.Compare(a.Name, b.Name))
 	})
 	for _, p := range policies {
 		for _, r := range clusterRules(p, q.direction) {
-			if action := c.clusterAction(p, r, q); action != "" {
+			if action := q.clusterAction(p, r); action != "" {
 				return r.id, action
 			}
 		}
@@ -96,7 +82,7 @@ func (c *Cluster) IsSubject(p *v1alpha2.ClusterNetworkPolicy, pod *corev1.Pod) b
 // match. Invalid parts fail closed. In an invalid rule, an Accept matches nothing, and a
 // Deny or a Pass denies everything. In a policy with an invalid tier, priority or subject,
 // an Accept matches nothing, and a Pass denies the packets that it matches.
-func (c *Cluster) clusterAction(p *v1alpha2.ClusterNetworkPolicy, r clusterRule, q question) v1alpha2.ClusterNetworkPolicyRuleAction {
+func (q question) clusterAction(p *v1alpha2.ClusterNetworkPolicy, r clusterRule) v1alpha2.ClusterNetworkPolicyRuleAction {
 	accept := r.action == v1alpha2.ClusterNetworkPolicyRuleActionAccept
 	pass := r.action == v1alpha2.ClusterNetworkPolicyRuleActionPass
 	understood := ruleUnderstood(r)
@@ -107,7 +93,7 @@ func (c *Cluster) clusterAction(p *v1alpha2.ClusterNetworkPolicy, r clusterRule,
 		return v1alpha2.ClusterNetworkPolicyRuleActionDeny
 	}
 	peers := slices.ContainsFunc(r.peers, func(peer v1alpha2.ClusterNetworkPolicyEgressPeer) bool {
-		return c.isPeer(peer, q.peer, q.peerPod)
+		return q.cluster.isPeer(peer, q.peer, q.peerPod)
 	})
 	protocols := len(r.protocols) == 0 || slices.ContainsFunc(r.protocols, func(protocol v1alpha2.ClusterNetworkPolicyProtocol) bool {
 		return isProtocol(protocol, q.destination, q.packet)
