@@ -50,7 +50,7 @@ func (n *labNode) serveAPI(ctx context.Context, at workload.Point) (_ *gate, err
 	if err := node.StopAgent(); err != nil {
 		return nil, err
 	}
-	node.SetSource("--datastore", "kubernetes", "--kubeconfig", file)
+	node.Settings().Source = []string{"--datastore", "kubernetes", "--kubeconfig", file}
 	return g, errors.Join(node.StartAgent(), node.Sync(ctx, clientPod(), serverPod()))
 }
 

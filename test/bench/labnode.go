@@ -162,12 +162,12 @@ func (n *labNode) use(ctx context.Context, path string) error {
 			if err := node.StopAgent(); err != nil {
 				return err
 			}
-			node.SetOffload(wanted.offload)
-			node.SetLayout(wanted.layout)
+			node.Settings().Offload = wanted.offload
+			node.Settings().NFTablesLayout = wanted.layout
 			if wanted.mode != "" {
-				node.SetTrafficMode(wanted.mode)
+				node.Settings().TrafficMode = wanted.mode
 			}
-			node.SetBackend(wanted.backend)
+			node.Settings().Backend = wanted.backend
 			if err := errors.Join(node.StartAgent(), node.Sync(ctx)); err != nil {
 				return err
 			}

@@ -121,7 +121,7 @@ func TestDrops(t *testing.T) {
 			if out, code := onNode(t, n, "backend", "set", backend, "--socket", n.ControlSocket()); code != 0 {
 				t.Fatal(out)
 			}
-			n.SetBackend(backend) // after a restart, too
+			n.Settings().Backend = backend // after a restart, too
 			dropsOverHandover(t, n, f, backend, before)
 			dropsAreNamed(t, l, n)
 			dropsEnd(t, l, n)

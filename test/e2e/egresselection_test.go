@@ -76,7 +76,7 @@ func serveLab(t *testing.T, l *lab.Lab) *electedAPI {
 		if err := node.StopAgent(); err != nil {
 			t.Fatal(err)
 		}
-		node.SetSource("--datastore", "kubernetes", "--kubeconfig", file)
+		node.Settings().Source = []string{"--datastore", "kubernetes", "--kubeconfig", file}
 		if err := node.StartAgent(); err != nil {
 			t.Fatal(err)
 		}

@@ -77,7 +77,7 @@ func TestBackendChangeWithFullConntrack(t *testing.T) {
 	if err := n.KillAgent(); err != nil {
 		t.Fatal(err)
 	}
-	n.SetBackend(config.NFTables)
+	n.Settings().Backend = config.NFTables
 	if took := timed("an agent starts with nftables, table full", func() {
 		if err := n.StartAgent(); err != nil {
 			t.Fatal(err)

@@ -170,7 +170,7 @@ func killInTheMiddle(t *testing.T, nodes []*lab.Node, to, restart string, after 
 		}
 		<-done
 		cancel()
-		n.SetBackend(restart)
+		n.Settings().Backend = restart
 		if err := n.StartAgent(); err != nil {
 			t.Fatal(err)
 		}

@@ -139,7 +139,7 @@ spec: {podSelector: {}, ingress: [{from: [{namespaceSelector: {matchLabels: {kub
 	turn := func(setting string) func() {
 		return func() {
 			for _, node := range []string{"node1", "node2"} {
-				l.Node(node).SetIsolation(setting)
+				l.Node(node).Settings().Isolation = setting
 				if err := l.RestartAgent(t.Context(), node); err != nil {
 					t.Fatal(err)
 				}

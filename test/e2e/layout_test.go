@@ -22,7 +22,7 @@ func TestLayoutOfLiveNode(t *testing.T) {
 		if err := node.StopAgent(); err != nil {
 			t.Fatal(err)
 		}
-		node.SetLayout(layout)
+		node.Settings().NFTablesLayout = layout
 		if err := node.StartAgent(); err != nil {
 			t.Fatal(err)
 		}

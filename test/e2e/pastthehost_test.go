@@ -89,7 +89,7 @@ func restartWithOffload(t *testing.T, n *lab.Node, setting string) {
 	if err := n.StopAgent(); err != nil {
 		t.Fatal(err)
 	}
-	n.SetOffload(setting)
+	n.Settings().Offload = setting
 	if err := n.StartAgent(); err != nil {
 		t.Fatal(err)
 	}

@@ -122,7 +122,7 @@ func moveFromKubeProxy(t *testing.T, backend, mode string) {
 	}
 	serve := func(node, setting string) {
 		t.Helper()
-		l.Node(node).SetServiceProxy(setting)
+		l.Node(node).Settings().ServiceProxy = setting
 		if err := l.RestartAgent(t.Context(), node); err != nil {
 			t.Fatal(err)
 		}

@@ -329,7 +329,7 @@ func (l *snatLab) withoutRoute(t *testing.T) {
 // turnedOff: the host masquerades again, and nothing of the bridge's translation is left.
 func (l *snatLab) turnedOff(t *testing.T) {
 	t.Helper()
-	l.node.SetSNAT(config.HostSNAT)
+	l.node.Settings().SNAT = config.HostSNAT
 	if err := l.RestartAgent(t.Context(), "node1"); err != nil {
 		t.Fatal(err)
 	}

@@ -58,7 +58,7 @@ func TestTrafficModes(t *testing.T) {
 				t.Run(mode, func(t *testing.T) {
 					if mode != config.NoEncap {
 						for i, name := range []string{"node1", "node2", "node3"} {
-							l.Node(name).SetTrafficMode(mode)
+							l.Node(name).Settings().TrafficMode = mode
 							if err := l.RestartAgent(t.Context(), name); err != nil {
 								t.Fatal(err)
 							}
@@ -80,7 +80,7 @@ func TestTrafficModes(t *testing.T) {
 func inMode(t *testing.T, l *lab.Lab, mode string) {
 	t.Helper()
 	for _, name := range []string{"node1", "node2", "node3"} {
-		l.Node(name).SetTrafficMode(mode)
+		l.Node(name).Settings().TrafficMode = mode
 		if err := l.RestartAgent(t.Context(), name); err != nil {
 			t.Fatal(err)
 		}
@@ -162,7 +162,7 @@ func TestTrafficModesHandover(t *testing.T) {
 	for _, name := range []string{"node1", "node2", "node3"} {
 		change(t, l.Node(name), config.OpenFlow)
 		nothingLeft(t, l.Node(name), config.OpenFlow)
-		l.Node(name).SetBackend(config.OpenFlow)
+		l.Node(name).Settings().Backend = config.OpenFlow
 	}
 	tr := startTraffic(t, l, near, denied)
 	tr.startQuiet(t, l, near)

@@ -379,7 +379,7 @@ func (l *encryptedLab) withoutKey(t *testing.T) {
 func (l *encryptedLab) turnedOff(t *testing.T) {
 	t.Helper()
 	for _, n := range slices.Sorted(maps.Keys(l.ports)) {
-		l.Node(n).SetEncryption(config.NoEncryption)
+		l.Node(n).Settings().Encryption = config.NoEncryption
 		if err := l.RestartAgent(t.Context(), n); err != nil {
 			t.Fatal(err)
 		}

@@ -36,13 +36,19 @@ func FindAgent() (string, error) {
 	return path, nil
 }
 
+// Settings are the settings of a node's agents that may change while a lab runs.
+type Settings struct {
+	Backend, Offload, TrafficMode, Encryption, NFTablesLayout, SNAT, ServiceProxy, Isolation string
+	// Source are the flags that name another datastore than the lab's manifests.
+	Source []string
+}
+
 // agentCommand is the command line of a lab's agents.
 type agentCommand struct {
-	binary, backend, datapath, tunnel, logLevel, existing, offload, traffic, encryption, layout, snat, proxy, isolation string
-	manifests                                                                                                           manifestsDir
-	// source are the flags of another datastore than the manifests.
-	source   []string
-	serveCNI bool
+	Settings
+	binary, datapath, tunnel, logLevel, existing string
+	manifests                                    manifestsDir
+	serveCNI                                     bool
 }
 
 // podMTU leaves room for the headers of a tunnel, or of WireGuard, over IPv6 on an uplink of 1500.
@@ -57,29 +63,29 @@ func (c agentCommand) args(n *Node) []string {
 	if c.serveCNI {
 		plugins = n.runDir() // has no plugin: the lab attaches pods itself
 	}
-	source := c.source
+	source := c.Source
 	if len(source) == 0 {
 		source = []string{"--datastore", "manifests", "--manifests", string(c.manifests)}
 	}
 	args := append([]string{
-		c.binary, "--node-name", n.Name(), "--backend", c.backend,
+		c.binary, "--node-name", n.Name(), "--backend", c.Backend,
 		"--ovs-run-dir", n.OVSDir(), "--bridge", Bridge, "--datapath", c.datapath,
 		"--tunnel", c.tunnel, "--run-dir", n.runDir(), "--state-dir", n.StateDir(), "--cni-plugin-dir", plugins,
-		"--mtu", strconv.Itoa(podMTU), "--log-level", c.logLevel, "--existing-connections", c.existing, "--offload", c.offload,
-		"--traffic-mode", c.traffic, "--encryption", c.encryption,
+		"--mtu", strconv.Itoa(podMTU), "--log-level", c.logLevel, "--existing-connections", c.existing, "--offload", c.Offload,
+		"--traffic-mode", c.TrafficMode, "--encryption", c.Encryption,
 		"--service-cidrs", Services().String() + "," + MapPrefix(Services()).String(),
 	}, source...)
-	if c.layout != config.LayoutRules { // earlier versions do not know the setting
-		args = append(args, "--nftables-layout", c.layout)
+	if c.NFTablesLayout != config.LayoutRules { // earlier versions do not know the setting
+		args = append(args, "--nftables-layout", c.NFTablesLayout)
 	}
-	if c.snat != config.HostSNAT {
-		args = append(args, "--snat", c.snat)
+	if c.SNAT != config.HostSNAT {
+		args = append(args, "--snat", c.SNAT)
 	}
-	if c.proxy != config.ServiceProxyOff {
-		args = append(args, "--service-proxy", c.proxy)
+	if c.ServiceProxy != config.ServiceProxyOff {
+		args = append(args, "--service-proxy", c.ServiceProxy)
 	}
-	if c.isolation != config.IsolationNone {
-		args = append(args, "--isolation", c.isolation)
+	if c.Isolation != config.IsolationNone {
+		args = append(args, "--isolation", c.Isolation)
 	}
 	return args
 }

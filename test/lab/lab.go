@@ -226,10 +226,14 @@ func (l *Lab) removeLocked(ctx context.Context, p *plan) error {
 }
 
 func (l *Lab) addNodesLocked(ctx context.Context, p *plan) error {
+	c := l.config
 	command := agentCommand{
-		binary: l.config.Agent, backend: l.config.Backend, datapath: l.config.Datapath,
-		tunnel: l.config.Tunnel, logLevel: l.config.LogLevel, existing: l.config.ExistingConnections, offload: l.config.Offload, traffic: l.config.TrafficMode, encryption: l.config.Encryption, layout: l.config.NFTablesLayout, snat: l.config.SNAT, proxy: l.config.ServiceProxy, isolation: l.config.Isolation, manifests: manifestsDir(l.Manifests()),
-		serveCNI: l.config.ServeCNI,
+		Settings: Settings{
+			Backend: c.Backend, Offload: c.Offload, TrafficMode: c.TrafficMode, Encryption: c.Encryption,
+			NFTablesLayout: c.NFTablesLayout, SNAT: c.SNAT, ServiceProxy: c.ServiceProxy, Isolation: c.Isolation,
+		},
+		binary: c.Agent, datapath: c.Datapath, tunnel: c.Tunnel, logLevel: c.LogLevel, existing: c.ExistingConnections,
+		manifests: manifestsDir(l.Manifests()), serveCNI: c.ServeCNI,
 	}
 	var mu sync.Mutex
 	group, ctx := errgroup.WithContext(ctx)

@@ -115,33 +115,8 @@ func (n *Node) LogFile() string { return labs.AgentLog(n.dir) }
 
 func (n *Node) runDir() string { return labs.RunDir(n.dir) }
 
-// SetBackend says which backend the node's next agent is started with, in the
-// place of the lab's.
-func (n *Node) SetBackend(name string) { n.command.backend = name }
-
-// SetOffload sets the setting offload of the agents that are started from now on.
-func (n *Node) SetOffload(setting string) { n.command.offload = setting }
-
-// SetTrafficMode says in which traffic mode the node's next agent is started, in the place of the lab's.
-func (n *Node) SetTrafficMode(mode string) { n.command.traffic = mode }
-
-// SetSource sets the flags that name the datastore of the agents that are started from now on; none for the lab's manifests.
-func (n *Node) SetSource(flags ...string) { n.command.source = flags }
-
-// SetEncryption sets the setting encryption of the agents that are started from now on.
-func (n *Node) SetEncryption(setting string) { n.command.encryption = setting }
-
-// SetLayout sets the setting nftables.layout of the agents that are started from now on.
-func (n *Node) SetLayout(setting string) { n.command.layout = setting }
-
-// SetServiceProxy sets the setting serviceProxy of the agents that are started from now on.
-func (n *Node) SetServiceProxy(setting string) { n.command.proxy = setting }
-
-// SetSNAT sets the setting snat of the agents that are started from now on.
-func (n *Node) SetSNAT(setting string) { n.command.snat = setting }
-
-// SetIsolation sets the setting isolation of the agents that are started from now on.
-func (n *Node) SetIsolation(setting string) { n.command.isolation = setting }
+// Settings returns the settings of the agents that are started from now on, to be changed.
+func (n *Node) Settings() *Settings { return &n.command.Settings }
 
 // StateDir returns the directory that the agent keeps over restarts.
 func (n *Node) StateDir() string { return filepath.Join(n.dir, "state") }
