@@ -47,8 +47,6 @@ func (p *Preview) Connections(o control.Objects, c Change, m *control.Model, est
 func clusterOf(o control.Objects, policies []anyPolicy) *oracle.Cluster {
 	c := &oracle.Cluster{Nodes: o.Nodes, Namespaces: o.Namespaces, Pods: o.Pods}
 	c.Antrea.Isolation = o.Antrea.Isolation
-	for _, p := range policies {
-		p.add(c)
-	}
+	addPolicies(c, policies)
 	return c
 }

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
 
+	"github.com/felixlike/felixlike/felixlike/antrea"
 	"github.com/felixlike/felixlike/felixlike/control"
 )
 
@@ -80,6 +81,29 @@ func TestBlocksOfPeersTellPodsApart(t *testing.T) {
 	}
 	if !denied {
 		t.Errorf("no difference from ns1 to ns0/p1: %+v", p.Verdicts)
+	}
+}
+
+// TestClusterOfManyNetNamespaces: the memory for a cluster grows with its NetNamespaces, and not with their square.
+func TestClusterOfManyNetNamespaces(t *testing.T) {
+	allocated := func(namespaces int) int64 {
+		o := control.Objects{}
+		for i := range namespaces {
+			name, number := fmt.Sprintf("ns%d", i), int64(i)
+			o.Antrea.NetNamespaces = append(o.Antrea.NetNamespaces, &antrea.NetNamespace{ObjectMeta: metav1.ObjectMeta{Name: name}, NetName: name, NetID: &number})
+		}
+		policies := policiesOf(o)
+		if got := len(clusterOf(o, policies).Antrea.NetNamespaces); got != namespaces {
+			t.Errorf("%d NetNamespaces, wanted %d", got, namespaces)
+		}
+		return testing.Benchmark(func(b *testing.B) {
+			for b.Loop() {
+				clusterOf(o, policies)
+			}
+		}).AllocedBytesPerOp()
+	}
+	if few, many := allocated(500), allocated(4000); many > 16*few {
+		t.Errorf("%d bytes for 4000 NetNamespaces, %d for 500", many, few)
 	}
 }
 

@@ -130,20 +130,32 @@ func (p anyPolicy) set(e *policy.Engine) []model.Problem {
 	return e.SetNetworkPolicy(p.network)
 }
 
-// add adds a policy to the cluster of an oracle.
-func (p anyPolicy) add(c *oracle.Cluster) {
-	switch {
-	case p.cluster != nil:
-		c.ClusterPolicies = append(c.ClusterPolicies, p.cluster)
-	case p.antrea != nil:
-		c.Antrea.Tiers, c.Antrea.ClusterGroups, c.Antrea.Groups = p.refersTo.Tiers, p.refersTo.ClusterGroups, p.refersTo.Groups
-		if p.projects != nil { // it is one of them
-			c.Antrea.NetNamespaces, c.Antrea.EgressPolicies = p.projects.netNamespaces, p.projects.egressPolicies
-			return
+// addPolicies adds policies to the cluster of an oracle, each once. There may be thousands: no list is copied for each of them.
+func addPolicies(c *oracle.Cluster, policies []anyPolicy) {
+	var of *projects
+	for _, p := range policies {
+		switch {
+		case p.cluster != nil:
+			c.ClusterPolicies = append(c.ClusterPolicies, p.cluster)
+			continue
+		case p.antrea == nil:
+			c.Policies = append(c.Policies, p.network)
+			continue
 		}
-		c.Antrea.Put(p.antrea)
-	default:
-		c.Policies = append(c.Policies, p.network)
+		c.Antrea.Tiers, c.Antrea.ClusterGroups, c.Antrea.Groups = p.refersTo.Tiers, p.refersTo.ClusterGroups, p.refersTo.Groups
+		switch o := p.antrea.(type) {
+		case *antrea.ClusterNetworkPolicy:
+			c.Antrea.ClusterPolicies = append(c.Antrea.ClusterPolicies, o)
+		case *antrea.NetworkPolicy:
+			c.Antrea.Policies = append(c.Antrea.Policies, o)
+		case *antrea.NetNamespace:
+			c.Antrea.NetNamespaces = append(c.Antrea.NetNamespaces, o)
+		case *antrea.EgressNetworkPolicy:
+			of = p.projects
+		}
+	}
+	if of != nil { // they have all NetNamespaces and EgressNetworkPolicies
+		c.Antrea.NetNamespaces, c.Antrea.EgressPolicies = of.netNamespaces, of.egressPolicies
 	}
 }
 

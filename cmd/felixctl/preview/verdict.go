@@ -279,9 +279,7 @@ func (e *end) others(node *corev1.Node) []string {
 func (v *verdicts) cluster(a, b *corev1.Pod, policies []anyPolicy, nodes ...*corev1.Node) *oracle.Cluster {
 	c := &oracle.Cluster{Hosts: map[string]oracle.Host{}}
 	c.Antrea.Isolation = v.objects.Antrea.Isolation
-	for _, p := range policies {
-		p.add(c)
-	}
+	addPolicies(c, policies)
 	// Isolation is about all pod prefixes, also of nodes without these pods, and of none.
 	allNodes := c.Antrea.Isolation || slices.ContainsFunc(policies, anyPolicy.namesNodes)
 	if allNodes {
