@@ -94,19 +94,16 @@ func antreaContent(o antrea.Object) any {
 }
 
 // antreaRules are the rules of both directions, none of a tier or a group.
-func (p anyPolicy) antreaRules() []antrea.Rule {
-	if p.antrea == nil {
-		return nil
-	}
-	if spec := compile.AntreaSpec(p.antrea); spec != nil {
+func antreaRules(o antrea.Object) []antrea.Rule {
+	if spec := compile.AntreaSpec(o); spec != nil {
 		return slices.Concat(spec.Ingress, spec.Egress)
 	}
 	return nil
 }
 
 // antreaAbout reports whether the policy has rules of a direction.
-func (p anyPolicy) antreaAbout(d model.Direction) bool {
-	return len(directed(p.antrea, d)) > 0 || d == model.Ingress && isNetNamespace(p.antrea) || d == model.Egress && isEgressPolicy(p.antrea)
+func antreaAbout(o antrea.Object, d model.Direction) bool {
+	return len(directed(o, d)) > 0 || d == model.Ingress && isNetNamespace(o) || d == model.Egress && isEgressPolicy(o)
 }
 
 // setAntrea adds the object to an engine, and the tiers and groups that it may refer to.
@@ -154,10 +151,10 @@ func (p anyPolicy) antreaPodSelectors() []*metav1.LabelSelector {
 	for _, g := range p.groups() {
 		add(g.PodSelector)
 	}
-	for _, peer := range p.antreaPeers() {
+	for _, peer := range antreaPeers(p.antrea) {
 		add(peer.PodSelector)
 	}
-	for _, a := range p.appliedTo() {
+	for _, a := range appliedTo(p.antrea) {
 		add(a.PodSelector)
 	}
 	return all
@@ -169,18 +166,18 @@ func (p anyPolicy) antreaNamespaceSelectors() []*metav1.LabelSelector {
 	for _, g := range p.groups() {
 		all = append(all, g.NamespaceSelector)
 	}
-	for _, peer := range p.antreaPeers() {
+	for _, peer := range antreaPeers(p.antrea) {
 		all = append(all, peer.NamespaceSelector)
 	}
-	for _, a := range p.appliedTo() {
+	for _, a := range appliedTo(p.antrea) {
 		all = append(all, a.NamespaceSelector)
 	}
 	return slices.DeleteFunc(all, func(s *metav1.LabelSelector) bool { return s == nil })
 }
 
 // sameLabels lists the labels of namespaces that rules compare.
-func (p anyPolicy) sameLabels() (all []string) {
-	for _, peer := range p.antreaPeers() {
+func sameLabels(o antrea.Object) (all []string) {
+	for _, peer := range antreaPeers(o) {
 		if peer.Namespaces != nil {
 			all = append(all, peer.Namespaces.SameLabels...)
 		}
@@ -189,21 +186,21 @@ func (p anyPolicy) sameLabels() (all []string) {
 }
 
 // antreaPeers are those of the rules of both directions.
-func (p anyPolicy) antreaPeers() (all []antrea.Peer) {
-	for _, r := range p.antreaRules() {
+func antreaPeers(o antrea.Object) (all []antrea.Peer) {
+	for _, r := range antreaRules(o) {
 		all = append(append(all, r.From...), r.To...)
 	}
 	return all
 }
 
 // appliedTo lists the targets of the policy and of its rules.
-func (p anyPolicy) appliedTo() []antrea.AppliedTo {
-	spec := compile.AntreaSpec(p.antrea)
+func appliedTo(o antrea.Object) []antrea.AppliedTo {
+	spec := compile.AntreaSpec(o)
 	if spec == nil {
 		return nil
 	}
 	all := slices.Clone(spec.AppliedTo)
-	for _, r := range p.antreaRules() {
+	for _, r := range antreaRules(o) {
 		all = append(all, r.AppliedTo...)
 	}
 	return all
@@ -227,7 +224,7 @@ func (p anyPolicy) antreaPrefixes() []string {
 	for _, g := range p.groups() {
 		blocks = append(blocks, g.IPBlocks...)
 	}
-	for _, r := range p.antreaRules() {
+	for _, r := range antreaRules(p.antrea) {
 		for _, peer := range slices.Concat(r.From, r.To) {
 			if peer.IPBlock != nil {
 				blocks = append(blocks, *peer.IPBlock)
@@ -247,16 +244,16 @@ func (p anyPolicy) antreaPrefixes() []string {
 }
 
 // antreaNamesNodes reports whether a rule has nodes as peers.
-func (p anyPolicy) antreaNamesNodes() bool {
-	return slices.ContainsFunc(p.antreaRules(), func(r antrea.Rule) bool {
+func antreaNamesNodes(o antrea.Object) bool {
+	return slices.ContainsFunc(antreaRules(o), func(r antrea.Rule) bool {
 		return slices.ContainsFunc(slices.Concat(r.From, r.To), func(peer antrea.Peer) bool { return peer.NodeSelector != nil })
 	})
 }
 
 // antreaPorts lists the ports of rules.
-func (p anyPolicy) antreaPorts() []networkingv1.NetworkPolicyPort {
+func antreaPorts(o antrea.Object) []networkingv1.NetworkPolicyPort {
 	var all []networkingv1.NetworkPolicyPort
-	for _, r := range p.antreaRules() {
+	for _, r := range antreaRules(o) {
 		for _, port := range r.Ports {
 			all = append(all, networkingv1.NetworkPolicyPort{Protocol: port.Protocol, Port: port.Port, EndPort: port.EndPort})
 		}
@@ -265,8 +262,8 @@ func (p anyPolicy) antreaPorts() []networkingv1.NetworkPolicyPort {
 }
 
 // cutMessages cuts at the messages of ICMP that rules name, of both families.
-func (p anyPolicy) cutMessages(cut cutter) {
-	for _, r := range p.antreaRules() {
+func cutMessages(o antrea.Object, cut cutter) {
+	for _, r := range antreaRules(o) {
 		for _, one := range r.Protocols {
 			if one.ICMP == nil || one.ICMP.Type == nil || *one.ICMP.Type < 0 || *one.ICMP.Type > 255 {
 				continue

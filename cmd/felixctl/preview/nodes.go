@@ -122,7 +122,7 @@ func hostsOf(o control.Objects, m *control.Model) map[string]oracle.Host {
 // forNodes reports whether the policy is one for nodes.
 func (p anyPolicy) forNodes() bool {
 	_, is := p.antrea.(*antrea.ClusterNetworkPolicy)
-	return is && slices.ContainsFunc(p.appliedTo(), func(e antrea.AppliedTo) bool { return e.NodeSelector != nil })
+	return is && slices.ContainsFunc(appliedTo(p.antrea), func(e antrea.AppliedTo) bool { return e.NodeSelector != nil })
 }
 
 // selectsNode reports whether the policy applies to a node itself.
@@ -139,8 +139,8 @@ func (h *hosts) hasPolicy(n *corev1.Node) bool {
 func nodeClasses(all []*corev1.Node, policies []anyPolicy, blocks []netip.Prefix) (out []*end) {
 	named := map[string]bool{}
 	for _, p := range policies {
-		selectors := p.appliedTo()
-		for _, peer := range p.antreaPeers() {
+		selectors := appliedTo(p.antrea)
+		for _, peer := range antreaPeers(p.antrea) {
 			selectors = append(selectors, antrea.AppliedTo{NodeSelector: peer.NodeSelector})
 		}
 		for _, e := range selectors {

@@ -163,7 +163,7 @@ func addPolicies(c *oracle.Cluster, policies []anyPolicy) {
 func (p anyPolicy) about(d model.Direction) bool {
 	switch {
 	case p.antrea != nil:
-		return p.antreaAbout(d)
+		return antreaAbout(p.antrea, d)
 	case p.cluster != nil && d == model.Ingress:
 		return len(p.cluster.Spec.Ingress) > 0
 	case p.cluster != nil:
@@ -314,7 +314,7 @@ func (p anyPolicy) namesPorts() bool {
 	if p.cluster != nil {
 		return slices.ContainsFunc(protocolsOf(p.cluster), func(one v1alpha2.ClusterNetworkPolicyProtocol) bool { return one.DestinationNamedPort != "" })
 	}
-	ports := p.antreaPorts()
+	ports := antreaPorts(p.antrea)
 	if p.network != nil {
 		ports = portsOf(p.network)
 	}
@@ -350,7 +350,7 @@ func (p anyPolicy) prefixes() []string {
 // namesNodes reports whether a rule has nodes as peers.
 func (p anyPolicy) namesNodes() bool {
 	if p.antrea != nil {
-		return p.antreaNamesNodes()
+		return antreaNamesNodes(p.antrea)
 	}
 	return p.cluster != nil && slices.ContainsFunc(p.cluster.Spec.Egress, func(r v1alpha2.ClusterNetworkPolicyEgressRule) bool {
 		return slices.ContainsFunc(r.To, func(peer v1alpha2.ClusterNetworkPolicyEgressPeer) bool { return peer.Nodes != nil })
@@ -360,14 +360,14 @@ func (p anyPolicy) namesNodes() bool {
 // cutPorts cuts where the ports of rules begin and end.
 func (p anyPolicy) cutPorts(to *corev1.Pod, cut cutter) {
 	if p.cluster == nil {
-		ports := p.antreaPorts()
+		ports := antreaPorts(p.antrea)
 		if p.network != nil {
 			ports = portsOf(p.network)
 		}
 		for _, port := range ports {
 			cutPort(port, to, cut)
 		}
-		p.cutMessages(cut)
+		cutMessages(p.antrea, cut)
 		return
 	}
 	for _, protocol := range protocolsOf(p.cluster) {

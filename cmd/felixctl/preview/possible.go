@@ -113,7 +113,7 @@ func (w *World) possibleNamespaces(s *Set, second bool) ([]*corev1.Namespace, er
 	selectors := slices.Clone(s.ofNamespaces)
 	for _, p := range w.policies {
 		selectors = append(selectors, w.decisions.traits[p].namespaces...)
-		compared = append(compared, p.sameLabels()...)
+		compared = append(compared, sameLabels(p.antrea)...)
 	}
 	slices.Sort(compared)
 	compared = slices.Compact(compared)
