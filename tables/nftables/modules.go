@@ -10,15 +10,10 @@ import (
 // modulesChain is the chain of rules that the kernel checks and does not keep.
 const modulesChain = "modules"
 
-// loadModules has the kernel load the modules that the transactions need. A kernel that lacks one undoes what it has done of
-// the transaction, loads it, and begins again (nfnetlink_rcv_batch), once for each module. With one rule for each kind of
-// match and action this costs next to nothing. The kernel only checks these rules. What it refuses there, a
-// jump to a chain that does not exist for example, it judges again in the transactions.
-func (t *Table) loadModules(batches [][]kernel.Op) error {
-	return t.conn.Check(moduleOps(batches))
-}
-
-// moduleOps returns the operations with one rule for each kind of match and action.
+// moduleOps returns operations with which Check has the kernel load the modules that the transactions need. A kernel that
+// lacks one undoes what it has done of the transaction, loads it, and begins again (nfnetlink_rcv_batch), once for each module.
+// With one rule for each kind of match and action this costs next to nothing. The kernel only checks these rules. What it
+// refuses there, a jump to a chain that does not exist for example, it judges again in the transactions.
 func moduleOps(batches [][]kernel.Op) []kernel.Op {
 	all := []kernel.Op{{Kind: kernel.AddTable}, {Kind: kernel.AddChain, Name: modulesChain}}
 	seen := map[reflect.Type]bool{}

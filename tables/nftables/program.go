@@ -31,7 +31,7 @@ func (t *Table) program(ctx context.Context, result *tables.Result) error {
 		batches = p.batches(t.limit)
 	}
 	if !t.modulesLoaded && len(batches) > 0 {
-		if err := t.loadModules(batches); err != nil {
+		if err := t.conn.Check(moduleOps(batches)); err != nil {
 			return err
 		}
 		t.modulesLoaded = true

@@ -79,7 +79,7 @@ type Table struct {
 	// generation is that of the ruleset at the last full read, counted on with our own commits: if the
 	// ruleset has another one, another program has committed.
 	generation uint32
-	// modulesLoaded reports that loadModules has been called.
+	// modulesLoaded reports that the kernel has checked moduleOps.
 	modulesLoaded bool
 	// rules and elements count the kernel's after the last commit.
 	rules, elements int

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/felixlike/felixlike/internal/nfnetlink"
+	"github.com/felixlike/felixlike/tables/nftables/expression"
 )
 
 // keptBatch is the most memory for a batch that is kept for the next one.
@@ -57,8 +58,8 @@ func (c *Conn) transact(ops []Op, end bool) (*answer, error) {
 	if cap(c.batch.B) > keptBatch {
 		c.batch.B = nil
 	}
-	a := &answer{ops: ops, first: first}
-	return a, c.answers(rc, a)
+	a := &answer{ops: ops, first: first, digests: &c.digests}
+	return a, a.read(rc, c.buffer)
 }
 
 // encode writes the transaction, with its end or without. Only its last message asks for an acknowledgement: the kernel handles all
@@ -102,6 +103,8 @@ func (o *Op) failed(table string, err error) *ObjectError {
 type answer struct {
 	ops   []Op
 	first uint32 // the sequence number of the batch's begin
+	// digests are those of the connection, for echoed rules.
+	digests *expression.Digester
 	// acknowledged reports that the last message was acknowledged, lost that another message was not
 	// delivered.
 	acknowledged, lost bool
@@ -110,21 +113,21 @@ type answer struct {
 	commit error
 }
 
-// answers reads all messages in the socket. The kernel queues its answers before the system call that sends
+// read reads all messages in the socket. The kernel queues its answers before the system call that sends
 // the batch returns, so a missing answer will not come.
-func (c *Conn) answers(rc syscall.RawConn, a *answer) error {
+func (a *answer) read(rc syscall.RawConn, buffer []byte) error {
 	var err error
 	wait := rc.Control(func(fd uintptr) {
 		for err == nil {
 			var n int
-			n, err = unix.Read(int(fd), c.buffer)
+			n, err = unix.Read(int(fd), buffer)
 			switch {
 			case err == unix.EINTR:
 				err = nil
 			case err == unix.ENOBUFS:
 				a.lost, err = true, nil
 			case err == nil:
-				err = c.note(a, c.buffer[:n])
+				err = a.note(buffer[:n])
 			}
 		}
 	})
@@ -138,7 +141,7 @@ func (c *Conn) answers(rc syscall.RawConn, a *answer) error {
 }
 
 // note takes one datagram of answers.
-func (c *Conn) note(a *answer, b []byte) error {
+func (a *answer) note(b []byte) error {
 	for len(b) >= unix.NLMSG_HDRLEN {
 		size := int(binary.NativeEndian.Uint32(b))
 		if size < unix.NLMSG_HDRLEN || size > len(b) {
@@ -155,7 +158,7 @@ func (c *Conn) note(a *answer, b []byte) error {
 			a.noteError(int(at)-1, flags, payload)
 		case kind == unix.NFNL_SUBSYS_NFTABLES<<8|unix.NFT_MSG_NEWRULE && at > 0 && at <= int64(len(a.ops)) && len(payload) >= 4:
 			if o := &a.ops[at-1]; o.Echo != nil {
-				c.noteEcho(o.Echo, payload[4:])
+				a.noteEcho(o.Echo, payload[4:])
 			}
 		}
 	}
@@ -204,13 +207,13 @@ func reason(flags uint16, payload []byte) (offset int, err error) {
 }
 
 // noteEcho takes the rule as the kernel holds it now.
-func (c *Conn) noteEcho(r *Rule, payload []byte) {
+func (a *answer) noteEcho(r *Rule, payload []byte) {
 	for kind, v := range nfnetlink.Attributes(payload) {
 		switch kind {
 		case unix.NFTA_RULE_HANDLE:
 			r.Handle = nfnetlink.Uint64(v)
 		case unix.NFTA_RULE_EXPRESSIONS:
-			r.Digest = c.digests.Digest(v)
+			r.Digest = a.digests.Digest(v)
 		}
 	}
 }

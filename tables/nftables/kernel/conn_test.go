@@ -106,7 +106,6 @@ func TestBarrier(t *testing.T) {
 // Without the right to change the ruleset, the whole batch is refused. Answers to other
 // batches do not count, and neither does a missing acknowledgement.
 func TestAnswersOfTheWholeBatch(t *testing.T) {
-	c := &Conn{}
 	a := answer{ops: make([]Op, 3), first: 10}
 	for _, m := range []struct {
 		sequence uint32
@@ -116,7 +115,7 @@ func TestAnswersOfTheWholeBatch(t *testing.T) {
 		message.Begin(unix.NLMSG_ERROR, 0, m.sequence, 0, 0)
 		binary.NativeEndian.PutUint32(message.B[unix.NLMSG_HDRLEN:], uint32(m.code))
 		message.End()
-		if err := c.note(&a, message.B); err != nil {
+		if err := a.note(message.B); err != nil {
 			t.Fatal(err)
 		}
 	}

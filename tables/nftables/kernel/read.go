@@ -14,7 +14,7 @@ import (
 // Read reads the whole table, and nothing but that table.
 func (c *Conn) Read(table string) (*State, error) {
 	return c.ReadWith(table, func(chains map[string]*Chain) error {
-		return c.dumpRules(table, chains, func(filter []netlink.Attribute, _ string) error {
+		return dumpRules(table, chains, func(filter []netlink.Attribute, _ string) error {
 			return c.readRules(filter, chains)
 		})
 	})
@@ -109,7 +109,7 @@ const wholeDump = 4000
 
 // dumpRules calls dump for filters that together let the rules of all chains
 // through: one for all, or one for each named chain.
-func (c *Conn) dumpRules(table string, chains map[string]*Chain, dump func(filter []netlink.Attribute, chain string) error) error {
+func dumpRules(table string, chains map[string]*Chain, dump func(filter []netlink.Attribute, chain string) error) error {
 	uses := 0
 	for _, chain := range chains {
 		uses += int(chain.uses)

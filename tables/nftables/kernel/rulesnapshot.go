@@ -40,7 +40,7 @@ func (c *Conn) ReadChainSnapshot(table, chain string) ([]RuleSnapshot, error) {
 // ReadRuleSnapshots reads the rules of the chains into out.
 func (c *Conn) ReadRuleSnapshots(table string, chains map[string]*Chain, out map[string][]RuleSnapshot) error {
 	clear(out)
-	return c.dumpRules(table, chains, func(filter []netlink.Attribute, chain string) error {
+	return dumpRules(table, chains, func(filter []netlink.Attribute, chain string) error {
 		start := func() {
 			if delete(out, chain); chain == "" {
 				clear(out)
