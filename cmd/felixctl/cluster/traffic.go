@@ -69,7 +69,7 @@ type traffic struct {
 // checkTraffic makes the pods, tries all paths, prints them and removes what it has made,
 // also after an interrupt.
 func (t target) checkTraffic(ctx context.Context, output terminal.Output, external string, out, progress io.Writer) (err error) {
-	c, err := t.newTraffic(ctx, external)
+	c, err := newTraffic(ctx, t, external)
 	if err != nil {
 		return err
 	}
@@ -109,7 +109,7 @@ func (t target) checkTraffic(ctx context.Context, output terminal.Output, extern
 }
 
 // newTraffic finds out what a check needs to know of the cluster.
-func (t target) newTraffic(ctx context.Context, external string) (*traffic, error) {
+func newTraffic(ctx context.Context, t target, external string) (*traffic, error) {
 	agents, err := t.agents(ctx)
 	if err != nil {
 		return nil, err
