@@ -42,37 +42,11 @@ func newOutsideHost(t *testing.T, l *lab.Lab, address string, f model.Family) *o
 		t.Fatal(err)
 	}
 	h := &outsideHost{netip.AddrPortFrom(addr, 7000)}
-	var listener net.Listener
-	err = ns.Do(func() (err error) {
-		listener, err = net.Listen("tcp", h.addr.String())
-		return err
+	serveOn(t, ns, h.addr.String(), func(conn net.Conn) {
+		from := netip.MustParseAddrPort(conn.RemoteAddr().String())
+		fmt.Fprintln(conn, netip.AddrPortFrom(from.Addr().Unmap(), from.Port()))
+		_, _ = io.Copy(conn, conn)
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { listener.Close() })
-	go func() {
-		for {
-			conn, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				defer conn.Close()
-				from := netip.MustParseAddrPort(conn.RemoteAddr().String())
-				fmt.Fprintln(conn, netip.AddrPortFrom(from.Addr().Unmap(), from.Port()))
-				buffer := make([]byte, 1)
-				for {
-					if _, err := conn.Read(buffer); err != nil {
-						return
-					}
-					if _, err := conn.Write(buffer); err != nil {
-						return
-					}
-				}
-			}()
-		}
-	}()
 	return h
 }
 

@@ -62,7 +62,7 @@ func TestListWithoutRuleDenies(t *testing.T) {
 	l := newLabWith(t, lab.Config{Backend: config.NFTables})
 	set(t, l, state(t, threeNodes, adminDenyAll))
 	n := l.Node("node1")
-	echoOn(t, n, 7778)
+	echoIn(t, n.Namespace(), "7778")
 	reaches := func() bool {
 		conn, err := traffic.Connect(l.Pod(pod("a")).Namespace(), netip.Addr{}, netip.AddrPortFrom(n.Address(model.IPv4), 7778), probeTimeout)
 		if err == nil {

@@ -172,28 +172,6 @@ func newCycles(t *testing.T, api string) *cycles {
 	return w
 }
 
-// echoIn answers on a port in a namespace.
-func echoIn(t *testing.T, ns *namespace.Namespace, port string) {
-	t.Helper()
-	var listener net.Listener
-	if err := ns.Do(func() (err error) { listener, err = net.Listen("tcp", ":"+port); return err }); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { listener.Close() })
-	go func() {
-		for {
-			conn, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				_, _ = io.Copy(conn, conn)
-				conn.Close()
-			}()
-		}
-	}()
-}
-
 func dialIn(ns *namespace.Namespace, network, address string, timeout time.Duration) (conn net.Conn, err error) {
 	err = ns.Do(func() (err error) {
 		conn, err = net.DialTimeout(network, address, timeout)

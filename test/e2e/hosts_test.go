@@ -28,8 +28,8 @@ func TestHostPolicies(t *testing.T) {
 	inEachBackend(t, func(t *testing.T, l *lab.Lab, _ string) {
 		set(t, l, state(t, threeNodes))
 		own := l.Node("node1")
-		for _, port := range []int{22, 7778} {
-			echoOn(t, own, port)
+		for _, port := range []string{"22", "7778"} {
+			echoIn(t, own.Namespace(), port)
 		}
 		connect := func(from string, addr netip.Addr, port uint16, timeout time.Duration) (*os.File, error) {
 			return traffic.Connect(l.Node(from).Namespace(), netip.Addr{}, netip.AddrPortFrom(addr, port), timeout)

@@ -53,8 +53,8 @@ func TestTraceHosts(t *testing.T) {
 		}
 		set(t, l, state(t, named))
 		for _, n := range nodes {
-			for _, port := range []int{22, 7778, 7779, 7780} {
-				echoOn(t, l.Node(n), port)
+			for _, port := range []string{"22", "7778", "7779", "7780"} {
+				echoIn(t, l.Node(n).Namespace(), port)
 			}
 		}
 		previewHosts(t, l.Node("node1"))

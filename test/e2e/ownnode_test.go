@@ -3,7 +3,6 @@ package e2e
 import (
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/netip"
 	"os"
@@ -76,8 +75,8 @@ func TestAdminDenyAndOwnNode(t *testing.T) {
 	inEachBackend(t, func(t *testing.T, l *lab.Lab, _ string) {
 		set(t, l, state(t, threeNodes))
 		a, own := l.Pod(pod("a")), l.Node("node1")
-		for _, port := range []int{7778, 7779} {
-			echoOn(t, own, port)
+		for _, port := range []string{"7778", "7779"} {
+			echoIn(t, own.Namespace(), port)
 		}
 		for _, f := range model.Families() {
 			addr := ofFamily(f, anotherAddress)
@@ -189,28 +188,6 @@ func gatewayOf(t *testing.T, n *lab.Node, f model.Family) netip.Addr {
 	}
 	t.Fatalf("no address of IPv%s: %s", f, text)
 	return netip.Addr{}
-}
-
-// echoOn listens at every address of a node, and echoes, until the test ends.
-func echoOn(t *testing.T, n *lab.Node, port int) {
-	t.Helper()
-	var listener net.Listener
-	if err := n.Namespace().Do(func() (err error) { listener, err = net.Listen("tcp", fmt.Sprintf(":%d", port)); return err }); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { listener.Close() })
-	go func() {
-		for {
-			conn, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			go func() {
-				_, _ = io.Copy(conn, conn)
-				conn.Close()
-			}()
-		}
-	}()
 }
 
 // TestOwnNodeByAnyAddress gives a node an address that comes and goes, as those of

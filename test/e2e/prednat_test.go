@@ -351,7 +351,7 @@ func TestPreDNATTrafficModes(t *testing.T) {
 			defer fabric.Close()
 			set(t, l, state(t, twoSubnets))
 			own := l.Node("node1")
-			echoOn(t, own, 7778)
+			echoIn(t, own.Namespace(), "7778")
 			for _, mode := range []string{config.NoEncap, config.Hybrid} {
 				t.Run(mode, func(t *testing.T) {
 					if mode != config.NoEncap {
@@ -521,22 +521,7 @@ func TestPreDNATPolicyOnly(t *testing.T) {
 			here := []netip.Addr{netip.MustParseAddr("192.168.77.1"), netip.MustParseAddr("fd77::1")}
 			there := []netip.Addr{netip.MustParseAddr("192.168.77.9"), netip.MustParseAddr("fd77::9")}
 			for _, ns := range []*namespace.Namespace{n.ns, far} {
-				n.must(ns.Do(func() error {
-					l, err := net.Listen("tcp", ":7778")
-					if err == nil {
-						t.Cleanup(func() { _ = l.Close() })
-						go func() {
-							for {
-								conn, err := l.Accept()
-								if err != nil {
-									return
-								}
-								_ = conn.Close()
-							}
-						}()
-					}
-					return err
-				}))
+				serveOn(t, ns, ":7778", func(net.Conn) {})
 			}
 			for i, f := range model.Families() {
 				for _, way := range []struct {

@@ -40,7 +40,7 @@ func TestReject(t *testing.T) {
 		expect(t, l, true, "x/b", "ip:"+stranger, model.TCP, 80)
 		expect(t, l, true, "x/b", "x/a", model.TCP, 80)
 		runProxy(t, l, proxyModes()["nftables"])
-		echoOn(t, l.Node("node1"), 7778)
+		echoIn(t, l.Node("node1").Namespace(), "7778")
 		set(t, l, state(t, threeNodes, rejecting))
 		ownNodeIsRejected(t, l, backend)
 		for _, f := range model.Families() {
