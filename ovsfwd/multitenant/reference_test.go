@@ -103,16 +103,7 @@ func TestReference(t *testing.T) {
 			for _, row := range rows {
 				compared[row.ID] = true
 			}
-			elsewhere := ovstest.Printed(t, scenarios...)
-			extra := ovstest.Comparison{Extra: func(f *flowtext.Flow) string {
-				if elsewhere[f.String()] {
-					return "printed by another scenario"
-				}
-				return whyExtra(f)
-			}}.Check(t, b.Installed(), rows)
-			for why, flows := range extra {
-				t.Logf("%d more flows: %s", len(flows), why)
-			}
+			ovstest.Comparison{Extra: ovstest.Elsewhere(t, whyExtra, scenarios...)}.Check(t, b.Installed(), rows)
 		})
 	}
 	if len(compared) != 33 {

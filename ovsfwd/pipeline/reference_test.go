@@ -78,16 +78,7 @@ func TestReference(t *testing.T) {
 					rows = append(rows, row)
 				}
 			}
-			elsewhere := ovstest.Printed(t)
-			extra := ovstest.Comparison{LeftOut: leftOut, Extra: func(f *flowtext.Flow) string {
-				if elsewhere[f.String()] {
-					return "printed by another scenario"
-				}
-				return whyExtra(f)
-			}}.Check(t, b.Installed(), rows)
-			for why, flows := range extra {
-				t.Logf("%d more flows: %s", len(flows), why)
-			}
+			ovstest.Comparison{LeftOut: leftOut, Extra: ovstest.Elsewhere(t, whyExtra)}.Check(t, b.Installed(), rows)
 		})
 	}
 }
@@ -113,16 +104,13 @@ func TestReferenceOfTheOtherRelease(t *testing.T) {
 	})...)
 	install(t, b, flows)
 	toOtherRelease(t, b)
-	elsewhere := ovstest.Printed(t)
+	extra := ovstest.Elsewhere(t, whyExtra)
 	ovstest.Comparison{LeftOut: leftOut, Extra: func(f *flowtext.Flow) string {
 		f, err := ovstest.ParseFlow(swapped().Replace(f.String()))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if elsewhere[f.String()] {
-			return "printed by another scenario"
-		}
-		return whyExtra(f)
+		return extra(f)
 	}}.Check(t, b.Installed(), ovstest.Reference(t, "BASE"))
 }
 

@@ -2,6 +2,7 @@ package ovstest
 
 import (
 	_ "embed"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -41,14 +42,19 @@ func Reference(t *testing.T, scenarios ...string) []Row {
 	return rows
 }
 
-// Printed has the flows of the rows of some scenarios, or of all: a scenario prints only the tables that it is about.
-func Printed(t *testing.T, scenarios ...string) map[string]bool {
+// Elsewhere explains the flows of the rows of some scenarios, or of all, and others by why: a scenario prints only the tables that it is about.
+func Elsewhere(t *testing.T, why func(*flowtext.Flow) string, scenarios ...string) func(*flowtext.Flow) string {
 	t.Helper()
-	all := map[string]bool{}
+	printed := map[string]bool{}
 	for _, row := range Reference(t, scenarios...) {
-		all[row.Flow.String()] = true
+		printed[row.Flow.String()] = true
 	}
-	return all
+	return func(f *flowtext.Flow) string {
+		if printed[f.String()] {
+			return "printed by another scenario"
+		}
+		return why(f)
+	}
 }
 
 // Comparison holds installed flows against rows of the reference.
@@ -61,8 +67,8 @@ type Comparison struct {
 
 // Check fails the test for every row that is not installed, or that a flow of
 // higher priority hides, and for every flow beyond the rows without a reason. It
-// returns the extra flows by reason.
-func (c Comparison) Check(t *testing.T, installed []*flowtext.Flow, rows []Row) map[string][]*flowtext.Flow {
+// logs how many it has for each reason.
+func (c Comparison) Check(t *testing.T, installed []*flowtext.Flow, rows []Row) {
 	t.Helper()
 	have := map[string]bool{}
 	for _, f := range installed {
@@ -85,7 +91,7 @@ func (c Comparison) Check(t *testing.T, installed []*flowtext.Flow, rows []Row) 
 			}
 		}
 	}
-	extra := map[string][]*flowtext.Flow{}
+	extra := map[string]int{}
 	for _, f := range installed {
 		if wanted[f.String()] {
 			continue
@@ -97,9 +103,11 @@ func (c Comparison) Check(t *testing.T, installed []*flowtext.Flow, rows []Row) 
 		if why == "" {
 			t.Errorf("not explained: %s", f)
 		}
-		extra[why] = append(extra[why], f)
+		extra[why]++
 	}
-	return extra
+	for _, why := range slices.Sorted(maps.Keys(extra)) {
+		t.Logf("%d more flows: %s", extra[why], why)
+	}
 }
 
 // Installed returns the flows of the bridge as OpenFlow 1.3 dumps them.
