@@ -3,7 +3,6 @@ package driver
 import (
 	"encoding/json"
 	"maps"
-	"os"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -21,12 +20,7 @@ import (
 
 // TestObjectsJudgeAlike: the served objects have all fields that affect policy.
 func TestObjectsJudgeAlike(t *testing.T) {
-	file, err := os.Open("../../test/truthtable/testdata/sample.jsonl")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer file.Close()
-	steps, err := truthtable.Read(file)
+	steps, err := truthtable.ReadFile("../../test/truthtable/testdata/sample.jsonl")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"net/netip"
 	"strings"
 
@@ -112,6 +113,20 @@ func Read(r io.Reader) ([]Step, error) {
 			return steps, nil
 		}
 	}
+}
+
+// ReadFile reads the truth table in a file.
+func ReadFile(path string) ([]Step, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("open truth table: %w", err)
+	}
+	defer f.Close()
+	steps, err := Read(f)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return steps, nil
 }
 
 func parse(line []byte) (Step, error) {

@@ -2,7 +2,6 @@ package truthtable_test
 
 import (
 	"net/netip"
-	"os"
 	"strings"
 	"testing"
 
@@ -14,12 +13,7 @@ import (
 
 func readSample(t *testing.T) []truthtable.Step {
 	t.Helper()
-	f, err := os.Open("testdata/sample.jsonl")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	steps, err := truthtable.Read(f)
+	steps, err := truthtable.ReadFile("testdata/sample.jsonl")
 	if err != nil {
 		t.Fatal(err)
 	}

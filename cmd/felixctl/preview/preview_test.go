@@ -2,7 +2,6 @@ package preview
 
 import (
 	"net/netip"
-	"os"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -27,12 +26,7 @@ func TestPredictionComesTrue(t *testing.T) {
 	}
 	probes, changed := 0, 0
 	for _, file := range files {
-		f, err := os.Open(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		steps, err := truthtable.Read(f)
-		f.Close()
+		steps, err := truthtable.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -2,7 +2,6 @@ package preview
 
 import (
 	"encoding/json"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -25,12 +24,7 @@ func TestReachIsTrue(t *testing.T) {
 	}
 	allowed, denied := 0, 0
 	for _, file := range files {
-		f, err := os.Open(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		steps, err := truthtable.Read(f)
-		f.Close()
+		steps, err := truthtable.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,7 +1,6 @@
 package trace
 
 import (
-	"os"
 	"testing"
 
 	"github.com/felixlike/felixlike/felixlike/policy/oracle"
@@ -33,12 +32,7 @@ func TestTruthTables(t *testing.T) {
 
 func readSteps(t testing.TB, path string) []truthtable.Step {
 	t.Helper()
-	file, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer file.Close()
-	steps, err := truthtable.Read(file)
+	steps, err := truthtable.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}

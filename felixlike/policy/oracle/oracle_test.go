@@ -2,7 +2,6 @@ package oracle_test
 
 import (
 	"net/netip"
-	"os"
 	"path/filepath"
 	"testing"
 
@@ -30,14 +29,9 @@ func tables(t *testing.T, pattern string) []truthtable.Step {
 	}
 	var all []truthtable.Step
 	for _, name := range names {
-		f, err := os.Open(name)
+		steps, err := truthtable.ReadFile(name)
 		if err != nil {
 			t.Fatal(err)
-		}
-		defer f.Close()
-		steps, err := truthtable.Read(f)
-		if err != nil {
-			t.Fatalf("%s: %v", name, err)
 		}
 		all = append(all, steps...)
 	}

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"bytes"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -21,12 +20,7 @@ import (
 
 func stepsOf(t *testing.T) []truthtable.Step {
 	t.Helper()
-	file, err := os.Open("../../../../test/truthtable/testdata/sample.jsonl")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer file.Close()
-	steps, err := truthtable.Read(file)
+	steps, err := truthtable.ReadFile("../../../../test/truthtable/testdata/sample.jsonl")
 	if err != nil {
 		t.Fatal(err)
 	}

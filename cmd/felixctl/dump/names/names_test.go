@@ -2,7 +2,6 @@ package names_test
 
 import (
 	"net/netip"
-	"os"
 	"strings"
 	"testing"
 
@@ -22,12 +21,7 @@ import (
 // that has policies.
 func modelOf(t *testing.T) *control.Model {
 	t.Helper()
-	file, err := os.Open("../../../../test/truthtable/testdata/sample.jsonl")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer file.Close()
-	steps, err := truthtable.Read(file)
+	steps, err := truthtable.ReadFile("../../../../test/truthtable/testdata/sample.jsonl")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"fmt"
-	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -26,12 +25,7 @@ import (
 // modelsOf returns a model of the first node for some steps of the truth table.
 func modelsOf(t *testing.T, every int) []*control.Model {
 	t.Helper()
-	file, err := os.Open("../../../../test/truthtable/testdata/sample.jsonl")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer file.Close()
-	steps, err := truthtable.Read(file)
+	steps, err := truthtable.ReadFile("../../../../test/truthtable/testdata/sample.jsonl")
 	if err != nil {
 		t.Fatal(err)
 	}
