@@ -7,8 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"net/netip"
+	"os"
 	"strings"
 
 	networkingv1 "k8s.io/api/networking/v1"
