@@ -30,18 +30,8 @@ func hostSideForwardsNothing(t *testing.T, l *lab.Lab) {
 	set(t, l, state(t, threeNodes, noEgressFromA))
 	id := model.PodID{Namespace: "x", Name: "a"}
 	pod := l.Pod(id)
-	var host net.HardwareAddr
-	err := pod.Node().Namespace().Do(func() error {
-		link, err := net.InterfaceByName(cni.HostInterface(id))
-		if err == nil {
-			host = link.HardwareAddr
-		}
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	err = pod.Namespace().Do(func() error {
+	host := linkMAC(t, pod.Node().Namespace(), cni.HostInterface(id))
+	err := pod.Namespace().Do(func() error {
 		link, err := netlink.LinkByName("eth0")
 		if err != nil {
 			return err

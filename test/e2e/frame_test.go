@@ -21,6 +21,22 @@ const (
 	etherIPv6 = 0x86dd
 )
 
+// linkMAC returns the MAC address of an interface of a namespace.
+func linkMAC(t *testing.T, ns *namespace.Namespace, name string) (mac net.HardwareAddr) {
+	t.Helper()
+	err := ns.Do(func() error {
+		link, err := net.InterfaceByName(name)
+		if err == nil {
+			mac = link.HardwareAddr
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return mac
+}
+
 func ethernet(src, dst net.HardwareAddr, kind uint16, payload []byte) []byte {
 	b := append(append([]byte{}, dst...), src...)
 	return append(binary.BigEndian.AppendUint16(b, kind), payload...)

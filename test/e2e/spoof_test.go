@@ -27,34 +27,12 @@ const (
 // gatewayMAC returns the MAC of a node's gateway port.
 func gatewayMAC(t *testing.T, n *lab.Node) net.HardwareAddr {
 	t.Helper()
-	var mac net.HardwareAddr
-	err := n.Namespace().Do(func() error {
-		link, err := net.InterfaceByName("flx-gw0")
-		if err == nil {
-			mac = link.HardwareAddr
-		}
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return mac
+	return linkMAC(t, n.Namespace(), "flx-gw0")
 }
 
 func podMAC(t *testing.T, p *lab.Pod) net.HardwareAddr {
 	t.Helper()
-	var mac net.HardwareAddr
-	err := p.Namespace().Do(func() error {
-		link, err := net.InterfaceByName("eth0")
-		if err == nil {
-			mac = link.HardwareAddr
-		}
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return mac
+	return linkMAC(t, p.Namespace(), "eth0")
 }
 
 // markers counts the markers of all tests: an old one, or an ICMP error about it, may still wait in a wire.

@@ -276,18 +276,7 @@ func routesToPeers(t *testing.T, l *lab.Lab, script string) []string {
 // in the subnet, and each of them with the addresses of the node's own pods.
 func forgers(t *testing.T, l *lab.Lab, fabric *namespace.Namespace) {
 	t.Helper()
-	third := net.HardwareAddr{2, 0, 0, 0, 0, 0x66}
-	var router net.HardwareAddr
-	err := fabric.Do(func() error {
-		link, err := net.InterfaceByName("br0")
-		if err == nil {
-			router = link.HardwareAddr
-		}
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	third, router := net.HardwareAddr{2, 0, 0, 0, 0, 0x66}, linkMAC(t, fabric, "br0")
 	// A frame to the port n-node1 of the bridge leaves by it, as if the bridge had forwarded it.
 	out := openWire(t, fabric, "n-node1")
 	node, b := l.Node("node1"), l.Pod(pod("b"))
@@ -325,25 +314,9 @@ func forgers(t *testing.T, l *lab.Lab, fabric *namespace.Namespace) {
 func uplinkMAC(t *testing.T, n *lab.Node) net.HardwareAddr {
 	t.Helper()
 	if os.Getenv(datapathEnv) == ovsdb.DatapathSystem {
-		return linkMAC(t, n, "eth0")
+		return linkMAC(t, n.Namespace(), "eth0")
 	}
-	return linkMAC(t, n, "br-phy")
-}
-
-// linkMAC returns the MAC address of an interface of a node.
-func linkMAC(t *testing.T, n *lab.Node, name string) (mac net.HardwareAddr) {
-	t.Helper()
-	err := n.Namespace().Do(func() error {
-		link, err := net.InterfaceByName(name)
-		if err == nil {
-			mac = link.HardwareAddr
-		}
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return mac
+	return linkMAC(t, n.Namespace(), "br-phy")
 }
 
 // withoutSenders ends the agent of node1 and deletes its table of senders. Then a third host sends as pods to node1's MAC address: to a
@@ -359,7 +332,7 @@ func withoutSenders(t *testing.T, l *lab.Lab, fabric *namespace.Namespace) {
 	}
 	const opened = 40001
 	third := net.HardwareAddr{2, 0, 0, 0, 0, 0x66}
-	out, to := openWire(t, fabric, "n-node1"), linkMAC(t, node, "br-phy")
+	out, to := openWire(t, fabric, "n-node1"), linkMAC(t, node.Namespace(), "br-phy")
 	a, b, c := l.Pod(pod("a")), l.Pod(pod("b")), l.Pod(pod("c"))
 	for _, f := range model.Families() {
 		// New sockets, without markers of the family before.
@@ -426,8 +399,8 @@ func fragments(packet []byte, id uint16, n int) (first, last []byte) {
 func forgedFragments(t *testing.T, l *lab.Lab, fabric *namespace.Namespace) {
 	t.Helper()
 	node, b, c := l.Node("node1"), l.Pod(pod("b")), l.Pod(pod("c"))
-	peer, third := linkMAC(t, l.Node("node2"), "br-phy"), net.HardwareAddr{2, 0, 0, 0, 0, 0x66}
-	out, to := openWire(t, fabric, "n-node1"), linkMAC(t, node, "br-phy")
+	peer, third := linkMAC(t, l.Node("node2").Namespace(), "br-phy"), net.HardwareAddr{2, 0, 0, 0, 0, 0x66}
+	out, to := openWire(t, fabric, "n-node1"), linkMAC(t, node.Namespace(), "br-phy")
 	victim := openWire(t, b.Namespace(), "eth0")
 	honest := func(text string) {
 		kind, packet := udpPacket(netip.MustParseAddr("203.0.113.5"), b.Address(model.IPv4), markerPort, text)
