@@ -136,6 +136,10 @@ spec: {podSelector: {}, ingress: [{from: [{namespaceSelector: {matchLabels: {kub
 			}
 		}
 	}()
+	defer func() {
+		stop()
+		<-done
+	}()
 	turn := func(setting string) func() {
 		return func() {
 			for _, node := range []string{"node1", "node2"} {
@@ -149,9 +153,17 @@ spec: {podSelector: {}, ingress: [{from: [{namespaceSelector: {matchLabels: {kub
 		}
 	}
 	end(t, "isolation goes on", nil, kept, turn(config.IsolationNamespaces))
+	ended := map[*talker]int{}
 	for _, k := range denied {
 		// The first look at connections is some time after the agent is in sync.
 		eventually.True(t, k.name+" has ended", func() bool { at, _ := k.last(); return time.Since(at) > endedWithin })
+		_, ended[k] = k.last()
+	}
+	end(t, "isolation is on", nil, kept, func() {})
+	for k, before := range ended {
+		if _, n := k.last(); n > before {
+			t.Errorf("%s goes on after it had ended", k.name)
+		}
 	}
 	end(t, "isolation goes off", nil, kept, turn(config.IsolationNone))
 	stop()

@@ -19,6 +19,7 @@ import (
 
 	"github.com/felixlike/felixlike/felixlike/antrea"
 	"github.com/felixlike/felixlike/felixlike/datastore"
+	"github.com/felixlike/felixlike/internal/namespace"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/ovsdaemon"
 	"github.com/felixlike/felixlike/test/bench/workload"
@@ -106,7 +107,7 @@ func isolate(data []byte) error {
 	if err != nil {
 		return err
 	}
-	events := []datastore.Event{tenantNode(workload.Node, "192.168.50.10", "10.10.0.0/20"), tenantNode("node2", "192.168.50.11", "10.20.0.0/16")}
+	events := []datastore.Event{tenantNode(workload.Node, "192.168.50.10", "10.10.0.0/16"), tenantNode("node2", "192.168.50.11", "10.20.0.0/16")}
 	var attached []model.Attachment
 	for i := range tenantNamespaces {
 		events = append(events, tenantEvents(i)...)
@@ -198,8 +199,16 @@ func measureIsolation(b *testing.B, backend Backend) (u isolated) {
 			b.Fatal(err)
 		}
 		defer os.RemoveAll(dir)
-		daemons, err := ovsdaemon.Start(b.Context(), ovsdaemon.Options{Dir: dir})
+		ns, err := namespace.Anonymous()
 		if err != nil {
+			b.Fatal(err)
+		}
+		defer ns.Close()
+		var daemons *ovsdaemon.Daemons
+		if err := ns.Do(func() (err error) {
+			daemons, err = ovsdaemon.Start(b.Context(), ovsdaemon.Options{Dir: dir})
+			return err
+		}); err != nil {
 			b.Fatal(err)
 		}
 		defer daemons.Stop()
