@@ -2,8 +2,10 @@ package e2e
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/model"
@@ -86,5 +88,48 @@ func projectAddresses(t *testing.T, l *lab.Lab) {
 	set(t, l, state(t, pods))
 	for pod, node := range map[string]string{"a": "node1", "c": "node2"} {
 		expectSource(t, l, hosts[model.IPv4], pod, l.Node(node).Address(model.IPv4).String())
+	}
+}
+
+// TestProjectElection: of the nodes with an address in the egressCIDRs of their HostSubnets one has it. When its agent dies, the other one takes it, and the
+// host outside sees pods of the namespace with it or not at all.
+func TestProjectElection(t *testing.T) {
+	t.Parallel()
+	l := newLabWith(t, lab.Config{Backend: config.NFTables, Isolation: config.IsolationNamespaces})
+	set(t, l, state(t, threeNodes))
+	a := serveLab(t, l)
+	put := func(resource, object string) {
+		t.Helper()
+		if out, err := a.admin.CoreV1().RESTClient().Post().AbsPath("/apis/network.openshift.io/v1/"+resource).SetHeader("Content-Type", "application/json").
+			Body([]byte(`{"apiVersion":"network.openshift.io/v1",` + object + `}`)).DoRaw(t.Context()); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+	}
+	address := elected[model.IPv4]
+	put("netnamespaces", `"kind":"NetNamespace","metadata":{"name":"x"},"netname":"x","netid":7,"egressIPs":["`+address.String()+`"]`)
+	for _, node := range []string{"node1", "node2"} {
+		put("hostsubnets", `"kind":"HostSubnet","metadata":{"name":"`+node+`"},"host":"`+node+`","egressCIDRs":["`+address.String()+`/28"]`)
+	}
+	first := ""
+	eventually.True(t, "a node takes the address", func() bool { first = a.holder(t, address); return first != "" })
+	if first == "node3" {
+		t.Error("node3 has the address without a HostSubnet")
+	}
+	host := newOutsideHost(t, l, "203.0.113.9", model.IPv4)
+	eventually.True(t, "a pod leaves with the address", func() bool {
+		_, seen, err := host.connect(t, l.Pod(pod("d")).Namespace(), time.Second)
+		return err == nil && seen == address.String()
+	})
+	watched := watchSources(t, host, l.Pod(pod("d")).Namespace())
+	if err := l.Node(first).KillAgent(); err != nil {
+		t.Fatal(err)
+	}
+	other := map[string]string{"node1": "node2", "node2": "node1"}[first]
+	eventually.True(t, "the other node takes the address", func() bool { return a.holder(t, address) == other })
+	taken := time.Now()
+	eventually.True(t, "the pod leaves again", func() bool { return watched.last(address.String()).After(taken) })
+	watched.stop()
+	if all := watched.all(); !slices.Equal(all, []string{address.String()}) {
+		t.Errorf("the host outside has seen the pod with %v, not only %s", all, address)
 	}
 }
