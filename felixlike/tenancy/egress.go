@@ -83,7 +83,7 @@ func (c *Classes) Egresses(hosts HostSubnets) []Egress {
 			continue
 		}
 		e := Egress{Object: c.objects[names[0]], Namespaces: members}
-		other := slices.IndexFunc(names, func(n string) bool { return !sameAddresses(c.objects[n], e.Object) })
+		other := slices.IndexFunc(names, func(n string) bool { return !SameAddresses(c.objects[n], e.Object) })
 		for _, text := range e.Object.EgressIPs {
 			a := EgressAddress{Address: egressAddress(text)}
 			switch claimed := slices.Sorted(maps.Values(claims[a.Address])); {
@@ -114,7 +114,8 @@ func egressAddress(text string) netip.Addr {
 	return a.Unmap()
 }
 
-func sameAddresses(a, b *antrea.NetNamespace) bool {
+// SameAddresses reports whether two NetNamespaces have the same egressIPs, in any order.
+func SameAddresses(a, b *antrea.NetNamespace) bool {
 	return maps.Equal(addressSet(a), addressSet(b))
 }
 

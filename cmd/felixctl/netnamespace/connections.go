@@ -1,6 +1,7 @@
 package netnamespace
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -93,7 +94,7 @@ func joined(ctx context.Context, k kubectl, names []string, to string) ([]byte, 
 		}
 	}
 	for _, name := range names {
-		if err := change.CannotJoin(name, to, number); err != nil {
+		if err := cmp.Or(change.CannotJoin(name, to, number), change.OtherAddresses(objects, name, to)); err != nil {
 			return nil, nil, err
 		}
 	}

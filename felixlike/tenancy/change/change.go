@@ -17,7 +17,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -82,6 +84,13 @@ func (c Changer) Join(ctx context.Context, namespace, to string) (Change, error)
 	if err := c.exist(ctx, to); err != nil {
 		return Change{}, err
 	}
+	all, err := c.All(ctx)
+	if err != nil {
+		return Change{}, err
+	}
+	if err := OtherAddresses(all, namespace, to); err != nil {
+		return Change{}, err
+	}
 	var number int64
 	done, err := c.change(ctx, namespace, true, func(*antrea.NetNamespace) (*int64, error) {
 		n, err := c.NumberOf(ctx, to)
@@ -105,6 +114,28 @@ func CannotJoin(namespace, to string, number *int64) error {
 		return fmt.Errorf("namespace %s cannot join itself", namespace)
 	case number != nil && *number == 0:
 		return fmt.Errorf("namespace %s is global: all namespaces reach it already, and a namespace that joins it would be global, too", to)
+	}
+	return nil
+}
+
+// OtherAddresses returns an error if a namespace and one that it would be joined with have other egressIPs: nothing of either would leave
+// the cluster. all are the NetNamespaces.
+func OtherAddresses(all []*antrea.NetNamespace, namespace, to string) error {
+	of := func(name string) *antrea.NetNamespace {
+		i := slices.IndexFunc(all, func(o *antrea.NetNamespace) bool { return o.Name == name })
+		if i < 0 {
+			return &antrea.NetNamespace{}
+		}
+		return all[i]
+	}
+	own, class := of(namespace), tenancy.NumberOf(of(to))
+	for _, o := range all {
+		number := tenancy.NumberOf(o)
+		with := o.Name == to || class != nil && number != nil && *number == *class
+		if with && o.Name != namespace && len(own.EgressIPs) > 0 && len(o.EgressIPs) > 0 && !tenancy.SameAddresses(own, o) {
+			return fmt.Errorf("namespace %s has the egressIPs %s, and %s, which it would be joined with, has %s: nothing that their pods send would leave the cluster. Give both the same, or remove those of one",
+				namespace, strings.Join(own.EgressIPs, ", "), o.Name, strings.Join(o.EgressIPs, ", "))
+		}
 	}
 	return nil
 }

@@ -296,3 +296,36 @@ func TestChangesAtTheSameTime(t *testing.T) {
 	}
 	programs.Wait()
 }
+
+// TestJoinWithOtherAddresses: namespaces with other egressIPs are not joined, also if only one that is joined already has them. Equal ones are.
+func TestJoinWithOtherAddresses(t *testing.T) {
+	for _, test := range []struct {
+		own, to, member []any
+		refused         string
+	}{
+		{own: []any{"192.0.2.1"}, to: []any{"192.0.2.2"}, refused: "b, which it would be joined with, has 192.0.2.2"},
+		{own: []any{"192.0.2.1"}, member: []any{"192.0.2.2"}, refused: "c, which it would be joined with, has 192.0.2.2"},
+		{own: []any{"192.0.2.1", "fd00::1"}, to: []any{"fd00:0::1", "192.0.2.1"}},
+		{own: []any{"192.0.2.1"}},
+		{to: []any{"192.0.2.1"}},
+	} {
+		m := newMemory()
+		for name, addresses := range map[string][]any{"a": test.own, "b": test.to, "c": test.member} {
+			m.edit(name, int64(20), "")
+			if name == "a" {
+				m.edit(name, int64(21), "")
+			}
+			if addresses != nil {
+				m.objects["netnamespaces/"+name].Object["egressIPs"] = addresses
+			}
+		}
+		_, err := change.Changer{Cluster: m, Namespace: "felixlike-system"}.Join(t.Context(), "a", "b")
+		want := "a=20 b=20 c=20"
+		if test.refused != "" {
+			want = "a=21 b=20 c=20"
+		}
+		if got := m.numbers(t); got != want || (err == nil) != (test.refused == "") || err != nil && !strings.Contains(err.Error(), test.refused) {
+			t.Errorf("%+v: %s, %v, want %s", test, got, err, want)
+		}
+	}
+}
