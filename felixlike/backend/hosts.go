@@ -46,6 +46,24 @@ type Hosts struct {
 	applied atomic.Bool
 	// obeyed is set when there is no table because of Off.
 	obeyed atomic.Bool
+	// last is nil before the stage has run.
+	last atomic.Pointer[HostsApplied]
+}
+
+// HostsApplied is what the last run of the stage came to.
+type HostsApplied struct {
+	// Fingerprint identifies the policies that it programmed, "" for none.
+	Fingerprint string
+	// Fault is why not all of them are programmed, or none removed, "" if there is no fault.
+	Fault string
+}
+
+// Last returns what the last run of the stage came to. Before the first one, that is a fault.
+func (h *Hosts) Last() HostsApplied {
+	if last := h.last.Load(); last != nil {
+		return *last
+	}
+	return HostsApplied{Fault: "the agent has not programmed them since it started"}
 }
 
 // NewHosts returns the table. The caller sets the functions.
@@ -59,36 +77,49 @@ func (h *Hosts) Stage() Stage {
 	return Stage{
 		Name: HostsStage, BestEffort: true, Timeout: hostsTimeout, Managers: []managers.Manager{m},
 		Invalidate: table.Invalidate, Watch: table.Watch,
-		Apply: func(ctx context.Context) (Applied, error) {
+		Apply: func(ctx context.Context) (did Applied, err error) {
 			h.mu.Lock()
 			defer h.mu.Unlock()
-			p := m.InForce()
-			if h.off() {
-				p = nil
+			last := HostsApplied{Fault: "the attempt to program them has panicked"}
+			defer func() { h.last.Store(&last) }()
+			var p *model.HostPolicies
+			if did, p, err = h.apply(ctx, m, table, remove); err != nil {
+				last.Fault = err.Error()
+			} else {
+				last = HostsApplied{Fingerprint: p.Fingerprint(), Fault: refusals(did.Refused)}
 			}
-			if err := h.Attempt(p, m.Wanted()); err != nil {
-				return Applied{}, err
-			}
-			if p == nil {
-				did, err := remove(ctx)
-				if err == nil {
-					h.applied.Store(true)
-					h.Programmed(nil, "")
-				}
-				return did, err
-			}
-			result, err := table.Apply(ctx)
-			if h.off() { // since Apply began
-				_, off := remove(ctx)
-				return applied(result), errors.Join(err, off)
-			}
-			if err == nil {
-				h.applied.Store(true)
-				h.Programmed(p, refusals(result.Refused))
-			}
-			return applied(result), err
+			return did, err
 		},
 	}
+}
+
+// apply runs the stage. It returns the policies that are programmed.
+func (h *Hosts) apply(ctx context.Context, m *managers.HostsManager, table *nftables.Table, remove func(context.Context) (Applied, error)) (Applied, *model.HostPolicies, error) {
+	p := m.InForce()
+	if h.off() {
+		p = nil
+	}
+	if err := h.Attempt(p, m.Wanted()); err != nil {
+		return Applied{}, nil, err
+	}
+	if p == nil {
+		did, err := remove(ctx)
+		if err == nil {
+			h.applied.Store(true)
+			h.Programmed(nil, "")
+		}
+		return did, nil, err
+	}
+	result, err := table.Apply(ctx)
+	if h.off() { // since Apply began
+		_, off := remove(ctx)
+		return applied(result), nil, errors.Join(err, off)
+	}
+	if err == nil {
+		h.applied.Store(true)
+		h.Programmed(p, refusals(result.Refused))
+	}
+	return applied(result), p, err
 }
 
 // Restore programs policies before the stage has run for the first time, nil for no table. It does nothing later, or while they are turned

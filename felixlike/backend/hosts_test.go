@@ -11,6 +11,36 @@ import (
 	"github.com/felixlike/felixlike/test/tablestest"
 )
 
+// TestHostsLast: what the kernel refuses of policies is a fault of the last run of the stage, though the run itself succeeds, and that the stage has not run yet is one.
+func TestHostsLast(t *testing.T) {
+	ns := tablestest.NewNamespace(t, "nft")
+	h := NewHosts(Config{Node: "n1", NetNS: ns.FD}, model.Failsafe{})
+	h.Attempt = func(*model.HostPolicies, *model.HostPolicies) error { return nil }
+	h.Programmed = func(*model.HostPolicies, string) {}
+	h.Off = func() bool { return false }
+	s := h.Stage()
+	if last := h.Last(); last.Fault == "" {
+		t.Errorf("before the first run: %+v", last)
+	}
+	policies := func(peers ...model.GroupID) *model.HostPolicies {
+		p := &model.Policy{
+			ID:      model.PolicyID{Tier: model.TierAdmin, API: model.AntreaCluster, Name: "one"},
+			Ingress: []model.Rule{{Name: "ingress[0]", Action: model.Deny, Peers: peers, AnyPeer: len(peers) == 0, AnyPort: true}},
+		}
+		return &model.HostPolicies{Ingress: model.Applied{Admin: []model.PolicyID{p.ID}}, Policies: []*model.Policy{p}}
+	}
+	refused := policies("anone") // a group without a set
+	run(t, s, model.HostPoliciesUpdate{Policies: refused})
+	if last := h.Last(); last.Fingerprint != refused.Fingerprint() || !strings.Contains(last.Fault, "ain-one") {
+		t.Errorf("refused: %+v", last)
+	}
+	good := policies()
+	run(t, s, model.HostPoliciesUpdate{Policies: good})
+	if last := h.Last(); last != (HostsApplied{Fingerprint: good.Fingerprint()}) {
+		t.Errorf("programmed: %+v", last)
+	}
+}
+
 // TestHostsTable: the sets of the node's policies follow their groups, those of withdrawn policies go, and the confirmed policies that take their
 // place have the last members that are known, also if nothing else asks their groups. A stage that starts anew writes nothing.
 func TestHostsTable(t *testing.T) {

@@ -74,6 +74,8 @@ const (
 	HostsUnconfirmed = "not confirmed yet"
 	HostsWithdrawn   = "withdrawn"
 	HostsOff         = "off"
+	// HostsNotProgrammed says that the agent has not programmed all that is to be in force, or not removed what is not.
+	HostsNotProgrammed = "not programmed"
 )
 
 // Hosts are the policies of the node itself.

@@ -19,10 +19,11 @@ const ConditionType corev1.NodeConditionType = "FelixlikeHostPoliciesEnforced"
 const (
 	// ReasonConfirmed goes with status True.
 	ReasonConfirmed = "PoliciesConfirmed"
-	// ReasonWithdrawn and ReasonOff go with status False, ReasonUnconfirmed with Unknown.
-	ReasonWithdrawn   = "PolicyWithdrawn"
-	ReasonOff         = "TurnedOff"
-	ReasonUnconfirmed = "NotConfirmed"
+	// ReasonWithdrawn and ReasonOff go with status False, ReasonUnconfirmed and ReasonNotProgrammed with Unknown.
+	ReasonWithdrawn     = "PolicyWithdrawn"
+	ReasonOff           = "TurnedOff"
+	ReasonUnconfirmed   = "NotConfirmed"
+	ReasonNotProgrammed = "NotProgrammed"
 )
 
 const (
@@ -154,6 +155,8 @@ func conditionOf(h *control.Hosts) *corev1.NodeCondition {
 		c.Reason, c.Message = ReasonWithdrawn, "withdrawn: "+list(h.Withdrawn)+". In force: "+inForce+". Why: "+h.Reason
 	case control.HostsOff:
 		c.Reason, c.Message = ReasonOff, h.Reason+". Not in force: "+list(h.Policies)
+	case control.HostsNotProgrammed:
+		c.Status, c.Reason, c.Message = corev1.ConditionUnknown, ReasonNotProgrammed, "not programmed: "+h.Reason+". Wanted: "+list(h.Policies)
 	default:
 		c.Status, c.Reason, c.Message = corev1.ConditionUnknown, ReasonUnconfirmed, "not confirmed yet: "+list(h.Policies)
 	}

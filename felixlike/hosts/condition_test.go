@@ -3,7 +3,9 @@ package hosts
 import (
 	"context"
 	"errors"
+	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -149,6 +151,52 @@ func TestCondition(t *testing.T) {
 		eventually.True(t, "it was read", c.read)
 		c.awaits(t, "")
 	})
+}
+
+// TestNotProgrammed: if the kernel does not let the agent program the table, confirmed policies are not in force. Status and the condition say so, with the error, until
+// they are. The same holds for policies that the kernel refuses in part.
+func TestNotProgrammed(t *testing.T) {
+	w := newWorld(t)
+	c := &conditions{}
+	begin := func(t *testing.T) *agent {
+		t.Helper()
+		a := w.start(t, w.api, time.Second, func(o *Options) { o.Conditions = c })
+		a.Begin(t, policyOf(t, "in", in))
+		return a
+	}
+	t.Run("confirmed", func(t *testing.T) {
+		begin(t)
+		c.awaits(t, "in force: antrea-cluster:in", "True PoliciesConfirmed")
+	})
+	w.at["node"].Run(t, "nft", "delete", "table", "inet", "felixlike-hosts")
+	owner := exec.Command("ip", "netns", "exec", w.at["node"].Name, "nft", "-i") // the kernel lets nobody else change its tables
+	input, err := owner.StdinPipe()
+	if err == nil {
+		err = owner.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	release := sync.OnceFunc(func() { _ = errors.Join(input.Close(), owner.Wait()) })
+	defer release()
+	if _, err := io.WriteString(input, "add table inet felixlike-hosts { flags owner; }\n"); err != nil {
+		t.Fatal(err)
+	}
+	eventually.True(t, "the table of another program", func() bool { return strings.Contains(w.table(), "owner") })
+	a := begin(t)
+	a.awaits(t, control.HostsNotProgrammed)
+	if h := a.hosts(t); !strings.Contains(h.Reason, "operation not permitted") || w.reaches("peer", "node", "80") != "46" {
+		t.Errorf("status %+v", h)
+	}
+	has := c.awaits(t, "not programmed: ", "True PoliciesConfirmed", "Unknown NotProgrammed")
+	if !strings.Contains(has.Message, "operation not permitted") || !strings.HasSuffix(has.Message, "Wanted: antrea-cluster:in") {
+		t.Errorf("message %q", has.Message)
+	}
+	release()
+	c.awaits(t, "in force: antrea-cluster:in", "True PoliciesConfirmed", "Unknown NotProgrammed", "True PoliciesConfirmed")
+	if w.reaches("peer", "node", "80") != "" || a.hosts(t).State != control.HostsConfirmed {
+		t.Errorf("open, status %+v", a.hosts(t))
+	}
 }
 
 // TestConditionOfUnconfirmed: policies that are not confirmed for some time are Unknown, and a message has a bound.

@@ -370,6 +370,7 @@ func (m *Module) status(s *control.Status) {
 	if m.Failsafe.GRE {
 		h.FailsafeIn, h.FailsafeOut = append(h.FailsafeIn, "gre"), append(h.FailsafeOut, "gre")
 	}
+	last := m.Table.Last()
 	switch fp := m.policies.Fingerprint(); {
 	case m.off:
 		h.State, h.Reason = control.HostsOff, "felixctl hosts off has written "+m.path(boot.OffFile)
@@ -378,8 +379,14 @@ func (m *Module) status(s *control.Status) {
 		for _, id := range m.record.Changed {
 			h.Withdrawn = append(h.Withdrawn, id.String())
 		}
-	case fp != m.record.Confirmed.Fingerprint():
+	case fp != m.record.Confirmed.Fingerprint(), fp != last.Fingerprint:
 		h.State = control.HostsUnconfirmed
+	}
+	if last.Fault != "" && !m.policies.Empty() {
+		if h.Reason != "" {
+			h.Reason += "; "
+		}
+		h.State, h.Reason = control.HostsNotProgrammed, h.Reason+last.Fault
 	}
 	s.Hosts = h
 }

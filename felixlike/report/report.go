@@ -154,6 +154,8 @@ func (t *text) hosts(h control.Hosts) {
 		fmt.Fprintf(t, "  withdrawn: %s   in force: %s\n", strings.Join(h.Withdrawn, ", "), cmp.Or(strings.Join(h.Confirmed, ", "), "none"))
 	case control.HostsOff:
 		fmt.Fprintln(t, "  in force: none")
+	case control.HostsNotProgrammed:
+		fmt.Fprintln(t, "  in force: not known")
 	}
 	if h.Reason != "" {
 		fmt.Fprintf(t, "  %s\n", h.Reason)

@@ -90,6 +90,7 @@ func TestStatusOfHosts(t *testing.T) {
 		"policies of the node itself: withdrawn   wanted: a, b\n  withdrawn: b   in force: a\n  no answer\n" + ports: {
 			State: control.HostsWithdrawn, Withdrawn: []string{"b"}, Confirmed: []string{"a"}, Reason: "no answer",
 		},
+		"policies of the node itself: not programmed   wanted: a, b\n  in force: not known\n  no memory\n" + ports: {State: control.HostsNotProgrammed, Reason: "no memory"},
 	} {
 		s := status()
 		h.Policies, h.FailsafeIn, h.FailsafeOut = []string{"a", "b"}, []string{"tcp/22"}, []string{"udp/53"}
