@@ -53,8 +53,9 @@ type keeper struct {
 	// has is the condition as it was last read, at the time read, or written since.
 	has  *corev1.NodeCondition
 	read time.Time
-	// before is what the look before this one wanted.
+	// before is what the look before this one wanted, if looked is set.
 	before *corev1.NodeCondition
+	looked bool
 	// wait is the time to the next look.
 	wait time.Duration
 }
@@ -85,9 +86,11 @@ func (m *Module) keepCondition(ctx context.Context) error {
 
 // look writes the wanted condition if the node has another one. nil stands for none.
 func (k *keeper) look(ctx context.Context, want *corev1.NodeCondition) {
-	settled := sameCondition(want, k.before)
-	k.before = want
+	// The message of an error may differ at each look: that does not put off another status.
+	settled := k.looked && (sameCondition(want, k.before) || sameStatus(want, k.before) && !sameStatus(want, k.has))
+	k.before, k.looked = want, true
 	if !settled {
+		k.wait = conditionEvery // also after failures
 		return
 	}
 	bounded, cancel := context.WithTimeout(ctx, conditionTimeout)
@@ -134,7 +137,15 @@ func sameCondition(a, b *corev1.NodeCondition) bool {
 	if a == nil || b == nil {
 		return a == b
 	}
-	return a.Status == b.Status && a.Reason == b.Reason && a.Message == b.Message
+	return sameStatus(a, b) && a.Message == b.Message
+}
+
+// sameStatus compares conditions without times and messages.
+func sameStatus(a, b *corev1.NodeCondition) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	return a.Status == b.Status && a.Reason == b.Reason
 }
 
 // conditionOf returns the condition of a node whose policies have a status, nil if no policy applies to it.

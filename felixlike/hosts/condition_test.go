@@ -3,7 +3,9 @@ package hosts
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,6 +21,7 @@ import (
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/felixlike/datastore"
 	"github.com/felixlike/felixlike/felixlike/hosts/boot"
+	"github.com/felixlike/felixlike/felixlike/leases"
 	"github.com/felixlike/felixlike/test/eventually"
 )
 
@@ -97,6 +100,7 @@ func TestCondition(t *testing.T) {
 		t.Helper()
 		return w.start(t, reach, time.Second, func(o *Options) { o.Conditions = c })
 	}
+	const benign = "{priority: 1, appliedTo: [{nodeSelector: {}}], egress: [{action: Drop, ports: [{port: 7000}]}]}"
 	gone := datastore.AntreaDeleted{ID: antrea.ID{Kind: antrea.KindClusterNetworkPolicy, Name: "out"}}
 	t.Run("changes", func(t *testing.T) {
 		a := begin(t, w.api)
@@ -104,7 +108,7 @@ func TestCondition(t *testing.T) {
 		confirmed := c.awaits(t, "in force: antrea-cluster:in", "True PoliciesConfirmed")
 		a.Source.Send(true, policyOf(t, "out", out))
 		c.awaits(t, "withdrawn: antrea-cluster:out. In force: as last confirmed: antrea-cluster:in. Why: with it, this node could not reach the API server for 1s", "True PoliciesConfirmed", "False PolicyWithdrawn")
-		a.Source.Send(true, policyOf(t, "out", "{priority: 1, appliedTo: [{nodeSelector: {}}], egress: [{action: Drop, ports: [{port: 7000}]}]}"))
+		a.Source.Send(true, policyOf(t, "out", benign))
 		again := c.awaits(t, "in force: antrea-cluster:in, antrea-cluster:out", "True PoliciesConfirmed", "False PolicyWithdrawn", "True PoliciesConfirmed")
 		if !again.LastTransitionTime.After(confirmed.LastTransitionTime.Time) {
 			t.Errorf("transitions %s and %s", confirmed.LastTransitionTime, again.LastTransitionTime)
@@ -138,8 +142,10 @@ func TestCondition(t *testing.T) {
 		a := begin(t, w.api)
 		a.Begin(t, policyOf(t, "in", in))
 		eventually.True(t, "it was read", c.read)
-		c.awaits(t, "in force: antrea-cluster:in")
+		a.Source.Send(true, policyOf(t, "out", benign))
+		c.awaits(t, "in force: antrea-cluster:in, antrea-cluster:out", "True PoliciesConfirmed") // the first write
 	})
+	c.wrote = nil
 	t.Run("without policies", func(t *testing.T) {
 		begin(t, w.api).Begin(t)
 		c.awaits(t, "", "removed")
@@ -147,10 +153,44 @@ func TestCondition(t *testing.T) {
 	c.wrote = nil
 	t.Run("never", func(t *testing.T) {
 		c.asked = 0
-		begin(t, w.api).Begin(t)
+		a := begin(t, w.api)
+		a.Begin(t)
 		eventually.True(t, "it was read", c.read)
-		c.awaits(t, "")
+		a.Source.Send(true, policyOf(t, "in", in))
+		c.awaits(t, "in force: antrea-cluster:in", "True PoliciesConfirmed") // the first write
 	})
+}
+
+// TestConditionSettles: two looks in a row have to agree, the first look on its own does not count, and what changes after failures is written
+// as soon as without. Another status does not wait until its message settles.
+func TestConditionSettles(t *testing.T) {
+	c := &conditions{has: conditionOf(&control.Hosts{State: control.HostsConfirmed, Policies: []string{"a"}})}
+	k := &keeper{Module: &Module{Options: Options{Conditions: c, Log: slog.New(slog.DiscardHandler)}}, wait: conditionEvery}
+	k.said = leases.Said{Log: k.Log}
+	look := func(want *corev1.NodeCondition) { k.look(t.Context(), want) }
+	if look(nil); c.asked != 0 {
+		t.Error("removed at the first look")
+	}
+	look(nil)
+	c.awaits(t, "", "removed")
+	failed := func(why string) *corev1.NodeCondition {
+		return conditionOf(&control.Hosts{State: control.HostsNotProgrammed, Policies: []string{"a"}, Reason: why})
+	}
+	c.fail(errors.New("no API server"))
+	for range 10 {
+		look(failed("no memory"))
+	}
+	if k.wait != conditionLater {
+		t.Errorf("after failures: %s", k.wait)
+	}
+	c.fail(nil)
+	if look(conditionOf(&control.Hosts{State: control.HostsConfirmed, Policies: []string{"a"}})); k.wait != conditionEvery {
+		t.Errorf("not settled: %s", k.wait)
+	}
+	for i := range 3 {
+		look(failed(fmt.Sprintf("attempt %d", i)))
+	}
+	c.awaits(t, "not programmed: attempt 1.", "removed", "Unknown NotProgrammed")
 }
 
 // TestNotProgrammed: if the kernel does not let the agent program the table, confirmed policies are not in force. Status and the condition say so, with the error, until
