@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -65,16 +66,15 @@ failsafe ports keep it; 2 the command failed.`,
   kubectl get -n shop networkpolicy db -o yaml | sed s/5432/5433/ | felixctl preview -f -`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
+			if listed == "-" && slices.Contains(files, "-") {
+				return errors.New("both -f and --services are standard input: give one of them as a file")
+			}
 			change, err := readChange(files, deleted, c.InOrStdin(), c.ErrOrStderr())
 			if err != nil {
 				return err
 			}
-			all, err := servicelist.Read(listed, c.InOrStdin())
-			if err != nil {
+			if change.Services, err = readServices(listed, c.InOrStdin()); err != nil {
 				return err
-			}
-			for _, s := range all {
-				change.Services = append(change.Services, preview.ServiceOf(s))
 			}
 			return t.call(c.Context(), func(ctx context.Context, agent *control.Client) error {
 				stop := terminal.Progress(c.ErrOrStderr(), terminal.Doing("judging packets"))
@@ -236,6 +236,19 @@ func readChange(files, deleted []string, stdin io.Reader, notes io.Writer) (prev
 		return change, errors.New("the input has no policy")
 	}
 	return change, nil
+}
+
+// readServices reads the Services of the flag --services. It returns nil if the flag was not given.
+func readServices(path string, stdin io.Reader) ([]control.Service, error) {
+	all, err := servicelist.Read(path, stdin)
+	if err != nil || path == "" {
+		return nil, err
+	}
+	out := []control.Service{}
+	for _, s := range all {
+		out = append(out, preview.ServiceOf(s))
+	}
+	return out, nil
 }
 
 // maxInput bounds manifests that come from standard input, as those in files are.

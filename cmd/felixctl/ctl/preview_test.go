@@ -56,3 +56,21 @@ func TestPreviewOfOtherKinds(t *testing.T) {
 		}
 	}
 }
+
+// TestPreviewServices: an empty list of Services is known, and differs from none that is given. Policies and Services cannot both be standard input.
+func TestPreviewServices(t *testing.T) {
+	if all, err := readServices("-", strings.NewReader("kind: List\nitems: []\n")); err != nil || all == nil || len(all) > 0 {
+		t.Errorf("an empty list: %v, %v", all, err)
+	}
+	if all, err := readServices("", nil); err != nil || all != nil {
+		t.Errorf("no flag: %v, %v", all, err)
+	}
+	c := previewCommand()
+	c.SetArgs([]string{"-f", "-", "--services", "-"})
+	c.SetIn(strings.NewReader(clusterPolicyYAML))
+	c.SetOut(io.Discard)
+	c.SetErr(io.Discard)
+	if err := c.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), "standard input") {
+		t.Errorf("standard input twice: %v", err)
+	}
+}

@@ -24,19 +24,27 @@ const (
 // ServiceChange is an address of a Service about which the policies before DNAT of nodes would decide otherwise.
 type ServiceChange struct {
 	// Service is namespace/name, Address as in "nodePort tcp/30080" or "loadBalancer 192.0.2.1 tcp/80".
-	Service string   `json:"service"`
-	Address string   `json:"address"`
-	From    []string `json:"from"`
+	Service string `json:"service"`
+	Address string `json:"address"`
+	// Families are those of the packets, as in "IPv4".
+	Families []string `json:"families"`
+	From     []string `json:"from"`
 	// Nodes are those at which the packets arrive.
 	Nodes []string `json:"nodes"`
 	// Becomes is Allowed, Denied or KeptOpen.
 	Becomes string `json:"becomes"`
 	Because string `json:"because"`
+
+	// inBoth is set for a NodePort of both families, at nodes with both.
+	inBoth bool
 }
 
 // ServiceOf returns the addresses of a Service that clients outside the cluster use.
 func ServiceOf(s *corev1.Service) control.Service {
 	out := control.Service{Namespace: s.Namespace, Name: s.Name}
+	if s.Spec.Type == corev1.ServiceTypeExternalName {
+		return out // no proxy serves it
+	}
 	for _, p := range s.Spec.Ports {
 		protocol, err := model.ParseProtocol(string(cmp.Or(p.Protocol, corev1.ProtocolTCP)))
 		if err != nil {
@@ -44,7 +52,8 @@ func ServiceOf(s *corev1.Service) control.Service {
 		}
 		port := control.ServicePort{Protocol: protocol, Port: uint16(p.Port)}
 		add := func(kind, address string, number int32) {
-			if a, err := netip.ParseAddr(address); err == nil {
+			a, err := netip.ParseAddr(address)
+			if err == nil && (len(s.Spec.IPFamilies) == 0 || slices.Contains(s.Spec.IPFamilies, corev1.IPFamily(familyText(model.FamilyOf(a))))) {
 				port.Frontends = append(port.Frontends, control.ServiceFrontend{Kind: kind, Address: a, Port: uint16(number)})
 			}
 		}
@@ -79,14 +88,25 @@ type arrivals struct {
 	inside bool
 }
 
-func (h *hosts) arrivals(f model.Family) (all []arrivals) {
-	for _, n := range h.peers {
-		for _, peer := range h.peers {
-			if n.node == nil {
-				break
-			}
-			if from := peer.without(n.node); from != nil {
-				all = append(all, arrivals{n, from, f, peer.node != nil || len(peer.pods) > 0})
+// arrivals returns the packets that arrive at a class of nodes.
+func (h *hosts) arrivals(at *end, f model.Family) (all []arrivals) {
+	for _, peer := range h.peers {
+		if from := peer.without(at.node); from != nil {
+			all = append(all, arrivals{at, from, f, peer.node != nil || len(peer.pods) > 0})
+		}
+	}
+	return all
+}
+
+// owners returns the nodes by the addresses in their status.
+func (h *hosts) owners() map[netip.Addr]*corev1.Node {
+	all := map[netip.Addr]*corev1.Node{}
+	for _, e := range h.peers {
+		for _, n := range e.alike {
+			for _, has := range n.Status.Addresses {
+				if a, err := netip.ParseAddr(has.Address); err == nil {
+					all[a] = n
+				}
 			}
 		}
 	}
@@ -114,16 +134,29 @@ func (h *hosts) services(all []control.Service) (out []ServiceChange) {
 	known := map[key][2]string{}
 	ofFamily, spansOf := map[model.Family][]arrivals{}, map[model.Family][]model.PortRange{}
 	for _, f := range h.families {
-		ofFamily[f], spansOf[f] = h.arrivals(f), spans(h.policies, nil, f, h.failsafe.In...)
+		spansOf[f] = spans(h.policies, nil, f, h.failsafe.In...)
+		for _, e := range h.peers {
+			if e.node != nil {
+				ofFamily[f] = append(ofFamily[f], h.arrivals(e, f)...)
+			}
+		}
 	}
-	visit := func(s control.Service, p model.Protocol, front control.ServiceFrontend) {
+	owners, ofNode := h.owners(), map[netip.Addr][]arrivals{}
+	visit := func(s control.Service, p model.Protocol, front control.ServiceFrontend, inBoth bool) {
 		f := model.FamilyOf(front.Address)
 		i := slices.IndexFunc(spansOf[f], func(r model.PortRange) bool { return r.Protocol == p && r.First <= front.Port && front.Port <= r.Last })
 		if front.Kind == clusterIP || i < 0 {
 			return
 		}
-		for _, a := range ofFamily[f] {
-			if a.inside && front.Kind != nodePort {
+		arrive, atNode := ofFamily[f], front.Kind == nodePort
+		if owner := owners[front.Address]; owner != nil {
+			if ofNode[front.Address] == nil {
+				ofNode[front.Address] = h.arrivals(nodeClass([]*corev1.Node{owner}), f)
+			}
+			arrive, atNode = ofNode[front.Address], true
+		}
+		for _, a := range arrive {
+			if a.inside && !atNode {
 				continue // pods and nodes reach the other addresses without the policies of a node
 			}
 			k := key{a, spansOf[f][i]}
@@ -133,19 +166,28 @@ func (h *hosts) services(all []control.Service) (out []ServiceChange) {
 				known[k] = got
 			}
 			if got[0] != "" {
-				out = joinService(out, ServiceChange{s.Namespace + "/" + s.Name, addressText(p, front), a.from.nodeNames(), a.node.nodeNames(), got[0], got[1]})
+				out = joinService(out, ServiceChange{s.Namespace + "/" + s.Name, addressText(p, front), []string{familyText(f)}, a.from.nodeNames(), a.node.nodeNames(), got[0], got[1], inBoth})
 			}
 		}
 	}
 	for _, s := range all {
 		for _, port := range s.Ports {
+			nodePorts := 0
 			for _, front := range port.Frontends {
-				visit(s, port.Protocol, front)
+				if f := model.FamilyOf(front.Address); front.Kind == nodePort && slices.ContainsFunc(ofFamily[f], func(a arrivals) bool { return nodeAddress(a.node.node, f).IsValid() }) {
+					nodePorts++
+				}
+			}
+			for _, front := range port.Frontends {
+				visit(s, port.Protocol, front, front.Kind == nodePort && nodePorts > 1)
 			}
 		}
 	}
-	return out
+	return joined(out, func(a, b ServiceChange) bool { return a.alike(b) && slices.Equal(a.From, b.From) },
+		func(a *ServiceChange, b ServiceChange) { a.Families = union(a.Families, b.Families) })
 }
+
+func familyText(f model.Family) string { return "IPv" + f.String() }
 
 func addressText(p model.Protocol, f control.ServiceFrontend) string {
 	port := model.PortRange{Protocol: p, First: f.Port, Last: f.Port}
@@ -155,18 +197,25 @@ func addressText(p model.Protocol, f control.ServiceFrontend) string {
 	return fmt.Sprintf("%s %s %s", f.Kind, f.Address, port)
 }
 
-// joinService adds a change to that of the same address with the same reason.
+// alike reports whether two changes differ in clients and families only.
+func (c ServiceChange) alike(o ServiceChange) bool {
+	return o.Service == c.Service && o.Address == c.Address && o.Becomes == c.Becomes && o.Because == c.Because && slices.Equal(o.Nodes, c.Nodes)
+}
+
+// joinService adds the clients of a change to a change that has other clients only.
 func joinService(all []ServiceChange, c ServiceChange) []ServiceChange {
-	i := slices.IndexFunc(all, func(o ServiceChange) bool {
-		return o.Service == c.Service && o.Address == c.Address && o.Becomes == c.Becomes && o.Because == c.Because && slices.Equal(o.Nodes, c.Nodes)
-	})
+	i := slices.IndexFunc(all, func(o ServiceChange) bool { return o.alike(c) && slices.Equal(o.Families, c.Families) })
 	if i < 0 {
 		return append(all, c)
 	}
-	for _, name := range c.From {
-		if !slices.Contains(all[i].From, name) {
-			all[i].From = append(all[i].From, name)
-		}
-	}
+	all[i].From = union(all[i].From, c.From)
 	return all
+}
+
+// text is the address, with the family if the change does not hold for all of them.
+func (c ServiceChange) text() string {
+	if c.inBoth && len(c.Families) == 1 {
+		return c.Address + " (" + c.Families[0] + ")"
+	}
+	return c.Address
 }

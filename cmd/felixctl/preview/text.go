@@ -150,10 +150,10 @@ func grouped(all []Difference) []Difference {
 		func(a *Difference, b Difference) { a.To = union(a.To, b.To) })
 }
 
-func joined(all []Difference, alike func(a, b Difference) bool, join func(*Difference, Difference)) []Difference {
-	var out []Difference
+func joined[T any](all []T, alike func(a, b T) bool, join func(*T, T)) []T {
+	var out []T
 	for _, d := range all {
-		if at := slices.IndexFunc(out, func(o Difference) bool { return alike(o, d) }); at >= 0 {
+		if at := slices.IndexFunc(out, func(o T) bool { return alike(o, d) }); at >= 0 {
 			join(&out[at], d)
 		} else {
 			out = append(out, d)
@@ -226,9 +226,9 @@ func (t *text) services(p *Preview) {
 	if len(p.Services) == 0 && !p.NoServices {
 		return
 	}
-	fmt.Fprintf(t, "\n%s\n", t.style.Head("NodePorts, LoadBalancer addresses and externalIPs, by the policies before DNAT of the node where packets arrive"))
+	fmt.Fprintf(t, "\n%s\n", t.style.Head("Addresses of Services, by the policies before DNAT where packets arrive"))
 	if p.NoServices {
-		t.WriteString("not judged: no Services are known. Give them: kubectl get services -A -o yaml | felixctl preview --services - -f FILE\n")
+		t.WriteString("not judged: no Services are known. Give them:\n  kubectl get services -A -o yaml | felixctl preview --services - -f FILE\n")
 		return
 	}
 	table := terminal.NewTable(t.style, "FROM", "SERVICE", "ADDRESS", "AT", "NOW", "THEN", "BECAUSE")
@@ -237,7 +237,7 @@ func (t *text) services(p *Preview) {
 		if s.Becomes == Allowed {
 			now, then = t.style.Bad(Denied), t.style.Good(Allowed)
 		}
-		table.Row(list(s.From), s.Service, s.Address, list(s.Nodes), now, then, s.Because)
+		table.Row(list(s.From), s.Service, s.text(), list(s.Nodes), now, then, s.Because)
 	}
 	fmt.Fprintln(t, table)
 	t.WriteString("what passes is judged again by the policies of the endpoint\n")
