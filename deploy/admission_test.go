@@ -151,6 +151,11 @@ func TestTokensSpeakForTheirNode(t *testing.T) {
 		t.Errorf("removed: %v, %v of %v", err, read, conditions())
 	}
 	ours := `{"type":"` + string(hosts.ConditionType) + `","status":"True"}`
+	add := `{"op":"add","path":"/status/conditions/-","value":` + ours + `}`
+	_, twice := agent.CoreV1().Nodes().Patch(t.Context(), "n1", types.JSONPatchType, []byte("["+add+","+add+"]"), metav1.PatchOptions{}, "status")
+	message := func(length int) string {
+		return strings.TrimSuffix(ours, "}") + `,"message":"` + strings.Repeat("m", length) + `"}`
+	}
 	lease := func(name, holder string) *coordinationv1.Lease {
 		l := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Name: name}}
 		if holder != "" {
@@ -254,6 +259,10 @@ func TestTokensSpeakForTheirNode(t *testing.T) {
 		{"the kubelet's condition", nodeStatus("n1", `{"type":"Ready","status":"False"}`, ""), false},
 		{"the kubelet's condition, removed, with its own", nodeStatus("n1", `{"type":"Ready","$patch":"delete"},`+ours, ""), false},
 		{"an address beside its condition", nodeStatus("n1", ours, `,"addresses":[{"type":"ExternalIP","address":"192.0.2.8"}]`), false},
+		{"its condition twice", twice, false},
+		{"its condition with a long message", nodeStatus("n1", message(1024), ""), true},
+		{"its condition with a longer message", nodeStatus("n1", message(1025), ""), false},
+		{"its condition with another status", nodeStatus("n1", strings.Replace(ours, "True", "Maybe", 1), ""), false},
 		{"a capacity", nodeStatus("n1", "", `,"capacity":{"a.b/c":"1"}`), false},
 		{"images, removed", nodeStatus("n1", "", `,"images":null`), false},
 		{"the Lease of its node", create("egress-node-n1", "n1"), true},

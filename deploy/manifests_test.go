@@ -18,6 +18,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
 	syaml "sigs.k8s.io/yaml"
@@ -275,8 +276,22 @@ func TestBuilt(t *testing.T) {
 		normalise(t, all)
 	}
 	accepted(t, dir)
+	withoutAdmission(t, dir)
 	if d := cmp.Diff(want, chart); d != "" {
 		t.Errorf("chart (-felixlike.yaml +chart):\n%s", d)
+	}
+}
+
+// withoutAdmission: for Kubernetes before 1.30 the chart has no policies of admission, and does not grant nodes/status, which only they bind to a node.
+func withoutAdmission(t *testing.T, dir string) {
+	t.Helper()
+	for file, served := range map[string]bool{"chart.yaml": true, "chart-1.29.yaml": false} {
+		all := read(t, filepath.Join(dir, file))
+		role := as[rbacv1.ClusterRole](t, all["ClusterRole felixlike"])
+		granted := slices.ContainsFunc(role.Rules, func(r rbacv1.PolicyRule) bool { return slices.Contains(r.Resources, "nodes/status") })
+		if bound := all["ValidatingAdmissionPolicy felixlike-nodes"] != nil; granted != served || bound != served {
+			t.Errorf("%s: nodes/status is granted: %v, bound: %v, want %v", file, granted, bound, served)
+		}
 	}
 }
 
