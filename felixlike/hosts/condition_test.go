@@ -25,7 +25,7 @@ import (
 	"github.com/felixlike/felixlike/test/eventually"
 )
 
-// conditions are those of a Node.
+// conditions stands for the API server with one Node.
 type conditions struct {
 	mu sync.Mutex
 	// has is the condition, wrote the statuses and reasons that were written, asked the number of requests, fails their error.

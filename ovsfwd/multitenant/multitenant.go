@@ -1,6 +1,6 @@
 // Package multitenant renders the pipeline of OpenShift SDN's multitenant mode, as pure functions: each pod has the number of its
 // tenant, and a packet reaches a pod only if both ends have one number or either end is global. Table numbers and
-// registers are those of the reference (scenarios OSH-*). They mean other things than in ovsfwd/pipeline.
+// registers are as in the reference (scenarios OSH-*). They mean other things than in ovsfwd/pipeline.
 //
 //	pod ----> 0 --> 20 sender, number --> 21 --+                +--> 70 pods of this node ---+--> 80 numbers --> port of reg2
 //	tunnel -> 0 --> 10 peers ------------------+--> 30 route ---+--> 60 Services ------------+
@@ -10,7 +10,7 @@
 //	                                                 +-------------> the gateway's own address
 //
 // Registers: reg0 number of the sender, reg1 number of the receiver, reg2 output port, reg3 set if the sender is checked.
-// Tunnel packets have the sender's number in tun_id. Number 0 is that of the host and of global tenants.
+// Tunnel packets have the sender's number in tun_id. The host and global tenants have number 0.
 //
 // Rules for every packet:
 //
@@ -54,7 +54,7 @@ type Node struct {
 	Gateway netip.Addr
 	// Addresses are the addresses of this node at which it takes tunnel packets.
 	Addresses []netip.Addr
-	// PodPrefix is that of this node's pods, ClusterPrefix that of all nodes' pods, ServicePrefix that of Services.
+	// PodPrefix has the addresses of this node's pods, ClusterPrefix of all nodes' pods, ServicePrefix of Services.
 	PodPrefix, ClusterPrefix, ServicePrefix netip.Prefix
 }
 

@@ -12,7 +12,7 @@ import (
 	"github.com/felixlike/felixlike/test/ovstest"
 )
 
-// owner is that of the flows of tests.
+// owner identifies the flows of tests.
 const owner = 1
 
 // world is a node with all that its flows depend on.

@@ -1,6 +1,6 @@
 package multitenant
 
-// Table 10: packets of the tunnel. The outer source is that of a node, and the inner addresses are those of pods there and here.
+// Table 10: packets of the tunnel. The outer source is a node's address, and the inner addresses are those of pods there and here.
 //
 //	table=10,priority=120,ip,reg3=0/0x1,tun_src=NODE,nw_src=ITS PODS,nw_dst=PODS actions=set_field:0x1/0x1->reg3,resubmit(,10)
 //	table=10,priority=120,arp,reg3=0/0x1,tun_src=NODE,arp_spa=ITS PODS,arp_tpa=PODS actions=(the same)

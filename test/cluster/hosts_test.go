@@ -76,7 +76,7 @@ spec: {priority: 1, appliedTo: [{nodeSelector: {}}], %s}
 	}
 	inForce := func() (err error) {
 		for _, node := range nodes {
-			if got := condition(node, hosts.ConditionType); got != "True PoliciesConfirmed: in force: antrea-cluster:before-dnat, antrea-cluster:deny-all" && got != "True PoliciesConfirmed: in force: antrea-cluster:deny-all, antrea-cluster:before-dnat" {
+			if got := condition(node, hosts.ConditionType); got != "True PoliciesConfirmed: in force: antrea-cluster:before-dnat, antrea-cluster:deny-all" {
 				err = errors.Join(err, fmt.Errorf("%s: condition %q", node, got))
 			}
 		}
