@@ -18,11 +18,15 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/felixlike/felixlike/felixlike/antrea"
+	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/felixlike/datastore"
+	"github.com/felixlike/felixlike/felixlike/driver"
 	"github.com/felixlike/felixlike/felixlike/hosts/boot"
 	"github.com/felixlike/felixlike/felixlike/leases"
+	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/test/eventually"
+	"github.com/felixlike/felixlike/test/tablestest"
 )
 
 // conditions stands for the API server with one Node.
@@ -194,7 +198,7 @@ func TestConditionSettles(t *testing.T) {
 }
 
 // TestNotProgrammed: if the kernel does not let the agent program the table, confirmed policies are not in force. Status and the condition say so, with the error, until
-// they are. The same holds for policies that the kernel refuses in part.
+// they are.
 func TestNotProgrammed(t *testing.T) {
 	w := newWorld(t)
 	c := &conditions{}
@@ -237,6 +241,39 @@ func TestNotProgrammed(t *testing.T) {
 	if w.reaches("peer", "node", "80") != "" || a.hosts(t).State != control.HostsConfirmed {
 		t.Errorf("open, status %+v", a.hosts(t))
 	}
+}
+
+// TestRefusedInPart: confirmed policies are not in force before the agent has programmed them, nor if the kernel refuses a part of them, as after an update of the kernel.
+func TestRefusedInPart(t *testing.T) {
+	ns := tablestest.NewNamespace(t, "nft")
+	o := Options{Dir: t.TempDir(), Table: backend.NewHosts(backend.Config{Node: "node1", NetNS: ns.FD}, failsafe()), Log: slog.New(slog.DiscardHandler)}
+	m := New(&driver.View{}, o)
+	p := &model.Policy{
+		ID:      model.PolicyID{Tier: model.TierAdmin, API: model.AntreaCluster, Name: "all"},
+		Ingress: []model.Rule{{Name: "ingress[0]", Action: model.Deny, Peers: []model.GroupID{"anone"}, AnyPort: true}}, // the group has no set
+	}
+	update := model.HostPoliciesUpdate{Policies: &model.HostPolicies{Ingress: model.Applied{Admin: []model.PolicyID{p.ID}}, Policies: []*model.Policy{p}}}
+	m.record.Confirmed = update.Policies
+	m.onUpdate(update, 0)
+	expect := func(why string) {
+		t.Helper()
+		var s control.Status
+		m.status(&s)
+		c := conditionOf(s.Hosts)
+		if s.Hosts.State != control.HostsNotProgrammed || c.Status != corev1.ConditionUnknown || c.Reason != ReasonNotProgrammed || !strings.Contains(c.Message, why) {
+			t.Errorf("status %+v, condition %+v, want %q", s.Hosts, c, why)
+		}
+	}
+	expect("since it started")
+	stage := o.Table.Stage()
+	for _, manager := range stage.Managers {
+		manager.OnUpdate(update)
+		manager.CompleteDeferredWork()
+	}
+	if _, err := stage.Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	expect("ain-all")
 }
 
 // TestConditionOfUnconfirmed: policies that are not confirmed for some time are Unknown, and a message has a bound.
