@@ -17,7 +17,7 @@ import (
 type Egress struct {
 	// Object is the NetNamespace with the addresses, the first by name of several.
 	Object *antrea.NetNamespace
-	// Namespaces are those of the class, sorted.
+	// Namespaces has the names of the namespaces in the class, sorted.
 	Namespaces []string
 	// Addresses are in the order of the object. There is at least one.
 	Addresses []EgressAddress
@@ -51,7 +51,7 @@ func (c *Classes) Addressed(namespace string) bool {
 	return false
 }
 
-// Egresses returns what the NetNamespaces with addresses say, by the name of the first one of each class. No address is that of two classes: tenants
+// Egresses returns what the NetNamespaces with addresses say, by the name of the first one of each class. Two classes never share an address: tenants
 // would share their identity. Several NetNamespaces of a class must have the same addresses.
 func (c *Classes) Egresses(hosts HostSubnets) []Egress {
 	claims := map[netip.Addr]map[Class]string{}
