@@ -22,6 +22,7 @@ import (
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/felixlike/datastore"
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/test/stopwatch"
 )
 
 var hostileObjects = flag.Int("hostile", 0, "have TestNeighbourOfHostileTenant create this many objects of every kind at once")
@@ -221,14 +222,15 @@ func largeOfTier(number int) []datastore.Event {
 func besideHostile(t *testing.T, backend string, object func(number int) []datastore.Event, count int) {
 	a := hostileAgent(t, backend)
 	changes := 0
+	watch := stopwatch.Start(t)
 	neighbour := func() time.Duration {
 		p := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "good", Name: fmt.Sprint("good-", changes)}}
 		p.Spec.Ingress = []networkingv1.NetworkPolicyIngressRule{{}}
 		changes++
-		sent := time.Now()
+		sent := watch.Lap(t).Net()
 		a.send(datastore.NetworkPolicySet{Policy: p})
 		a.programmed(t, goodPod())
-		return time.Since(sent)
+		return watch.Lap(t).Net() - sent
 	}
 	began := time.Now()
 	a.send(object(0)...)
