@@ -74,7 +74,7 @@ const (
 	HostsUnconfirmed = "not confirmed yet"
 	HostsWithdrawn   = "withdrawn"
 	HostsOff         = "off"
-	// HostsNotProgrammed says that the agent has not programmed all that is to be in force, or not removed what is not.
+	// HostsNotProgrammed says that the agent could not program all of the policies, or could not remove their table.
 	HostsNotProgrammed = "not programmed"
 )
 

@@ -59,8 +59,8 @@ func (s *state) leaving(namespace string) string {
 	return strings.Join(lines, "\n")
 }
 
-// TestEgressNetworkPolicyRules: the first rule that matches decides, so a rule that denies has what no earlier one has. What is not
-// understood denies everything, if it is no Allow.
+// TestEgressNetworkPolicyRules: the first rule that matches decides. So a Deny gets only the addresses that no rule before it has. A rule that is
+// not understood denies everything, unless it is an Allow: then it matches nothing.
 func TestEgressNetworkPolicyRules(t *testing.T) {
 	const stays = "egressnetworkpolicy:tea/p cluster (pods of the cluster): next pod prefixes of all nodes\n"
 	const all = "deny 0.0.0.0/0 ::/0\n"

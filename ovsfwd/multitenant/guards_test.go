@@ -96,7 +96,7 @@ func TestForgedPackets(t *testing.T) {
 	}
 }
 
-// TestUnknownIsClosed: what is not known in full has no flows, and number 0 is no tenant by accident.
+// TestUnknownIsClosed: a pod, peer or Service with a part that is not known gets no flows. A missing number does not count as number 0, which is global.
 func TestUnknownIsClosed(t *testing.T) {
 	n := own(nodeOf("node1", "192.168.77.1", "10.131.0.0/23"))
 	for _, tenant := range []Tenant{{}, {Number: 7, Global: true}, {Number: MaxNumber + 1}} {

@@ -26,7 +26,7 @@ type ServiceChange struct {
 	// Service is namespace/name, Address as in "nodePort tcp/30080" or "loadBalancer 192.0.2.1 tcp/80".
 	Service string `json:"service"`
 	Address string `json:"address"`
-	// Families are those of the packets, as in "IPv4".
+	// Families names the address families of the packets, as in "IPv4".
 	Families []string `json:"families"`
 	From     []string `json:"from"`
 	// Nodes are those at which the packets arrive.
