@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"hash/fnv"
-	"iter"
 	"maps"
 	"net/netip"
 	"reflect"
@@ -61,30 +60,14 @@ func (x *egressStore) setLeases(leases map[netip.Addr]model.EgressLease) {
 
 // elects reports whether there is an Egress with an elected node.
 func (x *egressStore) elects() bool {
-	for e := range x.records() {
-		if e.compiled.Nodes != nil || e.compiled.Pool != "" || len(e.compiled.Among) > 0 {
+	for _, e := range x.byID {
+		if e.compiled.Nodes != nil || e.compiled.Pool != "" {
 			return true
 		}
 	}
-	return false
-}
-
-// records returns the Egresses, then the addresses of projects.
-func (x *egressStore) records() iter.Seq[*egress] {
-	return func(yield func(*egress) bool) {
-		for _, e := range x.byID {
-			if !yield(e) {
-				return
-			}
-		}
-		for _, p := range x.projects.all {
-			for _, e := range p.addresses {
-				if !yield(e) {
-					return
-				}
-			}
-		}
-	}
+	return slices.ContainsFunc(x.projects.all, func(p *project) bool {
+		return slices.ContainsFunc(p.addresses, func(e *egress) bool { return e.compiled.Among != nil })
+	})
 }
 
 // onNode notes a change of a node.
@@ -157,16 +140,6 @@ func (x *egressStore) ordered() []*egress {
 	})
 }
 
-func compareBool(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case a:
-		return 1
-	}
-	return -1
-}
-
 // claims returns the claims of Egresses to addresses. Projects have none: their addresses come later than they do, so their age says nothing. An Egress whose node is the one that has the address in its status claims nothing.
 func (x *egressStore) claims() []egressClaim {
 	var all []egressClaim
@@ -184,10 +157,11 @@ func (x *egressStore) claims() []egressClaim {
 func (x *egressStore) all() []model.EgressAddress {
 	placed := make(map[*egress]*model.EgressAddress, len(x.byID))
 	p := placement{allocation: newAllocation(x), first: map[netip.Addr]*model.EgressAddress{}, held: map[string]int{}}
-	byAge := slices.SortedFunc(x.records(), func(a, b *egress) int {
-		return cmp.Or(compareBool(a.project, b.project), a.compare(b.age), a.id.Compare(b.id), a.compiled.Address.Compare(b.compiled.Address))
-	})
-	for _, e := range byAge {
+	order := slices.SortedFunc(maps.Values(x.byID), func(a, b *egress) int { return cmp.Or(a.compare(b.age), a.id.Compare(b.id)) })
+	for _, p := range x.projects.all {
+		order = append(order, p.addresses...)
+	}
+	for _, e := range order {
 		if e.stale {
 			e.members, e.stale = e.pods.addressesOfPods(), false
 		}

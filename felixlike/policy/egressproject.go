@@ -92,7 +92,7 @@ func (x *egressStore) newProject(compiled tenancy.Egress) *project {
 		return nil // no namespace has such a name
 	}
 	for _, a := range compiled.Addresses {
-		e := &egress{age: ageOf(compiled.Object, ofEgress), id: compiled.Object.ID(), project: true, stale: true}
+		e := &egress{id: compiled.Object.ID(), project: true, stale: true}
 		e.compiled = compile.Egress{Pods: compile.Selection{Namespaces: namespaces, Pods: label.Everything()}, Node: a.Node, Among: a.Among}
 		if e.refused = a.Refused; e.refused == "" {
 			e.compiled.Address = a.Address

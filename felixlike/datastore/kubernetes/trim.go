@@ -156,8 +156,8 @@ func trimPolicy(o runtime.Object) ([]byte, error) {
 	if len(kept) > 0 {
 		metadata["annotations"] = kept
 	}
-	// The oldest Egress or NetNamespace of an address has it.
-	if _, addresses := u.Object["egressIPs"]; (addresses || u.GetKind() == antrea.KindEgress.String()) && !u.GetCreationTimestamp().Time.IsZero() {
+	// The oldest Egress of an address has it.
+	if u.GetKind() == antrea.KindEgress.String() && !u.GetCreationTimestamp().Time.IsZero() {
 		metadata["creationTimestamp"] = u.GetCreationTimestamp()
 	}
 	if len(metadata) > 0 {
