@@ -16,7 +16,6 @@ import (
 // testDatastore runs the suite of the datastore against the cluster's API server,
 // with the rights that felixlike has and no others.
 func testDatastore(t *testing.T, s *site) {
-	s.notReference(t)
 	ns, err := namespace.Open(kubelab.ControlPlane)
 	if err != nil {
 		t.Fatal(err)

@@ -38,7 +38,6 @@ const next = `{apiVersion: felixlike.io/v1alpha1, kind: Egress, metadata: {name:
 // testEgress elects n2 for the addresses of three Egresses. Their status names it, and a host outside sees the addresses, until the
 // Egresses go. The audit of the agents' rights needs this test.
 func testEgress(t *testing.T, s *site) {
-	s.notReference(t)
 	const ns, port = "leaving", 7000
 	s.inNamespace(t, ns)
 	nodes := s.Nodes()

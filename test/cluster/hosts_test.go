@@ -22,7 +22,6 @@ const underDenyAll = 50 * time.Second
 // testNodePolicies denies all packets to and from the nodes, before DNAT too. The nodes stay ready, kubelet answers the API server, pods of two nodes and
 // new ones reach each other, and ssh's port is open. Nothing else of the nodes is. A condition of each Node says that the policies are in force.
 func testNodePolicies(t *testing.T, s *site) {
-	s.notReference(t)
 	const ns = "hosts"
 	s.inNamespace(t, ns)
 	nodes := s.Nodes()

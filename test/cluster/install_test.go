@@ -27,7 +27,6 @@ func (s *site) overlay(backend string) string {
 // testInstall installs felixlike as its documentation says, and measures the time
 // until the nodes are ready for pods.
 func testInstall(t *testing.T, s *site) {
-	s.notReference(t)
 	if out := s.kubectl(t, "get", "nodes", "--no-headers"); strings.Count(out, "NotReady") != len(s.Nodes()) {
 		t.Fatalf("a node is ready before anything is installed:\n%s", out)
 	}
@@ -50,21 +49,13 @@ func testInstall(t *testing.T, s *site) {
 	}
 }
 
-// testSmoke runs kubelab's own smoke test: pods across nodes, Services, logs.
+// testSmoke tries pods across nodes, Services and logs.
 func testSmoke(t *testing.T, s *site) {
-	out, err := s.Script(t.Context(), "smoke.sh")
+	out, err := s.Smoke(t.Context())
 	t.Log(out)
 	if err != nil {
 		t.Error(err)
 	}
 	s.kubectl(t, "delete", "daemonset/web", "service/web", "--wait")
 	until(t, readyTime, func() error { return s.gone(t, "default", "app=web") })
-}
-
-// notReference skips tests of felixlike's own features.
-func (s *site) notReference(t *testing.T) {
-	t.Helper()
-	if s.backend == reference {
-		t.Skip("kubelab's own CNI is there")
-	}
 }

@@ -44,7 +44,6 @@ func probeImage(t *testing.T, s *site) string {
 // latter arrive.
 func testNoOpenMoment(t *testing.T, s *site) {
 	onlyFull(t)
-	s.notReference(t)
 	const closed, free = "closed", "free"
 	s.inNamespace(t, closed)
 	s.inNamespace(t, free)

@@ -32,7 +32,7 @@ type site struct {
 	logged bool
 }
 
-// findKit returns kubelab, built, or skips the test.
+// findKit returns kubelab, built, or skips the test: nobody waits for the build without having asked for it.
 func findKit(t *testing.T) kit {
 	t.Helper()
 	if testing.Short() {
@@ -41,6 +41,9 @@ func findKit(t *testing.T) kit {
 	k, err := kubelab.Find()
 	if err != nil {
 		t.Skip(err)
+	}
+	if !k.Built() && os.Getenv(suiteVariable) == "" {
+		t.Skipf("the programs of a cluster are not built here: make test-cluster builds them (a quarter of an hour), and so does %s=%s", suiteVariable, quick)
 	}
 	root, err := kubelab.Root()
 	if err != nil {
@@ -72,28 +75,19 @@ var imageOf = sync.OnceValues(func() (string, error) {
 func newSite(t *testing.T, backend, proxy string) *site {
 	t.Helper()
 	k := findKit(t)
-	var archives []string
-	if backend != reference {
-		start := time.Now()
-		image, err := imageOf()
-		if err != nil {
-			t.Fatal(err)
-		}
-		archives = append(archives, image)
-		t.Logf("image is built (%s)", since(start))
+	start := time.Now()
+	image, err := imageOf()
+	if err != nil {
+		t.Fatal(err)
 	}
-	return newSiteWith(t, k, backend, proxy, archives...)
+	t.Logf("image is built (%s)", since(start))
+	return newSiteWith(t, k, backend, proxy, image)
 }
 
 // newSiteWith is newSite with the images of given archives.
 func newSiteWith(t *testing.T, k kit, backend, proxy string, archives ...string) *site {
 	t.Helper()
-	config := kubelab.Config{Proxy: proxy, APIServerFlags: auditFlags(t, k)}
-	if backend == reference {
-		// Its engine knows IPv4 only.
-		config.CNI, config.SingleStack = "bridge", true
-	}
-	return newSiteOf(t, k, backend, config, archives...)
+	return newSiteOf(t, k, backend, kubelab.Config{Proxy: proxy, APIServerFlags: auditFlags(t, k)}, archives...)
 }
 
 // newSiteOf brings a configured cluster up.
@@ -125,11 +119,6 @@ func newSiteOf(t *testing.T, k kit, backend string, config kubelab.Config, archi
 		}
 		return nil
 	})
-	if backend == reference {
-		if _, err := c.Script(t.Context(), "refpol.sh"); err != nil {
-			t.Fatal(err)
-		}
-	}
 	t.Logf("cluster is up, images are there (%s)", since(start))
 	return s
 }

@@ -18,7 +18,6 @@ done`
 // testOutage ends the API server, and an agent meanwhile: policy stays in force and
 // connections go on. Afterwards the agents receive changes again.
 func testOutage(t *testing.T, s *site) {
-	s.notReference(t)
 	onlyFull(t)
 	const ns = "outage"
 	s.underTraffic(t, ns, func() {

@@ -22,7 +22,6 @@ const rolledTime = 4 * time.Minute
 // testRollingRestart restarts agents under traffic, and then switches.
 func testRollingRestart(t *testing.T, s *site) {
 	onlyFull(t)
-	s.notReference(t)
 	testAgentsAlone(t, s, "restarted", func() { s.roll(t) })
 	s.underTraffic(t, "switched", func() { s.replaceSwitches(t) })
 }
@@ -30,7 +29,6 @@ func testRollingRestart(t *testing.T, s *site) {
 // testRollingChange changes the backend of the cluster, from each to each, under
 // traffic.
 func testRollingChange(t *testing.T, s *site) {
-	s.notReference(t)
 	onlyFull(t)
 	s.underTraffic(t, "changed", func() {
 		for _, backend := range s.otherBackends() {

@@ -89,7 +89,6 @@ func judgements(w *world) []judgement {
 
 // testServices goes through Services of all kinds, under policies.
 func testServices(t *testing.T, s *site) {
-	s.notReference(t)
 	w := newWorld(t, s)
 	for _, j := range judgements(w) {
 		if j.ingress != "" {

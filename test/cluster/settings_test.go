@@ -9,9 +9,7 @@ import (
 
 // Settings, by environment variables. Lists have spaces between their words.
 const (
-	// backendsVariable lists the backends to test; default: nftables. One entry
-	// may be reference: kubelab's own CNI and policy engine. A failure with
-	// these is a fault of the tests.
+	// backendsVariable lists the backends to test; default: nftables.
 	backendsVariable = "FELIXLIKE_CLUSTER_BACKENDS"
 	// proxiesVariable lists the modes of kube-proxy: iptables (default), nftables.
 	proxiesVariable = "FELIXLIKE_CLUSTER_PROXIES"
@@ -29,9 +27,6 @@ const (
 	// failed is left up, to look at.
 	keepVariable = "FELIXLIKE_CLUSTER_KEEP"
 )
-
-// reference is kubelab's own.
-const reference = "reference"
 
 // Suites.
 const (

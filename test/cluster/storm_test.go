@@ -69,7 +69,6 @@ func settled(t *testing.T, s *site) map[string]snapshot {
 
 // testStorm creates and deletes a hundred pods at once: they leave nothing.
 func testStorm(t *testing.T, s *site) {
-	s.notReference(t)
 	onlyFull(t)
 	const ns = "storm"
 	s.inNamespace(t, ns)

@@ -21,7 +21,6 @@ import (
 // testServicesWithoutProxy moves the nodes from kube-proxy to the agents by the steps of felixctl migrate kube-proxy, goes through the Services,
 // and gives kube-proxy its place back.
 func testServicesWithoutProxy(t *testing.T, s *site) {
-	s.notReference(t)
 	var before corev1.ConfigMap
 	if err := s.Get(t.Context(), &before, "-n", system, "configmap", "felixlike-config"); err != nil {
 		t.Fatal(err)

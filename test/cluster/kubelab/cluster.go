@@ -21,8 +21,6 @@ type Config struct {
 	Proxy string
 	// CNI is "none", or "bridge" for kubelab's own.
 	CNI string
-	// SingleStack leaves IPv6 out.
-	SingleStack bool
 	// APIServerFlags are more flags of the API server.
 	APIServerFlags []string
 }
@@ -37,18 +35,15 @@ func (c Config) nodes() []string {
 }
 
 func (c Config) environ() []string {
-	proxy, cni, dual := c.Proxy, c.CNI, "1"
+	proxy, cni := c.Proxy, c.CNI
 	if proxy == "" {
 		proxy = "iptables"
 	}
 	if cni == "" {
 		cni = "none"
 	}
-	if c.SingleStack {
-		dual = ""
-	}
 	return []string{
-		"NODES=" + strings.Join(c.nodes(), " "), "PROXY=" + proxy, "CNI=" + cni, "DUAL=" + dual,
+		"NODES=" + strings.Join(c.nodes(), " "), "PROXY=" + proxy, "CNI=" + cni,
 		"APISERVER_FLAGS=" + strings.Join(c.APIServerFlags, " "),
 	}
 }
@@ -183,7 +178,7 @@ func (c *Cluster) kubectl(ctx context.Context, stdin string, args ...string) (st
 	return out.String(), nil
 }
 
-// Script runs one of the kit's scripts for this cluster: "smoke.sh" or "refpol.sh".
-func (c *Cluster) Script(ctx context.Context, name string, args ...string) (string, error) {
-	return c.kit.script(ctx, c.config.environ(), name, args...)
+// Smoke tests the network: pods of both nodes, Services, logs. It returns what it has tried.
+func (c *Cluster) Smoke(ctx context.Context) (string, error) {
+	return c.kit.script(ctx, c.config.environ(), "smoke.sh")
 }

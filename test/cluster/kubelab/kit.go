@@ -7,23 +7,20 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
-// Environment variables with the paths of the kit and its work folder.
-const (
-	DirVariable  = "KUBELAB"
-	WorkVariable = "FELIXLIKE_CLUSTER_WORK"
-)
+// WorkVariable is the environment variable with the folder that clusters are built and kept in.
+const WorkVariable = "FELIXLIKE_CLUSTER_WORK"
 
 // Kit is kubelab's scripts and the folder they build in.
 type Kit struct {
 	dir, work string
 }
 
-// Find returns the kit that KUBELAB names, or else the one in a folder beside
-// the clone that holds this process's folder: kubelab or */kubelab. The error
-// is the reason why no cluster can be brought up here.
+// Find returns the kit of the source tree that holds the current folder. The error is the reason why no
+// cluster can be brought up here.
 func Find() (*Kit, error) {
 	if os.Geteuid() != 0 {
 		return nil, errors.New("a cluster needs root")
@@ -33,7 +30,7 @@ func Find() (*Kit, error) {
 			return nil, fmt.Errorf("a cluster needs the program %s", tool)
 		}
 	}
-	dir, err := findDir()
+	root, err := Root()
 	if err != nil {
 		return nil, err
 	}
@@ -45,38 +42,7 @@ func Find() (*Kit, error) {
 		}
 		work = filepath.Join(cache, "felixlike", "kubelab")
 	}
-	return &Kit{dir: dir, work: work}, nil
-}
-
-// findDir returns the folder with the scripts.
-func findDir() (string, error) {
-	if dir := os.Getenv(DirVariable); dir != "" {
-		if !isKit(dir) {
-			return "", fmt.Errorf("%s=%s has no up.sh", DirVariable, dir)
-		}
-		return filepath.Abs(dir)
-	}
-	root, err := Root()
-	if err != nil {
-		return "", err
-	}
-	for _, pattern := range []string{"kubelab", "*/kubelab"} {
-		found, err := filepath.Glob(filepath.Join(filepath.Dir(root), pattern))
-		if err != nil {
-			return "", err
-		}
-		for _, dir := range found {
-			if isKit(dir) {
-				return dir, nil
-			}
-		}
-	}
-	return "", fmt.Errorf("kubelab is not there: set %s to its folder", DirVariable)
-}
-
-func isKit(dir string) bool {
-	_, err := os.Stat(filepath.Join(dir, "up.sh"))
-	return err == nil
+	return &Kit{dir: filepath.Join(root, "test/cluster/kubelab/scripts"), work: work}, nil
 }
 
 // Root returns the top of the source tree that holds the current folder.
@@ -138,6 +104,11 @@ func (k *Kit) Build(ctx context.Context, specs bool) error {
 		}
 	}
 	return nil
+}
+
+// Built reports whether the parts of a cluster are built.
+func (k *Kit) Built() bool {
+	return !slices.ContainsFunc(groups(), func(g group) bool { return g.name != specsGroup && !k.has(g) })
 }
 
 func (k *Kit) has(g group) bool {
