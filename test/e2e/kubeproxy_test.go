@@ -31,29 +31,19 @@ import (
 	"github.com/felixlike/felixlike/internal/namespace"
 	"github.com/felixlike/felixlike/internal/sysctl"
 	"github.com/felixlike/felixlike/model"
-	"github.com/felixlike/felixlike/test/cluster/kubelab"
 	"github.com/felixlike/felixlike/test/eventually"
+	"github.com/felixlike/felixlike/test/kubeproxy"
 	"github.com/felixlike/felixlike/test/kubernetestest"
 	"github.com/felixlike/felixlike/test/lab"
 	"github.com/felixlike/felixlike/test/lab/traffic"
 )
 
-// kubeProxyEnv is the path of a kube-proxy; without it, the one that kubelab has built is used.
-const kubeProxyEnv = "FLX_TEST_KUBE_PROXY"
-
 // kubeProxy returns the path of a kube-proxy, or skips the test.
 func kubeProxy(t *testing.T) string {
 	t.Helper()
-	path := os.Getenv(kubeProxyEnv)
-	if path == "" {
-		kit, err := kubelab.Find()
-		if err != nil {
-			t.Skipf("no kube-proxy: set %s: %v", kubeProxyEnv, err)
-		}
-		path = kit.Bin("kube-proxy")
-	}
-	if _, err := os.Stat(path); err != nil {
-		t.Skipf("no kube-proxy: set %s: %v", kubeProxyEnv, err)
+	path, err := kubeproxy.Find()
+	if err != nil {
+		t.Skip(err)
 	}
 	return path
 }
@@ -178,8 +168,9 @@ type difference struct {
 	is  func(s situation, theirs, ours outcome) bool
 }
 
-func differences() []difference {
-	return []difference{
+// differences returns those of a mode of kube-proxy.
+func differences(mode string) []difference {
+	all := []difference{
 		{"the agents keep the client's address where the answer comes back to the node, so that policy sees the client", func(s situation, theirs, ours outcome) bool {
 			return keptSource(s, theirs, ours)
 		}},
@@ -187,10 +178,23 @@ func differences() []difference {
 			pods := map[string]string{"b": "node1", "d": "node3"}
 			return strings.HasSuffix(s.service, "-local") && pods[s.from] != "" && s.to != pods[s.from] && theirs.silent && !ours.silent && !ours.refused && ours.other == ""
 		}},
-		{"kube-proxy serves node ports on the first address of the node (--nodeport-addresses primary), the agents on all of them", func(s situation, theirs, ours outcome) bool {
-			return s.to == "gateway1" && theirs.refused && len(ours.seen) == 2
-		}},
 	}
+	if mode == "nftables" {
+		return append(all, difference{"kube-proxy serves node ports on the first address of the node (--nodeport-addresses primary), the agents on all of them", func(s situation, theirs, ours outcome) bool {
+			return s.to == "gateway1" && theirs.refused && len(ours.seen) == 2
+		}})
+	}
+	return append(all,
+		difference{"kube-proxy sends on what comes to a cluster IP at a port that the Service does not have, to wherever the node has a route; the agents refuse it", func(s situation, theirs, ours outcome) bool {
+			return s.to == "wrong" && (theirs.silent || theirs.other == unix.EHOSTUNREACH.Error()) && ours.refused
+		}},
+		difference{"kube-proxy serves node ports on 127.0.0.1, over IPv4; the agents do not", func(s situation, theirs, ours outcome) bool {
+			return s.to == "loopback" && s.family == model.IPv4 && len(theirs.seen) == 2 && ours.refused
+		}},
+		difference{"for a datagram of the node itself to a Service without endpoints, kube-proxy's refusal comes with the answer, that of the agents when it is sent", func(s situation, theirs, ours outcome) bool {
+			return strings.HasPrefix(s.from, "node") && s.protocol == model.UDP && theirs.refused && ours.other == unix.EPERM.Error()
+		}},
+	)
 }
 
 // keptSource reports that the same endpoints are reached, and where they see other clients, they are on the node that the
@@ -672,40 +676,19 @@ func (c *serviceLab) runKubeProxy(t *testing.T, program, mode string) {
 		}
 		t.Cleanup(server.Stop)
 		create(t, admin, node, c)
-		dir := t.TempDir()
-		kubeconfig := filepath.Join(dir, "kubeconfig")
-		settings := map[string]any{
-			"apiVersion": "kubeproxy.config.k8s.io/v1alpha1", "kind": "KubeProxyConfiguration", "mode": mode, "hostnameOverride": node.Name,
-			"clusterCIDR":      clusterPods(model.IPv4).String() + "," + clusterPods(model.IPv6).String(),
-			"clientConnection": map[string]any{"kubeconfig": kubeconfig, "contentType": "application/json"},
-			// These are of the machine, not of the namespace.
-			"conntrack": map[string]any{"maxPerCore": 0, "min": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s"},
+		proxy := kubeproxy.Config{
+			Program: program, Mode: mode, Node: node.Name, API: apiAddress, Dir: t.TempDir(),
+			Pods: []netip.Prefix{clusterPods(model.IPv4), clusterPods(model.IPv6)},
 		}
-		text, err := json.Marshal(settings)
+		cmd, err := proxy.Start(ns)
 		if err != nil {
-			t.Fatal(err)
-		}
-		file := filepath.Join(dir, "config.yaml")
-		for name, text := range map[string][]byte{kubeconfig: kubernetestest.Kubeconfig("kube-proxy", apiAddress), file: text} {
-			if err := os.WriteFile(name, text, 0o600); err != nil {
-				t.Fatal(err)
-			}
-		}
-		log, err := os.Create(filepath.Join(dir, "log"))
-		if err != nil {
-			t.Fatal(err)
-		}
-		cmd := exec.Command(program, "--config", file, "--v=2")
-		cmd.Stdout, cmd.Stderr = log, log
-		if err := ns.Do(cmd.Start); err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() {
 			_ = cmd.Process.Kill()
 			_ = cmd.Wait()
-			log.Close()
 			if t.Failed() {
-				text, _ := os.ReadFile(log.Name())
+				text, _ := os.ReadFile(proxy.Log())
 				t.Logf("kube-proxy of %s:\n%s", node.Name, text[max(0, len(text)-3000):])
 			}
 		})
@@ -768,18 +751,28 @@ func (c *serviceLab) served(t *testing.T) {
 	}
 }
 
-// TestServicesLikeKubeProxy compares kube-proxy with the agents: the same Services, the same connections from pods, nodes and
+// TestServicesLikeKubeProxy compares kube-proxy in both modes with the agents: the same Services, the same connections from pods, nodes and
 // hosts outside the cluster have to reach the same endpoints, which have to see the same clients.
 func TestServicesLikeKubeProxy(t *testing.T) {
 	t.Parallel()
 	needLab(t)
 	program := kubeProxy(t)
-	all := situations()
-	theirs, ours := newServiceLab(t, lab.Config{Name: "p"}), newServiceLab(t, lab.Config{ServiceProxy: config.ServiceProxyFull})
-	theirs.runKubeProxy(t, program, "nftables")
+	ours := newServiceLab(t, lab.Config{ServiceProxy: config.ServiceProxyFull})
 	ours.runAgents(t)
-	theirs.served(t)
-	ours.served(t)
+	for _, mode := range []string{"nftables", "iptables"} {
+		t.Run(mode, func(t *testing.T) {
+			theirs := newServiceLab(t, lab.Config{Name: "p"})
+			theirs.runKubeProxy(t, program, mode)
+			theirs.served(t)
+			ours.served(t)
+			compareWithKubeProxy(t, mode, theirs, ours)
+		})
+	}
+}
+
+// compareWithKubeProxy compares all situations under kube-proxy and under the agents.
+func compareWithKubeProxy(t *testing.T, mode string, theirs, ours *serviceLab) {
+	all := situations()
 	// An answer may be late on a busy machine, and an endpoint may not be drawn: what differs is tried again, with patience.
 	const silence = 1500 * time.Millisecond
 	a, b := map[situation]string{}, map[situation]string{}
@@ -799,7 +792,7 @@ func TestServicesLikeKubeProxy(t *testing.T) {
 			if a[s] == b[s] {
 				return true
 			}
-			for _, d := range differences() {
+			for _, d := range differences(mode) {
 				if d.is(s, parseOutcome(a[s]), parseOutcome(b[s])) {
 					counts[d.why]++
 					return true
@@ -819,11 +812,14 @@ func TestServicesLikeKubeProxy(t *testing.T) {
 	for _, s := range unlisted(again) {
 		t.Errorf("%s:\n   kube-proxy: %s\n   agents:     %s", s, a[s], b[s])
 	}
-	for _, d := range differences() {
+	for _, d := range differences(mode) {
 		if counts[d.why] == 0 {
 			t.Errorf("no more seen: %s", d.why)
 		}
 		t.Logf("%d times: %s", counts[d.why], d.why)
+	}
+	if mode != "nftables" {
+		return // the rest is about the agents
 	}
 	start = time.Now()
 	var running sync.WaitGroup
