@@ -12,7 +12,7 @@ OWN_MODULE := test/cluster/networkpolicyapi
 # All but the tests that bring up whole clusters.
 FAST = $(shell go list ./... | sed 's,^github.com/felixlike/felixlike,.,' | grep -Ev '/test/(chaos|cluster|e2e|property|scale)(/|$$)')
 
-.PHONY: help demo quick test test-random test-chaos test-soak test-load test-fuzz vulncheck test-cluster test-conformance test-clusterpolicies check build image release manifests lint setup bench bench-kernel report-screenshots microbench clean
+.PHONY: help demo quick test test-random test-chaos test-soak test-load test-fuzz vulncheck test-cluster test-conformance test-clusterpolicies check build image release manifests lint setup bench bench-kernel bench-services report-screenshots microbench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -90,6 +90,12 @@ bench: setup build ## measure all backends: programming, enforcement, packets (a
 bench-kernel: setup ## measure changes (in instructions) and packets on the distribution's kernel and its Open vSwitch datapath, in a virtual machine (an hour under QEMU's emulation)
 	@FLX_VM_ICOUNT=1 test/vm/bench run --profile w1-100 --only programming --rounds 1 --idle 1s --backends nftables,nftables-maps,iptables-nft,iptables-legacy
 	@test/vm/bench
+
+# SERVICES are numbers of Services. kube-proxy takes minutes for each change of 30,000.
+SERVICES ?= 1000,10000
+PROGRAMS ?= felixlike,nftables,iptables
+bench-services: setup build ## measure serviceProxy beside kube-proxy in both modes, three rounds (half an hour; test-cluster builds kube-proxy)
+	@PATH=$$PWD/bin:$$PATH go test ./test/servicesbench -run '^$$' -bench . -benchtime 3x -timeout 5h -services $(SERVICES) -programs $(PROGRAMS)
 
 report-screenshots: build ## look at the page of a benchmark report: pictures in bin/screenshots (installs chromium)
 	@test/scripts/report-screenshots
