@@ -38,6 +38,8 @@ type egressPolicyStore struct {
 type classPolicy struct {
 	policy   *compile.Policy
 	problems []model.Problem
+	// only is the object whose rules are in force, nil in a conflict.
+	only *antrea.EgressNetworkPolicy
 }
 
 // dnsServer is a DNS server at the address of a node, or at one that all nodes have.
@@ -132,6 +134,9 @@ func (x *egressPolicyStore) ofClass(class tenancy.Class) classPolicy {
 		return out
 	}
 	conflict := len(objects) > 1 || len(namespaces) > 1
+	if !conflict {
+		out.only = objects[0]
+	}
 	names := make([]string, len(objects))
 	for i, o := range objects {
 		names[i] = o.Namespace + "/" + o.Name
@@ -172,13 +177,8 @@ func (x *egressPolicyStore) problems() []model.Problem {
 	all := []model.Problem{}
 	for class, c := range x.compiled {
 		all = append(all, c.problems...)
-		if class.Global {
-			continue
-		}
-		for _, n := range x.isolation.classes.Members(class) {
-			for _, o := range x.objects[n] {
-				all = append(all, cutsOff(o, needed)...)
-			}
+		if !class.Global && c.only != nil {
+			all = append(all, cutsOff(c.only, needed)...)
 		}
 	}
 	slices.SortStableFunc(all, func(a, b model.Problem) int {

@@ -179,4 +179,8 @@ func TestEgressNetworkPolicyCutsOff(t *testing.T) {
 		"milk/p spec.egress[1]: denies DNS at 169.254.20.10 (its cache of each node): put a rule that allows it before, unless the pods do without")
 	s.DeletePod(model.PodID{Namespace: "kube-system", Name: "dns"})
 	equal(t, "no cache", set(`[{type: Allow, to: {cidrSelector: 192.0.2.7/32}}, `+all), "")
+	s.SetAntrea(egressNetworkPolicy(t, "milk/q", `[`+all))
+	if got := set(`[` + all); !strings.Contains(got, "milk/q applies to the same pods") || strings.Contains(got, "denies the API server") {
+		t.Errorf("in a conflict, rules are named that are not in force: %s", got)
+	}
 }

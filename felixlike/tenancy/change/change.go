@@ -142,7 +142,7 @@ func OtherAddresses(all []*antrea.NetNamespace, namespace, to string) error {
 
 // Isolate isolates a namespace from all others.
 func (c Changer) Isolate(ctx context.Context, namespace string) (Change, error) {
-	var own *int64
+	own := c.newNumber(ctx)
 	return c.change(ctx, namespace, false, func(now *antrea.NetNamespace) (*int64, error) {
 		if now == nil {
 			return nil, nil
@@ -154,6 +154,14 @@ func (c Changer) Isolate(ctx context.Context, namespace string) (Change, error) 
 		if has := tenancy.NumberOf(now); has != nil && *has != 0 && used[*has] == 1 {
 			return has, nil
 		}
+		return own()
+	})
+}
+
+// newNumber returns a function that takes a new number when it is called first, and returns the same one later.
+func (c Changer) newNumber(ctx context.Context) func() (*int64, error) {
+	var own *int64
+	return func() (*int64, error) {
 		if own == nil {
 			n, err := c.number(ctx)
 			if err != nil {
@@ -162,7 +170,7 @@ func (c Changer) Isolate(ctx context.Context, namespace string) (Change, error) 
 			own = &n
 		}
 		return own, nil
-	})
+	}
 }
 
 // Global makes a namespace global.
@@ -172,7 +180,7 @@ func (c Changer) Global(ctx context.Context, namespace string) (Change, error) {
 
 // NumberOf returns the number of a namespace, which gets one if it has none.
 func (c Changer) NumberOf(ctx context.Context, namespace string) (int64, error) {
-	var own *int64
+	own := c.newNumber(ctx)
 	done, err := c.write(ctx, namespace, nil, func(now *antrea.NetNamespace) (*int64, error) {
 		if now != nil {
 			switch has := tenancy.NumberOf(now); {
@@ -183,14 +191,7 @@ func (c Changer) NumberOf(ctx context.Context, namespace string) (int64, error) 
 				return has, nil
 			}
 		}
-		if own == nil {
-			n, err := c.number(ctx)
-			if err != nil {
-				return nil, err
-			}
-			own = &n
-		}
-		return own, nil
+		return own()
 	})
 	if err != nil {
 		return 0, err
