@@ -89,6 +89,14 @@ func podsOf(m *control.Model) (all []netip.Prefix) {
 	return all
 }
 
+// podNetworks returns the prefixes of the pods of all nodes.
+func podNetworks(m *control.Model) (all []netip.Prefix) {
+	for _, n := range m.Nodes {
+		all = append(all, n.PodCIDRs...)
+	}
+	return all
+}
+
 // servicesOf returns the prefixes of addresses of Services.
 func servicesOf(m *control.Model) []netip.Prefix {
 	return slices.Concat(m.Settings.ServiceCIDRs, m.ServiceCIDRs)
@@ -96,9 +104,9 @@ func servicesOf(m *control.Model) []netip.Prefix {
 
 // prefixesOf returns the prefixes that the way of a packet depends on.
 func prefixesOf(m *control.Model) []netip.Prefix {
-	all := slices.Concat(unrouted(), hairpins(), servicesOf(m), singles(localOf(m)), podsOf(m))
+	all := slices.Concat(unrouted(), hairpins(), servicesOf(m), singles(localOf(m)), podsOf(m), podNetworks(m))
 	for _, n := range m.Nodes {
-		all = slices.Concat(all, n.PodCIDRs, singles(n.Addresses))
+		all = append(all, singles(n.Addresses)...)
 	}
 	return all
 }

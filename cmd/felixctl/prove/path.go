@@ -389,7 +389,7 @@ func (p *proof) compareNetfilter(s *space, sides [2]*netfilter) error {
 				if conn.state == tables.StateNew || m != (memory{}) && !conn.tracked() {
 					continue
 				}
-				if err := c.compare(w, name, conn, m, w.possible(s), func(left memory, _ packets) {
+				if err := c.compare(w, name, conn, m, c.possible(w), func(left memory, _ packets) {
 					if conn.tracked() {
 						c.follow(left)
 					}
@@ -400,6 +400,19 @@ func (p *proof) compareNetfilter(s *space, sides [2]*netfilter) error {
 		}
 	}
 	return nil
+}
+
+// possible returns the packets that can take a way. What is for a pod, of this node or another one, the host routes there and never to itself.
+func (c *following) possible(w way) packets {
+	all := w.possible(c.space)
+	if w.hooks[len(w.hooks)-1] != tables.HookInput || len(c.models) == 0 {
+		return all
+	}
+	pods := everything
+	for _, m := range c.models {
+		pods = c.and(pods, c.prefixes(destination, append(podsOf(m), podNetworks(m)...)))
+	}
+	return c.without(all, c.without(pods, c.prefixes(destination, singles(c.local))))
 }
 
 func (c *following) follow(m memory) {
@@ -418,7 +431,7 @@ func (c *following) begin(w way) error {
 		c.follow(left)
 		next.add(c.space, left, some)
 	}
-	if err := c.compare(w, "new", conn, memory{}, w.possible(c.space), leave); err != nil {
+	if err := c.compare(w, "new", conn, memory{}, c.possible(w), leave); err != nil {
 		return err
 	}
 	conn.known = true

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -129,7 +130,11 @@ func (p *proof) family(f model.Family, sameFlows bool, a, b Side) (*space, error
 	if !sameFlows {
 		return p.compareNodes(f, a, b)
 	}
-	s := newSpace(f, p.models, a.State, b.State)
+	var networks []netip.Prefix
+	for _, m := range p.models {
+		networks = append(networks, podNetworks(m)...)
+	}
+	s := newSpaceFor(f, p.models, networks, a.State, b.State)
 	var sides [2]*netfilter
 	for i, one := range []Side{a, b} {
 		var err error

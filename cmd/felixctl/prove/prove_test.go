@@ -60,8 +60,7 @@ func modelOf(t *testing.T, all []datastore.Event, node string) *control.Model {
 	return m
 }
 
-func stateOf(t testing.TB, m control.Model, backend string) *dump.State {
-	t.Helper()
+func stateOf(t interface{ Fatal(...any) }, m control.Model, backend string) *dump.State {
 	if backend == "maps" {
 		backend, m.Settings.NFTablesLayout = config.NFTables, config.LayoutMaps
 	} else {
