@@ -35,9 +35,9 @@ func TestEnsureBridge(t *testing.T) {
 		{"get interface flx-tun0 options", `{key=flow, local_ip="192.168.77.100", remote_ip=flow}`},
 		{"list-zone-tp netdev", "Zone:65520, Timeout Policies: udp_multiple=120"},
 	} {
-		if got := f.vsctl(strings.Fields(test.args)...); got != test.want {
-			t.Errorf("%s: %s, want %s", test.args, got, test.want)
-		}
+		eventually.True(t, test.args+": "+test.want, func() bool { // ovs-vswitchd writes what is in use a moment later
+			return f.vsctl(strings.Fields(test.args)...) == test.want
+		})
 	}
 	writes := c.Writes()
 	f.ensure(c)

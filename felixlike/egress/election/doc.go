@@ -36,6 +36,7 @@
 //
 // A node that no longer needs an address removes it from its interface before it deletes the Lease of the address. A Lease without an Egress
 // whose node is dead, or that has none, is deleted by another node, in the same order: that is as if B took the address, and gave it up at once.
+// The node that had the address last does so at once, others wait for Timing.Orphan.
 //
 // # Who takes an address
 //

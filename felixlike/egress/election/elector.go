@@ -37,7 +37,7 @@ type elector struct {
 func newElector(o Options) *elector {
 	return &elector{
 		Options: o, held: map[netip.Addr]time.Time{}, free: map[netip.Addr]time.Time{}, foreign: map[netip.Addr]foreign{}, peers: peers{seen: map[string]sight{}},
-		sweeper: sweeper{due: map[netip.Addr]time.Time{}},
+		sweeper: sweeper{due: map[netip.Addr]time.Time{}, left: map[netip.Addr]string{}},
 		said:    leases.Said{Log: o.Log, What: "elect the nodes with the addresses of Egresses", Effect: effect},
 	}
 }
@@ -283,6 +283,7 @@ func (e *elector) release(ctx context.Context, a netip.Addr, owner string) error
 	case err != nil || l.Holder() != e.Node:
 	case owner != "" && contentOf(l).Owner == owner:
 		l.Hold("", e.Timing.Expiry)
+		e.sweeper.left[a] = owner
 		err = e.Leases.Put(ctx, l)
 	default:
 		err = e.Leases.Delete(ctx, l)

@@ -244,7 +244,7 @@ func TestPoolSkipsAddressesOfOthers(t *testing.T) {
 	})
 }
 
-// TestSweep: a Lease goes with its Egress also if no node has the address, or if that node is dead. Leases of Egresses that are there stay,
+// TestSweep: a Lease goes with its Egress also if no node has the address, at once if the node that had it last is alive, or if the node with it is dead. Leases of Egresses that are there stay,
 // and so does the one of a node that is alive.
 func TestSweep(t *testing.T) {
 	if testing.Short() {
@@ -253,7 +253,7 @@ func TestSweep(t *testing.T) {
 	random := seeded.Rand(t, t.Name())
 	synctest.Test(t, func(t *testing.T) {
 		const nodes = 3
-		p := &pooled{pool: antrea.ExternalIPPoolSpec{IPRanges: []antrea.IPRange{{CIDR: "192.0.2.0/29"}}}, egresses: map[string]bool{"a": true, "b": true, "c": true, "d": true}}
+		p := &pooled{pool: antrea.ExternalIPPoolSpec{IPRanges: []antrea.IPRange{{CIDR: "192.0.2.0/29"}}}, egresses: map[string]bool{"a": true, "b": true, "c": true, "d": true, "e": true}}
 		w := newWorld(random, nodes, 0, DefaultTiming())
 		for i := range 6 {
 			w.addresses = append(w.addresses, netip.AddrFrom4([4]byte{192, 0, 2, byte(i + 1)}))
@@ -265,10 +265,19 @@ func TestSweep(t *testing.T) {
 			}
 			n.start(DefaultTiming())
 		}
-		first := w.awaitsPool(t, p, 4)
-		// Nobody has the address.
+		first := w.awaitsPool(t, p, 5)
+		// Nobody has the address: the node that had it last deletes the Lease.
 		p.change(func() { p.pool.NodeSelector.MatchLabels = map[string]string{"name": "nobody"} })
 		time.Sleep(time.Minute)
+		p.change(func() { delete(p.egresses, "e") })
+		time.Sleep(10 * time.Second)
+		w.expectLeases(t, first, "a", "b", "c", "d")
+		// No node remembers that it had the address.
+		for _, n := range w.nodes {
+			n.stop()
+			n.start(DefaultTiming())
+		}
+		time.Sleep(10 * time.Second)
 		p.change(func() { delete(p.egresses, "a") })
 		time.Sleep(30 * time.Second)
 		if left := w.server.leases(); len(left) != 4 {

@@ -16,6 +16,9 @@ import (
 type sweeper struct {
 	// due is when this node may look at such a Lease.
 	due map[netip.Addr]time.Time
+	// left has the owners of addresses whose Leases this node has left without a node, because the Egress was there. If it goes, this node
+	// need not wait: it knows the Egress, and no later one has the same owner.
+	left map[netip.Addr]string
 }
 
 // look notes the Leases without an Egress, and returns one that is due.
@@ -24,13 +27,19 @@ func (s *sweeper) look(v view, node string, t Timing, next *schedule) (found net
 		return found, false
 	}
 	maps.DeleteFunc(s.due, func(a netip.Addr, _ time.Time) bool { return !v.orphaned(a, node) })
+	maps.DeleteFunc(s.left, func(a netip.Addr, owner string) bool {
+		l := v.leases[a]
+		return l.Owner != owner || l.Holder != "" && l.Holder != node
+	})
 	for _, a := range slices.SortedFunc(maps.Keys(v.leases), netip.Addr.Compare) {
 		if !v.orphaned(a, node) {
 			continue
 		}
 		at, noted := s.due[a]
 		if !noted {
-			at = next.now.Add(t.Orphan + spread(a, node, t.Orphan))
+			if at = next.now; s.left[a] == "" {
+				at = at.Add(t.Orphan + spread(a, node, t.Orphan))
+			}
 			s.due[a] = at
 		}
 		if next.due(at) && !any {
