@@ -311,15 +311,13 @@ func (a *agent) driver(ctx context.Context) (*api, *node.Bridge) {
 		Gateway: audit.Gateway{Port: ports.GatewayPort, MAC: ports.GatewayMAC}, LostInterfaces: a.lost.Attachments,
 	})
 	api.Driver = driver.New(driver.Config{
-		Node: cfg.NodeName, Backend: a.backend, Migration: migration,
-		NewBackend: func(name string) (backend.Backend, error) {
-			return newBackend(ctx, a.backendConfig.ForOther(name), cfg.Datastore, log)
-		},
-		RemoveOthers: a.removeOthers, Source: a.source, ServiceCIDRs: ports.ServiceCIDRs, Isolation: cfg.Isolation == config.IsolationNamespaces,
-		Attachments: a.watchAttachments,
-		Managers:    all,
-		Stages:      a.stages(a.startupHandover(migration), back, conntrack, br, host, hosts.Table.Stage(), senders, tunnelPort.Stage, firewalls, forwards, egress, egressAddresses, backend.Services(a.backendConfig), backend.RemovePodSources(a.backendConfig)),
-		View:        api.view,
+		Cluster:  driver.ClusterConfig{Node: cfg.NodeName, ServiceCIDRs: ports.ServiceCIDRs, Isolation: cfg.Isolation == config.IsolationNamespaces},
+		Inputs:   driver.Inputs{Source: a.source, Attachments: a.watchAttachments},
+		Backend:  a.backend,
+		Handover: a.handover(ctx, migration),
+		Managers: all,
+		Stages:   a.stages(a.startupHandover(migration), back, conntrack, br, host, hosts.Table.Stage(), senders, tunnelPort.Stage, firewalls, forwards, egress, egressAddresses, backend.Services(a.backendConfig), backend.RemovePodSources(a.backendConfig)),
+		View:     api.view,
 		Modules: append(append(api.modules(), a.serviceProxy(api, timing)...),
 			driver.Source(api.view, addressesNeeded, a.watchHostAddresses), driver.Source(api.view, "", a.watchHops(hops)), driver.Source(api.view, "", a.offloading.Run),
 			a.egress(api.view).Module(), hosts.Module(), existing.Module(), revalidate.NewTranslations(api.view, sources, timing).Module(), asked.Module(), a.lost.Module(api.view), node.Peers(api.view), watches),

@@ -89,11 +89,9 @@ func (a *agent) policyOnlyDriver(ctx context.Context) *api {
 		})
 	})
 	api.Driver = driver.New(driver.Config{
-		Node: cfg.NodeName, Backend: a.backend, Migration: stays{},
-		NewBackend: func(name string) (backend.Backend, error) {
-			return newBackend(ctx, a.backendConfig.ForOther(name), cfg.Datastore, log)
-		},
-		RemoveOthers: a.removeOthers, Source: a.source, Attachments: a.chained.Watch,
+		Cluster: driver.ClusterConfig{Node: cfg.NodeName},
+		Inputs:  driver.Inputs{Source: a.source, Attachments: a.chained.Watch},
+		Backend: a.backend, Handover: a.handover(ctx, stays{}),
 		Managers: []managers.Manager{managers.NewConntrackManager(conntrack), egresses},
 		Stages: []backend.Stage{
 			hosts.Table.Stage(),

@@ -76,6 +76,16 @@ func (a *agent) startupHandover(migration driver.Migration) *driver.StartupHando
 	}
 }
 
+// handover returns what a change of the backend needs.
+func (a *agent) handover(ctx context.Context, migration driver.Migration) driver.HandoverConfig {
+	return driver.HandoverConfig{
+		New: func(name string) (backend.Backend, error) {
+			return newBackend(ctx, a.backendConfig.ForOther(name), a.cfg.Datastore, a.log)
+		},
+		Migration: migration, RemoveOthers: a.removeOthers,
+	}
+}
+
 // removeOthers removes the objects of all backends but the named one.
 func (a *agent) removeOthers(ctx context.Context, keep string) error {
 	_, err := backend.Remove(ctx, a.backendConfig.ForOther(keep))

@@ -11,6 +11,11 @@ type PodID struct {
 // String returns "namespace/name".
 func (id PodID) String() string { return id.Namespace + "/" + id.Name }
 
+// Ref returns the reference to the pod.
+func (id PodID) Ref() ObjectRef {
+	return ObjectRef{Kind: "Pod", Namespace: id.Namespace, Name: id.Name}
+}
+
 // Compare orders pods by namespace, then name.
 func (id PodID) Compare(o PodID) int {
 	return cmp.Or(cmp.Compare(id.Namespace, o.Namespace), cmp.Compare(id.Name, o.Name))

@@ -38,7 +38,7 @@ const (
 //
 // The loop of the Driver calls all methods.
 type admission struct {
-	cluster *cluster
+	cluster *Cluster
 	stages  *stages
 	// flush hands the engine's updates to the managers.
 	flush func()
@@ -59,8 +59,10 @@ type admission struct {
 	waiting map[model.PolicyID]bool
 }
 
-func newAdmission(c *cluster, s *stages) *admission {
-	return &admission{cluster: c, stages: s, items: map[model.PodID]*item{}, waiting: map[model.PolicyID]bool{}, probation: newProbation()}
+func newAdmission(c *Cluster, s *stages) *admission {
+	ts := &admission{cluster: c, stages: s, items: map[model.PodID]*item{}, waiting: map[model.PolicyID]bool{}, probation: newProbation()}
+	c.Model().Await(func(id model.PolicyID) bool { return ts.waiting[id] })
+	return ts
 }
 
 // set takes a new or changed policy. before is its last object, or nil.
@@ -72,15 +74,15 @@ func (ts *admission) set(p, before *networkingv1.NetworkPolicy, source string) {
 		ts.probation.created(t)
 		ts.items[id] = t
 	}
-	t.wanted, t.source, t.revision = p, source, ts.cluster.observed
+	t.wanted, t.source, t.revision = p, source, ts.cluster.Observed()
 	t.cost = costOf(p, ts.stages.backend.Place() == backend.InSwitch)
 	ts.withinBudget = false
 	switch {
 	case t.state == unproven:
-		t.hold(ts.cluster.engine)
+		t.hold(ts.cluster.Engine())
 	case t.state == refused:
 		ts.probation.changed(t)
-		t.hold(ts.cluster.engine)
+		t.hold(ts.cluster.Engine())
 	case ts.programming(t):
 		// The outcome of the apply is about the rules that the engine has.
 	case t.cost < largeCost && !ts.probation.pending() && (ts.spent+t.cost <= sliceCost || !ts.begun()):
@@ -88,7 +90,7 @@ func (ts *admission) set(p, before *networkingv1.NetworkPolicy, source string) {
 	case t.state == newRules: // begin submits it
 	default:
 		ts.wait(t)
-		t.hold(ts.cluster.engine)
+		t.hold(ts.cluster.Engine())
 	}
 }
 
@@ -130,7 +132,7 @@ func (ts *admission) remove(id model.PodID) {
 	cost := costOf(t.submitted, ts.stages.backend.Place() == backend.InSwitch)
 	if ts.programming(t) {
 		// The outcome of the apply decides whether the policy is tried alone.
-		t.cost, t.revision = cost, ts.cluster.observed
+		t.cost, t.revision = cost, ts.cluster.Observed()
 		return
 	}
 	if t.state == notLocal || t.state == unproven || t.state == refused || cost < largeCost || r != nil && r.failures > 0 {
@@ -138,7 +140,7 @@ func (ts *admission) remove(id model.PodID) {
 		ts.submit(t)
 		return
 	}
-	t.cost, t.revision = cost, ts.cluster.observed
+	t.cost, t.revision = cost, ts.cluster.Observed()
 	if t.state != newRules { // else begin submits it
 		ts.wait(t)
 	}
@@ -153,7 +155,7 @@ func (ts *admission) closed(id model.PodID) {
 		ts.probation.deleted(t)
 		delete(ts.items, id)
 	}
-	ts.cluster.problems.setObject(ref("NetworkPolicy", id.Namespace, id.Name), "", nil)
+	ts.cluster.SetProblems(ref("NetworkPolicy", id.Namespace, id.Name), "", nil)
 }
 
 // submit gives the engine the datastore's object, or its deletion.
@@ -164,30 +166,30 @@ func (ts *admission) submit(t *item) {
 	}
 	object := ref("NetworkPolicy", t.id.Namespace, t.id.Name)
 	if t.wanted == nil {
-		ts.cluster.engine.DeleteNetworkPolicy(t.id.Namespace, t.id.Name)
-		ts.cluster.problems.setObject(object, "", nil)
+		ts.cluster.Engine().DeleteNetworkPolicy(t.id.Namespace, t.id.Name)
+		ts.cluster.SetProblems(object, "", nil)
 		ts.probation.deleted(t)
 		t.state = settled // the deletion of rules takes no longer than programming them did
 		delete(ts.items, t.id)
 		return
 	}
-	ts.cluster.problems.setObject(object, t.source, ts.cluster.engine.SetNetworkPolicy(t.wanted))
+	ts.cluster.SetProblems(object, t.source, ts.cluster.Engine().SetNetworkPolicy(t.wanted))
 	t.submitted, t.state, t.submittedAt, t.tried = t.wanted, newRules, 0, t.cost
 }
 
 // flushed checks, after a flush of the engine, which large policies apply here.
 func (ts *admission) flushed() {
 	for _, t := range ts.items {
-		local := ts.cluster.model.Policies[t.policy()] != nil
+		local := ts.cluster.Model().Policies[t.policy()] != nil
 		switch {
 		case t.state == newRules && t.submittedAt == 0:
-			t.submittedAt = ts.cluster.model.revision
+			t.submittedAt = ts.cluster.Model().Revision()
 		case t.state == notLocal && local:
 			ts.wait(t)
-			t.revision, ts.withinBudget = ts.cluster.observed, false
+			t.revision, ts.withinBudget = ts.cluster.Observed(), false
 		case !local && t.wanted != nil && t.cost >= largeCost && (t.state == settled || t.state == waiting || t.state == deferred):
 			// The engine need not keep the rules of a policy that applies to no pod here.
-			t.admit(ts.cluster.engine, nil, notLocal)
+			t.admit(ts.cluster.Engine(), nil, notLocal)
 			ts.withinBudget = false
 		}
 	}
@@ -203,7 +205,7 @@ func (ts *admission) report() {
 			ts.waiting[t.policy()] = true
 		}
 	}
-	ts.stages.quarantine.set(ts.stages.log(), agentStage, ts.refusals(ts.cluster.model))
+	ts.stages.quarantine.set(ts.stages.log(), agentStage, ts.refusals(ts.cluster.Model()))
 }
 
 // partial returns the policies of which the engine does not have the rules as written.
@@ -225,7 +227,7 @@ func (ts *admission) begin() {
 		return
 	}
 	defer ts.flush()
-	others := ts.cluster.model.revision > r.programmed
+	others := ts.cluster.Model().Revision() > r.programmed
 	ts.enforceBudget()
 	for _, t := range ts.items {
 		// No apply runs now. A deleted policy may be the one that the backend cannot program.
@@ -331,7 +333,7 @@ func (ts *admission) enforceBudget() {
 		case over[t] && t.state != deferred:
 			t.why = fmt.Sprintf("the large policies of this node would take more than %s to program, and its namespace has the most of them", nodeCost)
 			t.Since = time.Now()
-			t.admit(ts.cluster.engine, nil, deferred)
+			t.admit(ts.cluster.Engine(), nil, deferred)
 		case !over[t] && t.state == deferred:
 			ts.wait(t)
 		}

@@ -50,7 +50,7 @@ func TestMissedDeadlineIsTheRefusalOfItsPolicy(t *testing.T) {
 		t.Errorf("programmed %v, want %v", got, want)
 	}
 	notices, err := f.Notices(t.Context())
-	if err != nil || !slices.ContainsFunc(notices, func(n datastore.Notice) bool { return n.Kind == noticeQuarantined && n.Object.Name == "evil" }) {
+	if err != nil || !slices.ContainsFunc(notices, func(n datastore.Notice) bool { return n.Kind == Quarantined && n.Object.Name == "evil" }) {
 		t.Errorf("notices %+v, %v", notices, err)
 	}
 	table.mu.Lock()

@@ -15,14 +15,14 @@ import (
 func (d *Driver) Status() control.Status {
 	var s control.Status
 	if err := d.queue.ask(context.Background(), func() { s = d.reporter.status() }); err != nil {
-		return control.Status{Version: control.Version, Node: d.cfg.Node, Backend: d.cfg.Backend.Name()}
+		return control.Status{Version: control.Version, Node: d.cluster.Node(), Backend: d.cfg.Backend.Name()}
 	}
 	return s
 }
 
 // Sync implements control.Agent.
 func (d *Driver) Sync(ctx context.Context, pods []model.PodID) (uint64, error) {
-	revision, err := d.cfg.Source.Sync(ctx)
+	revision, err := d.cfg.Inputs.Source.Sync(ctx)
 	if err != nil {
 		return 0, fmt.Errorf("look into the datastore: %w", err)
 	}
@@ -71,10 +71,7 @@ func (d *Driver) Metrics() http.Handler { return d.scheduler.metrics.Handler() }
 // Objects implements control.Agent.
 func (d *Driver) Objects(ctx context.Context) (control.Objects, error) {
 	var out control.Objects
-	err := d.queue.ask(ctx, func() {
-		out = d.cluster.served()
-		out.Node, out.InSync, out.Revision = d.cfg.Node, d.cluster.sourceSynced, d.cluster.observed
-	})
+	err := d.queue.ask(ctx, func() { out = d.cluster.Served() })
 	return out, err
 }
 

@@ -13,11 +13,20 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// cluster has the agent's knowledge of the cluster and its own node: objects, the model
+// Config is what a Cluster is told at its start.
+type ClusterConfig struct {
+	// Node is this node's name.
+	Node string
+	// ServiceCIDRs are the prefixes of Service addresses in the settings.
+	ServiceCIDRs []netip.Prefix
+	// Isolation isolates namespaces.
+	Isolation bool
+}
+
+// Cluster has the agent's knowledge of the cluster and its own node: objects, the model
 // made from them, and whether the first listings are complete. It belongs to the loop.
-type cluster struct {
-	// node is this node's name.
-	node string
+type Cluster struct {
+	cfg ClusterConfig
 
 	engine   *policy.Engine
 	model    *Model
@@ -27,16 +36,14 @@ type cluster struct {
 	// antreaSources are the sources of the objects of Antrea's API, nodeSources those of nodes by name.
 	antreaSources map[model.ObjectRef]string
 	nodeSources   map[string]string
-	// services is Config.ServiceCIDRs.
-	services []netip.Prefix
-	objects  *objects
-	// isolation is Config.Isolation.
-	isolation bool
+	objects       *objects
 	// portless has the addresses of the pods that have lost their port, and no other pod has got since.
 	portless map[model.PodID][]netip.Addr
-	modules  modules
-	// uids are the UIDs of this node's pods.
-	uids uids
+	// needs lists what modules miss.
+	needs func() []string
+	// uids are the UIDs of this node's pods. recreated are the pods that got another one in this batch of the datastore.
+	uids      uids
+	recreated []model.PodID
 	// observed is the newest revision of the datastore.
 	observed uint64
 
@@ -49,22 +56,38 @@ type cluster struct {
 	outdated int
 }
 
-func newCluster(node string) *cluster {
-	return &cluster{
-		node: node, engine: policy.New(node), model: newModel(node), problems: newProblems(),
+// NewCluster returns a Cluster without objects. needs lists what else the first apply needs, and does not have.
+func NewCluster(cfg ClusterConfig, needs func() []string) *Cluster {
+	c := &Cluster{
+		cfg: cfg, needs: needs, engine: policy.New(cfg.Node), model: NewModel(), problems: newProblems(),
 		policies: map[model.ObjectRef]string{}, antreaSources: map[model.ObjectRef]string{}, nodeSources: map[string]string{}, objects: newObjects(),
 		portless: map[model.PodID][]netip.Addr{}, uids: uids{},
 	}
+	c.engine.SetServiceCIDRs(cfg.ServiceCIDRs)
+	c.engine.SetIsolation(cfg.Isolation)
+	return c
 }
 
-// setIsolation isolates namespaces. Tools that judge packets by the objects learn it with them.
-func (c *cluster) setIsolation(on bool) {
-	c.isolation = on
-	c.engine.SetIsolation(on)
-}
+// Node returns the name of this node.
+func (c *Cluster) Node() string { return c.cfg.Node }
+
+// Engine returns the policy engine.
+func (c *Cluster) Engine() *policy.Engine { return c.engine }
+
+// Model returns the model that is made from the objects.
+func (c *Cluster) Model() *Model { return c.model }
+
+// Observed returns the newest revision of the datastore.
+func (c *Cluster) Observed() uint64 { return c.observed }
+
+// SourceSynced reports whether the first listing of the datastore is complete.
+func (c *Cluster) SourceSynced() bool { return c.sourceSynced }
+
+// AttachmentsSynced says that the attachments of all pods are known.
+func (c *Cluster) AttachmentsSynced() { c.attachmentsSynced = true }
 
 // attach gives the engine the addresses of an attachment. A pod without a port that has one of them was detached.
-func (c *cluster) attach(a *model.Attachment) {
+func (c *Cluster) attach(a *model.Attachment) {
 	delete(c.portless, a.Pod)
 	for id, addresses := range c.portless {
 		if slices.ContainsFunc(addresses, func(addr netip.Addr) bool { return slices.Contains(a.Addresses, addr) }) {
@@ -75,7 +98,7 @@ func (c *cluster) attach(a *model.Attachment) {
 }
 
 // detach takes the removal of an attachment, unless the pod has a later one.
-func (c *cluster) detach(u model.AttachmentRemove) {
+func (c *Cluster) detach(u model.AttachmentRemove) {
 	a := c.model.Attachments[u.Pod]
 	switch {
 	case a != nil && a.Interface != u.Interface:
@@ -86,16 +109,17 @@ func (c *cluster) detach(u model.AttachmentRemove) {
 	}
 }
 
-func (c *cluster) clear(id model.PodID) {
+func (c *Cluster) clear(id model.PodID) {
 	delete(c.portless, id)
 	c.engine.SetLocalAddresses(id, nil)
 }
 
-// served returns the objects for tools that judge packets by them. Pods have the addresses by which policy is in force, not those of
+// Served returns the objects for tools that judge packets by them. Pods have the addresses by which policy is in force, not those of
 // their status: on this node, attachments decide.
-func (c *cluster) served() control.Objects {
+func (c *Cluster) Served() control.Objects {
 	out, addresses := c.objects.all(), c.engine.PodAddresses()
-	out.Antrea.Isolation = c.isolation
+	out.Node, out.InSync, out.Revision = c.cfg.Node, c.sourceSynced, c.observed
+	out.Antrea.Isolation = c.cfg.Isolation
 	for _, p := range out.Pods {
 		if p.Spec.HostNetwork {
 			continue
@@ -108,14 +132,14 @@ func (c *cluster) served() control.Objects {
 	return out
 }
 
-// inSync reports whether all first listings are complete. Before that, nothing is
+// InSync reports whether all first listings are complete. Before that, nothing is
 // programmed: objects of unknown pods would be removed, and their traffic left open.
-func (c *cluster) inSync() bool {
-	return c.sourceSynced && c.attachmentsSynced && c.model.Nodes[c.node] != nil && len(c.modules.needs()) == 0
+func (c *Cluster) InSync() bool {
+	return c.sourceSynced && c.attachmentsSynced && c.model.Nodes[c.cfg.Node] != nil && len(c.needs()) == 0
 }
 
-// unknown lists the inputs that are missing and that the first apply needs.
-func (c *cluster) unknown() []string {
+// Unknown lists the inputs that are missing and that the first apply needs.
+func (c *Cluster) Unknown() []string {
 	var missing []string
 	if !c.sourceSynced {
 		missing = append(missing, "the datastore's first listing is not complete")
@@ -123,15 +147,18 @@ func (c *cluster) unknown() []string {
 	if !c.attachmentsSynced {
 		missing = append(missing, "the attachments of the pods are not known")
 	}
-	missing = append(missing, c.modules.needs()...)
-	if c.sourceSynced && c.model.Nodes[c.node] == nil {
-		missing = append(missing, "node "+c.node+" is not in the datastore")
+	missing = append(missing, c.needs()...)
+	if c.sourceSynced && c.model.Nodes[c.cfg.Node] == nil {
+		missing = append(missing, "node "+c.cfg.Node+" is not in the datastore")
 	}
 	return missing
 }
 
-// unreadFiles returns why the policies of this node are not all known, or "".
-func (c *cluster) unreadFiles() string {
+// Files counts the files of the datastore that could never be read in full, and those with a former version in force.
+func (c *Cluster) Files() (unread, outdated int) { return len(c.unread), c.outdated }
+
+// UnreadFiles returns why the policies of this node are not all known, or "".
+func (c *Cluster) UnreadFiles() string {
 	switch n := len(c.unread); n {
 	case 0:
 		return ""
@@ -142,10 +169,10 @@ func (c *cluster) unreadFiles() string {
 	}
 }
 
-// unseen returns the first input about a new pod that is still missing, or "". With large, waiting is a policy that waits and may select the pod.
-func (c *cluster) unseen(want *model.Attachment, uid string, waiting model.ObjectRef, large bool) string {
+// Unseen returns the first input about a new pod that is still missing, or "". With large, waiting is a policy that waits and may select the pod.
+func (c *Cluster) Unseen(want *model.Attachment, uid string, waiting model.ObjectRef, large bool) string {
 	have := c.model.Attachments[want.Pod]
-	switch unknown := c.unknown(); {
+	switch unknown := c.Unknown(); {
 	case len(unknown) > 0:
 		return strings.Join(unknown, "; ")
 	case have == nil || have.Interface != want.Interface || have.Sandbox != want.Sandbox || have.OFPort != want.OFPort || have.Bridge != want.Bridge ||

@@ -34,7 +34,7 @@ func TestCollisionsAreNamed(t *testing.T) {
 // the other one is refused while the first exists.
 func TestCollidingGroupsAreNamed(t *testing.T) {
 	f, _, _ := startQuarantine(t, &drivertest.LogBuffer{})
-	if err := f.queue.ask(t.Context(), func() { f.cluster.engine = f.cluster.engine.Narrowed(0) }); err != nil {
+	if err := f.queue.ask(t.Context(), func() { *f.cluster.Engine() = *f.cluster.Engine().Narrowed(0) }); err != nil {
 		t.Fatal(err)
 	}
 	other := webPolicy().(datastore.NetworkPolicySet)
@@ -49,7 +49,7 @@ func TestCollidingGroupsAreNamed(t *testing.T) {
 		t.Errorf("status has %v", problems)
 	}
 	notices, err := f.Notices(t.Context())
-	if err != nil || !slices.ContainsFunc(notices, func(n datastore.Notice) bool { return n.Kind == noticeQuarantined && named(n.Problem) }) {
+	if err != nil || !slices.ContainsFunc(notices, func(n datastore.Notice) bool { return n.Kind == Quarantined && named(n.Problem) }) {
 		t.Errorf("notices are %v, %v", notices, err)
 	}
 }

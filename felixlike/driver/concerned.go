@@ -33,7 +33,7 @@ func newConcerned(t *Model) *concerned {
 			c.users[g] = append(c.users[g], id)
 		}
 	}
-	for _, id := range t.pods() {
+	for _, id := range t.Pods() {
 		a, e := t.Attachments[id], t.Endpoints[id]
 		if a == nil || e == nil {
 			continue
@@ -63,7 +63,7 @@ func originsOf(e *model.Endpoint) []tables.Origin {
 		if own := rules.OwnNode(applied); d == model.Egress && !own.Empty() {
 			all = append(all, tables.OfList{Identity: rules.AppliedIdentity(d, own), OwnNode: true})
 		}
-		for _, id := range allPolicies(applied) {
+		for id := range applied.All() {
 			all = append(all, tables.OfPolicy{ID: id, Direction: d})
 		}
 	}
@@ -108,7 +108,7 @@ func (c *concerned) owners(r tables.Refusal) (owners []model.ObjectRef, descript
 		of = r.ClosedOf
 	}
 	for _, id := range c.podsOf(of) {
-		owners = append(owners, podRef(id))
+		owners = append(owners, id.Ref())
 	}
 	if _, list := r.Origin.(tables.OfList); list && len(owners) > 0 {
 		description = "shared by the pods with one list of policies"
@@ -143,8 +143,6 @@ func (c *concerned) podsOf(origins []tables.Origin) []model.PodID {
 	slices.SortFunc(all, model.PodID.Compare)
 	return slices.Compact(all)
 }
-
-func podRef(id model.PodID) model.ObjectRef { return ref("Pod", id.Namespace, id.Name) }
 
 // policiesAmong returns the references that are not to pods.
 func policiesAmong(refs []model.ObjectRef) []model.ObjectRef {

@@ -23,7 +23,7 @@ func TestPodsOfRenderedChains(t *testing.T) {
 		"np":    {NetworkPolicies: []model.PolicyID{np}},
 		"both":  {Admin: []model.PolicyID{admin}, NetworkPolicies: []model.PolicyID{np, other}},
 	}
-	tr := newModel("node1")
+	tr := NewModel()
 	for name, list := range lists {
 		pod := model.PodID{Namespace: "x", Name: name}
 		tr.Attachments[pod] = &model.Attachment{Pod: pod}
@@ -67,7 +67,7 @@ func TestPodsOfRenderedChains(t *testing.T) {
 
 // TestOwnersOfGroup: an object is one owner of a group, whatever the number of its parts.
 func TestOwnersOfGroup(t *testing.T) {
-	tr := newModel("node1")
+	tr := NewModel()
 	for _, id := range []model.PolicyID{
 		{Tier: model.TierAdmin, API: model.AntreaCluster, Name: "p", Part: 1},
 		{Tier: model.TierAdmin, API: model.AntreaCluster, Name: "p", Part: 2},

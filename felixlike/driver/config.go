@@ -3,7 +3,6 @@ package driver
 import (
 	"context"
 	"log/slog"
-	"net/netip"
 	"time"
 
 	"github.com/felixlike/felixlike/felixlike/backend"
@@ -16,27 +15,23 @@ import (
 // of synced, then changes, until ctx ends.
 type AttachmentSource func(ctx context.Context, update func(model.Update), synced func()) error
 
-// Config has the parts of a Driver.
-type Config struct {
-	// Node is this node's name.
-	Node string
-	// Backend judges packets; its stage is among the Stages. NewBackend makes the new backend
-	// of a handover. Migration moves packets and connections if the two backends have
-	// different enforcement points.
-	Backend    backend.Backend
-	NewBackend func(name string) (backend.Backend, error)
-	Migration  Migration
-	// RemoveOthers removes the objects of all backends but the named one. It may be nil.
-	RemoveOthers func(ctx context.Context, keep string) error
-	// ServiceCIDRs are the prefixes of Service addresses in the settings.
-	ServiceCIDRs []netip.Prefix
-	// Isolation isolates namespaces.
-	Isolation bool
-	// View is bound to the driver. Modules use it.
-	View        *View
-	Modules     []Module
+// Inputs are what the driver learns objects and pods from.
+type Inputs struct {
 	Source      datastore.Source
 	Attachments AttachmentSource
+}
+
+// Config has the parts of a Driver.
+type Config struct {
+	// Cluster has this node's name, and settings about the cluster.
+	Cluster ClusterConfig
+	Inputs  Inputs
+	// Backend judges packets; its stage is among the Stages. Handover is what a change of it needs.
+	Backend  backend.Backend
+	Handover HandoverConfig
+	// View is bound to the driver. Modules use it.
+	View    *View
+	Modules []Module
 	// Managers serve all stages without managers of their own.
 	Managers []managers.Manager
 	// Stages are programmed in this order.

@@ -15,7 +15,7 @@ import (
 // cycles. It belongs to the loop.
 type scheduler struct {
 	cfg       *Config
-	cluster   *cluster
+	cluster   *Cluster
 	stages    *stages
 	admission *admission
 	tiered    *tieredAdmission
@@ -43,12 +43,12 @@ func (s *scheduler) beginCycle(ctx context.Context) {
 	if s.tiered.begin(s.admission.spent) {
 		s.admission.flush()
 	}
-	s.stages.cycle = &cycle{revision: s.cluster.observed, attempted: s.cluster.model.revision, started: time.Now()}
+	s.stages.cycle = &cycle{revision: s.cluster.Observed(), attempted: s.cluster.Model().Revision(), started: time.Now()}
 	s.dirty = false
 	if s.lastApply.At.IsZero() {
 		s.stages.cycle.restoreHeap = growHeap()
 	}
-	s.stages.shared.complete(s.cluster.model.revision)
+	s.stages.shared.complete(s.cluster.Model().Revision())
 	for _, r := range s.stages.runners {
 		r.err = nil
 	}
@@ -82,7 +82,7 @@ func (r *runner) bestEffort() bool {
 // shared managers have done it at the begin of a cycle.
 func (s *scheduler) start(ctx context.Context, r *runner, inPass bool) {
 	if (r.wants != s.stages.shared || !inPass) && !s.stages.handover.verifies(r) {
-		r.wants.complete(s.cluster.model.revision)
+		r.wants.complete(s.cluster.Model().Revision())
 	}
 	r.inCycle = inPass
 	s.stages.running++
@@ -90,7 +90,7 @@ func (s *scheduler) start(ctx context.Context, r *runner, inPass bool) {
 	if r.Timeout > 0 {
 		r.limit = r.Timeout
 		if r == s.stages.decides() {
-			r.limit = s.admission.probation.limit(r, s.admission.cluster.model.rules())
+			r.limit = s.admission.probation.limit(r, s.admission.cluster.Model().Rules())
 		}
 		r.mustEnd.Store(int64(time.Since(s.stages.started) + r.limit))
 	}
@@ -218,9 +218,9 @@ func (s *scheduler) endCycle() {
 	s.nextApply = p.started.Add(s.cfg.Throttle)
 	s.stages.log().Debug("applied", "revision", p.revision, "duration", s.lastApply.Duration)
 	s.programmed = p.revision
-	s.cluster.model.programmed(p.attempted)
+	s.cluster.Model().Programmed(p.attempted)
 	s.metrics.Succeeded(time.Now())
-	if s.oldestPending = (time.Time{}); s.programmed < s.cluster.observed {
+	if s.oldestPending = (time.Time{}); s.programmed < s.cluster.Observed() {
 		s.oldestPending = p.started
 	}
 	if err := errors.Join(aside...); err != nil {
@@ -234,7 +234,7 @@ func (s *scheduler) endCycle() {
 // failedCycle notes a cycle that failed. New changes do not wait for the retry.
 func (s *scheduler) failedCycle(p *cycle, err error) {
 	s.failed(p.started, err)
-	if s.cluster.model.revision > p.attempted {
+	if s.cluster.Model().Revision() > p.attempted {
 		s.nextApply = p.started.Add(s.cfg.Throttle)
 	}
 }

@@ -20,7 +20,7 @@ import (
 type Driver struct {
 	cfg       *Config
 	queue     *queue
-	cluster   *cluster
+	cluster   *Cluster
 	stages    *stages
 	scheduler *scheduler
 	feed      *feed
@@ -32,13 +32,10 @@ type Driver struct {
 
 // New returns a driver that has not started.
 func New(cfg Config) *Driver {
-	d := &Driver{cfg: &cfg, queue: newQueue(), cluster: newCluster(cfg.Node), modules: cfg.Modules}
-	d.cluster.services, d.cluster.modules = cfg.ServiceCIDRs, d.modules
-	d.cluster.engine.SetServiceCIDRs(cfg.ServiceCIDRs)
-	d.cluster.setIsolation(cfg.Isolation)
-	d.stages = newStages(d.cfg, d.cluster.model)
+	d := &Driver{cfg: &cfg, queue: newQueue(), modules: cfg.Modules}
+	d.cluster = NewCluster(cfg.Cluster, d.modules.needs)
+	d.stages = newStages(d.cfg, d.cluster.Model())
 	queue := newAdmission(d.cluster, d.stages)
-	d.cluster.model.waits = queue.waiting
 	var names []string
 	for _, s := range cfg.Stages {
 		names = append(names, s.Name)
@@ -69,14 +66,14 @@ func (d *Driver) Run(ctx context.Context) error {
 	g.Go(func() error {
 		// The source makes the next batch only after the loop took this one, so a large
 		// cluster's objects are not all in memory at once.
-		return d.cfg.Source.Run(ctx, func(b datastore.Batch) {
+		return d.cfg.Inputs.Source.Run(ctx, func(b datastore.Batch) {
 			_ = d.queue.ask(ctx, func() { d.feed.onBatch(b) }) // fails only when the agent ends
 		})
 	})
 	g.Go(func() error {
-		return d.cfg.Attachments(ctx,
+		return d.cfg.Inputs.Attachments(ctx,
 			func(u model.Update) { d.queue.call(ctx, func() { d.feed.onAttachment(u) }) },
-			func() { d.queue.call(ctx, func() { d.cluster.attachmentsSynced = true }) })
+			func() { d.queue.call(ctx, d.cluster.AttachmentsSynced) })
 	})
 	for _, r := range d.stages.runners {
 		d.stages.listen(ctx, r)

@@ -52,8 +52,7 @@ func startWith(t *testing.T, cfg Config) *fixture {
 	if b, ok := cfg.Backend.(*drivertest.Backend); ok && b.StageIs.Name == "" {
 		b.StageIs = cfg.Stages[0]
 	}
-	cfg.Node, cfg.Source, cfg.Timing = "node1", f.Source, timing
-	cfg.Attachments = f.Attachments
+	cfg.Cluster.Node, cfg.Inputs, cfg.Timing = "node1", Inputs{Source: f.Source, Attachments: f.Attachments}, timing
 	if cfg.View == nil {
 		cfg.View = &View{}
 	}

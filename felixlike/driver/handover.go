@@ -200,6 +200,16 @@ func (h *handover) holds(r *runner) bool {
 	return h.in(steering) && (r == h.runner || r.Name == h.from.Stage().Name)
 }
 
+// HandoverConfig is what changes of the backend need.
+type HandoverConfig struct {
+	// New makes the named backend.
+	New func(name string) (backend.Backend, error)
+	// Migration moves packets and connections between backends with different enforcement points.
+	Migration Migration
+	// RemoveOthers removes the objects of all backends but the named one. It may be nil.
+	RemoveOthers func(ctx context.Context, keep string) error
+}
+
 // Migration moves packets to another enforcement point without breaking connections. Each
 // enforcement point has its own connection tracking.
 type Migration interface {

@@ -153,7 +153,7 @@ func handoverOf(t *testing.T) (f *fixture, old, next *fakeBackend, h *history) {
 	old, next = &fakeBackend{name: "old", history: h}, &fakeBackend{name: "new", history: h}
 	f = startWith(t, Config{
 		Backend: old.backend(), Stages: []backend.Stage{old.backend().StageIs},
-		NewBackend: func(name string) (backend.Backend, error) {
+		Handover: HandoverConfig{New: func(name string) (backend.Backend, error) {
 			switch name {
 			case "old":
 				return old.backend(), nil
@@ -161,7 +161,7 @@ func handoverOf(t *testing.T) (f *fixture, old, next *fakeBackend, h *history) {
 				return next.backend(), nil
 			}
 			return nil, errors.New("must be one of old, new")
-		},
+		}},
 	})
 	f.begin(t)
 	return f, old, next, h
@@ -297,7 +297,7 @@ func TestBackendChangeEndsTheRemovalOfOthers(t *testing.T) {
 	h := &history{}
 	old, next := &fakeBackend{name: "old", history: h}, &fakeBackend{name: "new", history: h}
 	f := startWith(t, Config{
-		Backend: old.backend(), NewBackend: func(string) (backend.Backend, error) { return next.backend(), nil },
+		Backend: old.backend(), Handover: HandoverConfig{New: func(string) (backend.Backend, error) { return next.backend(), nil }},
 		Stages: []backend.Stage{old.backend().StageIs, {Name: LeftoversStage, BestEffort: true, StartupOnly: true, Apply: func(context.Context) (backend.Applied, error) {
 			h.add("others are removed")
 			return backend.Applied{}, errors.New("cannot be looked for")

@@ -21,7 +21,7 @@ func (rep *reporter) readiness() health.Readiness {
 // no such reason: it gets another one only if its sandbox can be added anew. Nor does it make the
 // agent not ready: a pod with NET_ADMIN could then block a rolling update.
 func (rep *reporter) unavailable() []string {
-	missing := rep.cluster.unknown()
+	missing := rep.cluster.Unknown()
 	switch behind := time.Since(rep.scheduler.oldestPending); {
 	case len(missing) > 0:
 	case rep.scheduler.lastApply.Error != "":
@@ -30,9 +30,9 @@ func (rep *reporter) unavailable() []string {
 		missing = append(missing, "nothing is programmed yet")
 	case !rep.scheduler.oldestPending.IsZero() && behind > rep.cfg.ReadyGrace:
 		missing = append(missing, fmt.Sprintf("revision %d of %d is programmed, the next one has waited for %s",
-			rep.scheduler.programmed, rep.cluster.observed, behind.Round(time.Second)))
+			rep.scheduler.programmed, rep.cluster.Observed(), behind.Round(time.Second)))
 	}
-	if unread := rep.cluster.unreadFiles(); unread != "" {
+	if unread := rep.cluster.UnreadFiles(); unread != "" {
 		missing = append(missing, unread)
 	}
 	for _, o := range rep.outages() {
@@ -45,14 +45,14 @@ func (rep *reporter) measure() metrics.State {
 	view := rep.stages.quarantine.view()
 	notices := rep.notices() // sorted by object and kind
 	s := metrics.State{
-		Synced: rep.cluster.sourceSynced, Pending: len(rep.cluster.model.pending), Quarantined: len(view.quarantined),
-		Ready:  len(rep.readiness().Missing) == 0,
-		Unread: len(rep.cluster.unread), Outdated: rep.cluster.outdated,
+		Synced: rep.cluster.SourceSynced(), Pending: rep.cluster.Model().Pending(), Quarantined: len(view.quarantined),
+		Ready: len(rep.readiness().Missing) == 0,
 		Endpoints: map[string]int{
 			control.EndpointProgrammed: 0, control.EndpointPending: 0, control.EndpointClosed: 0, control.EndpointDetached: 0,
 		},
 	}
-	s.Problems = map[metrics.Problem]int{{Kind: "NetworkPolicy", Reason: NoticeNotUnderstood}: 0} // a series for the alert
+	s.Unread, s.Outdated = rep.cluster.Files()
+	s.Problems = map[metrics.Problem]int{{Kind: "NetworkPolicy", Reason: NotUnderstood}: 0} // a series for the alert
 	for i, n := range notices {
 		if i == 0 || n.Object != notices[i-1].Object || n.Kind != notices[i-1].Kind {
 			s.Problems[metrics.Problem{Kind: n.Object.Kind, Reason: n.Kind}]++
@@ -63,8 +63,8 @@ func (rep *reporter) measure() metrics.State {
 		s.Elements += r.elements
 		s.Flows += r.flows
 	}
-	for _, id := range rep.cluster.model.pods() {
-		state, _ := rep.cluster.model.state(id, view.closed)
+	for _, id := range rep.cluster.Model().Pods() {
+		state, _ := rep.cluster.Model().State(id, view.closed)
 		s.Endpoints[state]++
 	}
 	rep.modules.measure(&s)

@@ -20,12 +20,14 @@ func leftoversOf(t *testing.T, stages ...backend.Stage) (f *fixture, old, next *
 	old, next, fails = &fakeBackend{name: "old", history: h}, &fakeBackend{name: "new", history: h}, &atomic.Bool{}
 	f = startWith(t, Config{
 		Backend: old.backend(), Stages: append([]backend.Stage{old.backend().StageIs}, stages...),
-		NewBackend: func(string) (backend.Backend, error) { return next.backend(), nil },
-		RemoveOthers: func(context.Context, string) error {
-			if fails.Load() {
-				return errors.New("a foreign rule")
-			}
-			return nil
+		Handover: HandoverConfig{
+			New: func(string) (backend.Backend, error) { return next.backend(), nil },
+			RemoveOthers: func(context.Context, string) error {
+				if fails.Load() {
+					return errors.New("a foreign rule")
+				}
+				return nil
+			},
 		},
 	})
 	f.begin(t)

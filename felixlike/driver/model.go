@@ -2,16 +2,14 @@ package driver
 
 import (
 	"maps"
-	"net/netip"
 	"slices"
 
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/model"
 )
 
-// Model keeps the model for status. It gets every update that the managers get.
+// Model keeps the model for status and modules. It gets every update that the managers get.
 type Model struct {
-	node        string
 	Policies    map[model.PolicyID]*model.Policy
 	Endpoints   map[model.PodID]*model.Endpoint
 	Attachments map[model.PodID]*model.Attachment
@@ -31,8 +29,8 @@ type Model struct {
 	// identifier, with the count at their newest update.
 	revision uint64
 	pending  map[any]uint64
-	// waits has the policies that wait for their turn.
-	waits map[model.PolicyID]bool
+	// waits reports whether a policy waits for its turn; nil if none ever does.
+	waits func(model.PolicyID) bool
 }
 
 // UnknownPod is the reason why an attached pod is closed that the datastore does not have.
@@ -41,9 +39,9 @@ const UnknownPod = "the datastore knows no such pod on this node"
 // nodeID is the identifier of a node among those of other objects.
 type nodeID string
 
-func newModel(node string) *Model {
+// NewModel returns a model without objects.
+func NewModel() *Model {
 	return &Model{
-		node:      node,
 		Policies:  map[model.PolicyID]*model.Policy{},
 		Endpoints: map[model.PodID]*model.Endpoint{}, Attachments: map[model.PodID]*model.Attachment{},
 		Nodes: map[string]*model.Node{}, Groups: map[model.GroupID]model.Group{}, pending: map[any]uint64{},
@@ -51,8 +49,17 @@ func newModel(node string) *Model {
 	}
 }
 
-// rules counts the rules of all policies that apply on this node.
-func (t *Model) rules() int {
+// Revision returns the number of updates so far.
+func (t *Model) Revision() uint64 { return t.revision }
+
+// Pending counts the objects that are not programmed yet.
+func (t *Model) Pending() int { return len(t.pending) }
+
+// Await makes the pods pending of which waits holds for a policy.
+func (t *Model) Await(waits func(model.PolicyID) bool) { t.waits = waits }
+
+// Rules counts the rules of all policies that apply on this node.
+func (t *Model) Rules() int {
 	n := 0
 	for _, p := range t.Policies {
 		n += len(p.Ingress) + len(p.Egress)
@@ -125,14 +132,14 @@ func (t *Model) OnUpdate(u model.Update) {
 	}
 }
 
-// programmed notes that the first updates, up to this count, are in the dataplane now.
-func (t *Model) programmed(revision uint64) {
+// Programmed notes that the first updates, up to this count, are in the dataplane now.
+func (t *Model) Programmed(revision uint64) {
 	maps.DeleteFunc(t.pending, func(_ any, at uint64) bool { return at <= revision })
 }
 
-// state returns the state of a pod, and the reason if its traffic is dropped. closed has the
+// State returns the state of a pod, and the reason if its traffic is dropped. closed has the
 // pods that quarantined objects close.
-func (t *Model) state(id model.PodID, closed map[model.PodID]string) (state, reason string) {
+func (t *Model) State(id model.PodID, closed map[model.PodID]string) (state, reason string) {
 	_, pending := t.pending[id]
 	pending = pending || t.waitsFor(id)
 	switch {
@@ -151,78 +158,20 @@ func (t *Model) state(id model.PodID, closed map[model.PodID]string) (state, rea
 // waitsFor reports whether a policy of the pod waits for its turn.
 func (t *Model) waitsFor(id model.PodID) bool {
 	e := t.Endpoints[id]
-	if e == nil || len(t.waits) == 0 {
-		return false
-	}
-	waits := func(p model.PolicyID) bool { return t.waits[p] }
-	return slices.ContainsFunc(e.Ingress.NetworkPolicies, waits) || slices.ContainsFunc(e.Egress.NetworkPolicies, waits)
+	return e != nil && t.waits != nil && (slices.ContainsFunc(e.Ingress.NetworkPolicies, t.waits) || slices.ContainsFunc(e.Egress.NetworkPolicies, t.waits))
 }
 
-// fill writes the model's part of a status.
-func (t *Model) fill(s *control.Status, closed map[model.PodID]string) {
-	s.Groups = len(t.Groups)
-	applied := map[model.PolicyID]int{}
-	for _, id := range t.pods() {
-		s.Endpoints = append(s.Endpoints, t.endpoint(id, closed, applied))
-	}
-	for _, id := range slices.SortedFunc(maps.Keys(t.Policies), model.PolicyID.Compare) {
-		p := t.Policies[id]
-		s.Policies = append(s.Policies, control.Policy{
-			Tier: id.Tier.String(), Namespace: id.Namespace, Name: id.Name, API: id.API, Part: id.Part, Within: id.Within,
-			IngressRules: len(p.Ingress), EgressRules: len(p.Egress), Endpoints: applied[id],
-		})
-	}
-	for _, name := range slices.Sorted(maps.Keys(t.Nodes)) {
-		n := t.Nodes[name]
-		s.Nodes = append(s.Nodes, control.Node{
-			Name: name, Addresses: texts(n.Addresses, netip.Addr.String),
-			PodCIDRs: texts(n.PodCIDRs, netip.Prefix.String), Local: name == t.node,
-		})
-	}
-}
-
-// pods returns the pods that are attached or known, in order.
-func (t *Model) pods() []model.PodID {
+// Pods returns the pods that are attached or known, in order.
+func (t *Model) Pods() []model.PodID {
 	all := slices.AppendSeq(slices.Collect(maps.Keys(t.Endpoints)), maps.Keys(t.Attachments))
 	slices.SortFunc(all, model.PodID.Compare)
 	return slices.Compact(all)
 }
 
-func (t *Model) endpoint(id model.PodID, closed map[model.PodID]string, applied map[model.PolicyID]int) control.Endpoint {
-	e := control.Endpoint{Namespace: id.Namespace, Name: id.Name}
-	e.State, e.Reason = t.state(id, closed)
-	if a := t.Attachments[id]; a != nil {
-		e.Interface, e.Addresses = a.Interface, texts(a.Addresses, netip.Addr.String)
-	}
-	if p := t.Endpoints[id]; p != nil {
-		in, out := allPolicies(p.Ingress), allPolicies(p.Egress)
-		e.IngressPolicies = texts(in, model.PolicyID.String)
-		e.EgressPolicies = texts(out, model.PolicyID.String)
-		both := append(in, out...)
-		slices.SortFunc(both, model.PolicyID.Compare)
-		for _, id := range slices.Compact(both) {
-			applied[id]++
-		}
-	}
-	return e
-}
-
-func allPolicies(a model.Applied) []model.PolicyID {
-	return slices.Concat(a.Admin, a.NetworkPolicies, a.Baseline)
-}
-
-func texts[T any](values []T, text func(T) string) []string {
-	var out []string
-	for _, v := range values {
-		out = append(out, text(v))
-	}
-	return out
-}
-
 // attached returns the attachments, in order of their pods.
 func (t *Model) attached() []model.Update {
 	var all []model.Update
-	for _, id := range t.pods() {
+	for _, id := range t.Pods() {
 		if a := t.Attachments[id]; a != nil {
 			all = append(all, model.AttachmentUpdate{Attachment: a})
 		}

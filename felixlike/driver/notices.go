@@ -12,14 +12,9 @@ import (
 
 // Reasons of Events.
 const (
-	NoticeNotUnderstood  = "NotUnderstood"
-	noticeHostNetwork    = "HostNetworkPodSelected"
-	noticeUnresolvedPort = "NamedPortUnresolved"
-	noticeEqualPriority  = "EqualPriority"
-	noticeQuarantined    = "Quarantined"
-	noticeDropped        = "TrafficDropped"
-	noticeFellBack       = "LayoutFellBack"
-	noticeUnchanged      = "BackendUnchanged"
+	noticeDropped   = "TrafficDropped"
+	noticeFellBack  = "LayoutFellBack"
+	noticeUnchanged = "BackendUnchanged"
 )
 
 // Recorder is a datastore that records Events about problems until ctx ends.
@@ -28,7 +23,7 @@ type Recorder interface {
 }
 
 func (rep *reporter) notices() []datastore.Notice {
-	if !rep.cluster.inSync() {
+	if !rep.cluster.InSync() {
 		return nil // an object that seems to be missing may still come
 	}
 	var all []datastore.Notice
@@ -37,39 +32,31 @@ func (rep *reporter) notices() []datastore.Notice {
 			all = append(all, datastore.Notice{Problem: p, Kind: kind, Known: known})
 		}
 	}
-	for _, o := range slices.Concat(rep.outages(), rep.cluster.moduleProblems()) {
+	for _, o := range slices.Concat(rep.outages(), rep.objectProblems(), rep.cluster.Conflicts(false)) {
 		if o.Kind != "" {
 			all = append(all, o)
 		}
 	}
 	view := rep.stages.quarantine.view()
-	for _, p := range rep.cluster.problems.all() {
+	for _, p := range rep.cluster.Problems() {
 		known := datastore.KnownToAll
 		if rep.scheduler.admission.large(p.Object) {
 			known = datastore.KnownToSome // the nodes where it applies
 		}
-		add(NoticeNotUnderstood, known, p)
+		add(NotUnderstood, known, p)
 	}
-	// Each node keeps its own claims, so not all nodes see the same conflicts.
-	add(NoticeNotUnderstood, datastore.KnownToSome, rep.cluster.nodeProblems()...)
-	add(NoticeNotUnderstood, datastore.KnownToAll, rep.cluster.antreaProblems()...)
-	add(noticeQuarantined, datastore.KnownToSome, rep.cluster.engine.Collisions()...)
-	add(noticeHostNetwork, datastore.KnownToAll, rep.cluster.hostNetworkProblems(false)...)
-	add(noticeUnresolvedPort, datastore.KnownToSome, rep.cluster.portProblems()...)
-	add(noticeEqualPriority, datastore.KnownToSome, rep.cluster.priorityProblems()...)
-	add(noticeEqualPriority, datastore.KnownToAll, rep.cluster.tierProblems()...)
 	add(noticeFellBack, datastore.KnownHere, rep.layoutProblems()...)
 	add(noticeUnchanged, datastore.KnownHere, rep.unchangedProblems()...)
 	for _, q := range view.quarantined {
 		for _, object := range policiesAmong(q.Owners) {
-			add(noticeQuarantined, datastore.KnownHere, model.Problem{
+			add(Quarantined, datastore.KnownHere, model.Problem{
 				Object: object, Reason: q.Stage + " has quarantined " + objectOf(q) + ": " + q.Reason + "; the pods that rely on it are closed",
 			})
 		}
 	}
-	for id := range rep.cluster.model.Endpoints {
-		if state, reason := rep.cluster.model.state(id, view.closed); state == control.EndpointClosed {
-			add(noticeDropped, datastore.KnownHere, model.Problem{Object: podRef(id), Reason: "the pod's packets are dropped: " + reason})
+	for id := range rep.cluster.Model().Endpoints {
+		if state, reason := rep.cluster.Model().State(id, view.closed); state == control.EndpointClosed {
+			add(noticeDropped, datastore.KnownHere, model.Problem{Object: id.Ref(), Reason: "the pod's packets are dropped: " + reason})
 		}
 	}
 	slices.SortStableFunc(all, func(a, b datastore.Notice) int {

@@ -7,17 +7,41 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// antreaProblems returns the engine's problems of the objects of Antrea's API, with their files.
-func (c *cluster) antreaProblems() []model.Problem {
-	all := c.engine.AntreaProblems()
-	for i := range all {
-		all[i].Source = c.antreaSources[all[i].Object]
+// Kinds of problems, which are the reasons of Events.
+const (
+	NotUnderstood  = "NotUnderstood"
+	Quarantined    = "Quarantined"
+	hostNetwork    = "HostNetworkPodSelected"
+	unresolvedPort = "NamedPortUnresolved"
+	equalPriority  = "EqualPriority"
+)
+
+// Problems returns the problems of objects of which the datastore and the policy engine tell at once.
+func (c *Cluster) Problems() []model.Problem { return c.problems.all() }
+
+// Conflicts returns the problems that objects have with others, with their files. Of the hostNetwork pods that a policy selects, it names all or the first.
+func (c *Cluster) Conflicts(allHostPods bool) (all []datastore.Notice) {
+	add := func(kind string, known datastore.Known, problems []model.Problem) {
+		for _, p := range problems {
+			if p.Source == "" {
+				p.Source = c.Source(p.Object)
+			}
+			all = append(all, datastore.Notice{Problem: p, Kind: kind, Known: known})
+		}
 	}
+	// Each node keeps its own claims, so not all nodes see the same conflicts.
+	add(NotUnderstood, datastore.KnownToSome, c.nodeProblems())
+	add(NotUnderstood, datastore.KnownToAll, c.engine.AntreaProblems())
+	add(Quarantined, datastore.KnownToSome, c.engine.Collisions())
+	add(hostNetwork, datastore.KnownToAll, c.hostNetworkProblems(allHostPods))
+	add(unresolvedPort, datastore.KnownToSome, c.portProblems())
+	add(equalPriority, datastore.KnownToSome, c.priorityProblems())
+	add(equalPriority, datastore.KnownToAll, c.tierProblems())
 	return all
 }
 
 // nodeProblems returns what nodes claim and do not own, with their files.
-func (c *cluster) nodeProblems() []model.Problem {
+func (c *Cluster) nodeProblems() []model.Problem {
 	all := slices.Clone(c.engine.NodeProblems())
 	for i := range all {
 		all[i].Source = c.nodeSources[all[i].Object.Name]
@@ -25,23 +49,37 @@ func (c *cluster) nodeProblems() []model.Problem {
 	return all
 }
 
-// ownNodeProblems reports a missing object of this node, with the effect.
-func (c *cluster) ownNodeProblems() []model.Problem {
+// Source returns the file of an object, or "".
+func (c *Cluster) Source(of model.ObjectRef) string {
+	source, _ := c.sourceOf(of)
+	return source
+}
+
+// sourceOf returns the file of a policy or another object of Antrea's API, and whether the datastore has the object.
+func (c *Cluster) sourceOf(of model.ObjectRef) (source string, known bool) {
+	if source, known = c.policies[of]; !known {
+		source, known = c.antreaSources[of]
+	}
+	return source, known
+}
+
+// OwnNodeProblems reports a missing object of this node, with the effect.
+func (c *Cluster) OwnNodeProblems() []model.Problem {
 	reason := ""
 	switch {
 	case c.nodeLost:
 		reason = "this node is not in the datastore any more: its last known object stays in force"
-	case c.sourceSynced && c.model.Nodes[c.node] == nil:
+	case c.sourceSynced && c.model.Nodes[c.cfg.Node] == nil:
 		reason = "this node is not in the datastore: nothing is programmed until it is"
 	default:
 		return nil
 	}
-	return []model.Problem{{Object: model.NodeRef(c.node), Reason: reason}}
+	return []model.Problem{{Object: model.NodeRef(c.cfg.Node), Reason: reason}}
 }
 
 // hostNetworkProblems reports the policies that select hostNetwork pods, with all such pods or the first. No policy applies
 // to these pods, and users often expect one to.
-func (c *cluster) hostNetworkProblems(all bool) []model.Problem {
+func (c *Cluster) hostNetworkProblems(all bool) []model.Problem {
 	var found []model.Problem
 	for id, pods := range c.engine.HostNetworkTargets(all) {
 		object := id.Object()
@@ -60,13 +98,10 @@ func (c *cluster) hostNetworkProblems(all bool) []model.Problem {
 }
 
 // portProblems reports the named ports of policies that no pod declares.
-func (c *cluster) portProblems() []model.Problem {
+func (c *Cluster) portProblems() []model.Problem {
 	var found []model.Problem
 	for object, ports := range c.engine.UnresolvedPorts() {
-		source, known := c.policies[object]
-		if !known {
-			source, known = c.antreaSources[object]
-		}
+		source, known := c.sourceOf(object)
 		if !known {
 			continue // deleted, and not yet in the engine
 		}
@@ -82,15 +117,4 @@ func (c *cluster) portProblems() []model.Problem {
 		}
 	}
 	return found
-}
-
-// moduleProblems returns the problems that modules have with users' objects, with their files.
-func (c *cluster) moduleProblems() []datastore.Notice {
-	all := c.modules.objectProblems()
-	for i := range all {
-		if source, known := c.antreaSources[all[i].Object]; known {
-			all[i].Source = source
-		}
-	}
-	return all
 }

@@ -145,9 +145,8 @@ func TestPodsShareWhatTheyHaveInCommon(t *testing.T) {
 // TestServedObjectsSayThatNamespacesAreIsolated: tools that judge packets need the setting beside the objects, and the engine has it.
 func TestServedObjectsSayThatNamespacesAreIsolated(t *testing.T) {
 	for _, on := range []bool{false, true} {
-		c := newCluster("node1")
-		c.setIsolation(on)
-		if got := c.served().Antrea.Isolation; got != on || c.engine.AwaitsNamespace("x") != on {
+		c := NewCluster(ClusterConfig{Node: "node1", Isolation: on}, func() []string { return nil })
+		if got := c.Served().Antrea.Isolation; got != on || c.engine.AwaitsNamespace("x") != on {
 			t.Errorf("isolation %t: served %t, engine waits %t", on, got, c.engine.AwaitsNamespace("x"))
 		}
 	}

@@ -79,9 +79,9 @@ func migrationOf(t *testing.T, from backend.Place) (f *fixture, old, next *fakeB
 		return b
 	}
 	f = startWith(t, Config{
-		Backend: at(old.backend(), from), Migration: c,
-		Stages:     []backend.Stage{old.backend().StageIs, {Name: backend.ForwardingStage, Apply: c.forward}},
-		NewBackend: func(string) (backend.Backend, error) { return at(next.backend(), 1-from), nil },
+		Backend:  at(old.backend(), from),
+		Stages:   []backend.Stage{old.backend().StageIs, {Name: backend.ForwardingStage, Apply: c.forward}},
+		Handover: HandoverConfig{New: func(string) (backend.Backend, error) { return at(next.backend(), 1-from), nil }, Migration: c},
 	})
 	f.begin(t)
 	return f, old, next, c

@@ -19,8 +19,8 @@ const reasonTimeout = time.Second
 func (d *Driver) LocalNode(ctx context.Context) (*model.Node, error) {
 	var node *model.Node
 	err := d.queue.wait(ctx, func() (bool, error) {
-		node = d.cluster.model.Nodes[d.cfg.Node]
-		return d.cluster.inSync() && d.scheduler.programmed > 0, nil
+		node = d.cluster.Model().Nodes[d.cluster.Node()]
+		return d.cluster.InSync() && d.scheduler.programmed > 0, nil
 	})
 	if err != nil {
 		return nil, d.because(err, func() string { return strings.Join(d.reporter.readiness().Missing, "; ") })
@@ -34,7 +34,7 @@ func (d *Driver) WaitPod(ctx context.Context, want *model.Attachment, uid string
 	revision := uint64(0) // of the datastore when the wait began
 	err := d.queue.wait(ctx, func() (bool, error) {
 		if revision == 0 {
-			revision = d.cluster.observed
+			revision = d.cluster.Observed()
 		}
 		if d.unseen(want, uid, revision) != "" {
 			return false, nil
@@ -50,7 +50,7 @@ func (d *Driver) WaitPod(ctx context.Context, want *model.Attachment, uid string
 // unseen returns the first input about a new pod that is still missing, or "". Policies count that the datastore had at the revision.
 func (d *Driver) unseen(want *model.Attachment, uid string, revision uint64) string {
 	waiting, large := d.scheduler.tiered.before(revision, want.Pod.Namespace)
-	return d.cluster.unseen(want, uid, waiting, large)
+	return d.cluster.Unseen(want, uid, waiting, large)
 }
 
 // because adds the missing condition to the error of a wait.

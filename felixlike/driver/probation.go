@@ -151,7 +151,7 @@ func (s *probation) missed(ts *admission, cost time.Duration, revision uint64, t
 			ts.submit(t)
 			continue
 		}
-		t.admit(ts.cluster.engine, before, state)
+		t.admit(ts.cluster.Engine(), before, state)
 	}
 	if half := len(among) / 2; half > 0 {
 		s.add(among[:half]...)

@@ -202,7 +202,7 @@ func TestExpensivePolicyHasItsTurn(t *testing.T) {
 	table := &slowTable{wanted: map[string]int{}}
 	stage := backend.Stage{Name: "nftables", Required: true, Managers: drivertest.ManagersOf(table), Apply: table.apply}
 	d := New(Config{
-		Node: "node1", Log: slog.New(slog.DiscardHandler), Stages: []backend.Stage{stage},
+		Cluster: ClusterConfig{Node: "node1"}, Log: slog.New(slog.DiscardHandler), Stages: []backend.Stage{stage},
 		Backend: &drivertest.Backend{NameIs: "fake", StageIs: stage}, Timing: DefaultTiming(),
 	})
 	send := func(events ...datastore.Event) { d.feed.onBatch(datastore.Batch{Events: events}) }
@@ -210,13 +210,13 @@ func TestExpensivePolicyHasItsTurn(t *testing.T) {
 	d.stages.decides().applied = true
 	send(ruled("expensive", "a", 1000, 6))
 	rules := func(name string) int {
-		return len(d.cluster.model.Policies[model.PolicyID{Tier: model.TierNetworkPolicy, Namespace: "x", Name: name}].Ingress)
+		return len(d.cluster.Model().Policies[model.PolicyID{Tier: model.TierNetworkPolicy, Namespace: "x", Name: name}].Ingress)
 	}
 	for i := range 6 {
 		send(ruled("cheap", "b", 60+i, 10))
 		d.scheduler.admission.begin()
-		d.stages.decides().programmed = d.cluster.model.revision
-		d.scheduler.admission.probation.succeeded(d.scheduler.admission, d.cluster.model.revision)
+		d.stages.decides().programmed = d.cluster.Model().Revision()
+		d.scheduler.admission.probation.succeeded(d.scheduler.admission, d.cluster.Model().Revision())
 		if rules("expensive") == 1000 {
 			return
 		}
@@ -296,13 +296,13 @@ func TestDeadlinesGrowWithTheRules(t *testing.T) {
 		{50_000, 220 * time.Second, 50 * time.Second},
 		{1_000_000, 5 * time.Minute, 70 * time.Second},
 	} {
-		tracked := newModel("node1")
+		tracked := NewModel()
 		half := make([]model.Rule, c.rules/2)
 		tracked.OnUpdate(model.PolicyUpdate{Policy: &model.Policy{Ingress: half, Egress: half}})
 		r.applied = false
-		full := s.limit(r, tracked.rules())
+		full := s.limit(r, tracked.Rules())
 		r.applied = true
-		if change := s.limit(r, tracked.rules()); full != c.full || change != c.change {
+		if change := s.limit(r, tracked.Rules()); full != c.full || change != c.change {
 			t.Errorf("%d rules: %s for all, %s for a change; want %s and %s", c.rules, full, change, c.full, c.change)
 		}
 	}

@@ -18,6 +18,14 @@ func newProblems() *problems {
 	return &problems{engine: map[model.ObjectRef][]model.Problem{}}
 }
 
+// SetProblems replaces the policy engine's problems of an object from this source.
+func (c *Cluster) SetProblems(of model.ObjectRef, source string, found []model.Problem) {
+	c.problems.setObject(of, source, found)
+}
+
+// SourceProblems returns the problems that the datastore has with objects.
+func (c *Cluster) SourceProblems() []model.Problem { return c.problems.source }
+
 // setObject replaces the engine's problems of an object from this source.
 func (p *problems) setObject(ref model.ObjectRef, source string, found []model.Problem) {
 	if len(found) == 0 {

@@ -173,7 +173,7 @@ func TestOwnersOfQuarantinedObjects(t *testing.T) {
 	of := func(all ...tables.Origin) []tables.Origin { return all }
 	var group model.Group
 	if err := f.queue.ask(t.Context(), func() {
-		for _, g := range f.cluster.model.Groups {
+		for _, g := range f.cluster.Model().Groups {
 			group = g
 		}
 	}); err != nil {

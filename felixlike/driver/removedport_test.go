@@ -23,7 +23,7 @@ func TestRemovedPortKeepsAddresses(t *testing.T) {
 			f.begin(t, drivertest.PodOn("old", "node1"))
 			f.Attach("old", "10.10.0.7")
 			addresses := func() (all []netip.Addr) {
-				err := f.queue.ask(context.Background(), func() { all = f.cluster.engine.PodAddresses()[id] })
+				err := f.queue.ask(context.Background(), func() { all = f.cluster.Engine().PodAddresses()[id] })
 				if err != nil {
 					t.Error(err)
 				}

@@ -10,7 +10,7 @@ import (
 
 // cycleAt returns the time of the next cycle, if there is one.
 func (s *scheduler) cycleAt() (time.Time, bool) {
-	return s.nextApply, s.dirty && s.cluster.inSync() && s.stages.cycle == nil && s.stages.running == 0
+	return s.nextApply, s.dirty && s.cluster.InSync() && s.stages.cycle == nil && s.stages.running == 0
 }
 
 // besideAt returns the time at which the stage is to be applied beside the cycles, if it is.
@@ -102,5 +102,5 @@ func (s *scheduler) takeNotices() {
 
 // reached reports whether the revision of the datastore is programmed.
 func (s *scheduler) reached(revision uint64) bool {
-	return s.cluster.inSync() && s.programmed >= revision && s.admission.reached(revision) && s.tiered.reached(revision)
+	return s.cluster.InSync() && s.programmed >= revision && s.admission.reached(revision) && s.tiered.reached(revision)
 }

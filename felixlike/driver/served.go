@@ -20,14 +20,14 @@ func (d *Driver) Model(ctx context.Context) (control.Model, error) {
 // model runs in the loop. Between two calls of the loop, the engine is always flushed.
 func (rep *reporter) model() control.Model {
 	m := control.Model{
-		Node: rep.cfg.Node, Backend: rep.stages.backend.Name(), Revision: rep.scheduler.programmed,
-		HostAddresses: slices.Clone(rep.cluster.model.Host.Addresses), ServiceCIDRs: slices.Clone(rep.cluster.model.Services.Prefixes),
-		Subnets:         slices.Clone(rep.cluster.model.Host.Subnets),
-		DenialsReported: rep.cluster.model.Denials.Reported,
-		LogsReported:    rep.cluster.model.Logs.Reported,
+		Node: rep.cluster.Node(), Backend: rep.stages.backend.Name(), Revision: rep.scheduler.programmed,
+		HostAddresses: slices.Clone(rep.cluster.Model().Host.Addresses), ServiceCIDRs: slices.Clone(rep.cluster.Model().Services.Prefixes),
+		Subnets:         slices.Clone(rep.cluster.Model().Host.Subnets),
+		DenialsReported: rep.cluster.Model().Denials.Reported,
+		LogsReported:    rep.cluster.Model().Logs.Reported,
 		RatesUnbounded:  rep.stages.backend.Unbounded() != nil,
 	}
-	if h := rep.cluster.model.Hops; h != nil {
+	if h := rep.cluster.Model().Hops; h != nil {
 		m.HopsKnown, m.Hops = true, slices.Clone(h.Hops)
 	}
 	rep.modules.served(&m)
@@ -36,20 +36,20 @@ func (rep *reporter) model() control.Model {
 	if layout.FellBack != nil {
 		m.Settings.NFTablesLayout = config.LayoutRules
 	}
-	for _, u := range rep.cluster.engine.Snapshot() {
+	for _, u := range rep.cluster.Engine().Snapshot() {
 		m.Add(u)
 	}
 	// This node's own object may be gone from the datastore; the last one stays in force.
 	m.Nodes = nil
-	for _, name := range slices.Sorted(maps.Keys(rep.cluster.model.Nodes)) {
-		m.Nodes = append(m.Nodes, rep.cluster.model.Nodes[name])
+	for _, name := range slices.Sorted(maps.Keys(rep.cluster.Model().Nodes)) {
+		m.Nodes = append(m.Nodes, rep.cluster.Model().Nodes[name])
 	}
 	var attached []*model.Attachment
-	for _, id := range slices.SortedFunc(maps.Keys(rep.cluster.model.Attachments), model.PodID.Compare) {
-		attached = append(attached, rep.cluster.model.Attachments[id])
+	for _, id := range slices.SortedFunc(maps.Keys(rep.cluster.Model().Attachments), model.PodID.Compare) {
+		attached = append(attached, rep.cluster.Model().Attachments[id])
 	}
 	m.Attachments = control.NewAttachments(attached)
-	addresses := rep.cluster.engine.PodAddresses()
+	addresses := rep.cluster.Engine().PodAddresses()
 	for _, id := range slices.SortedFunc(maps.Keys(addresses), model.PodID.Compare) {
 		m.Pods = append(m.Pods, control.Pod{ID: id, Addresses: addresses[id]})
 	}

@@ -30,7 +30,7 @@ func arriving(t *testing.T, at backend.Place, found bool, prepare func(*StartupH
 	}
 	decides := mine.backend()
 	decides.PlaceIs = at
-	f := startWith(t, Config{Backend: decides, Migration: c, Stages: []backend.Stage{
+	f := startWith(t, Config{Backend: decides, Handover: HandoverConfig{Migration: c}, Stages: []backend.Stage{
 		a.Before(), decides.StageIs, a.Between(),
 		{Name: backend.ForwardingStage, Apply: func(ctx context.Context) (backend.Applied, error) {
 			r, err := c.forward(ctx)

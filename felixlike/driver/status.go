@@ -14,7 +14,7 @@ import (
 // for pods that wait. It belongs to the loop and changes nothing.
 type reporter struct {
 	cfg       *Config
-	cluster   *cluster
+	cluster   *Cluster
 	stages    *stages
 	scheduler *scheduler
 	modules   modules
@@ -24,10 +24,10 @@ type reporter struct {
 func (rep *reporter) status() control.Status {
 	view := rep.stages.quarantine.view()
 	s := control.Status{
-		Version: control.Version, AgentVersion: version.String(), Node: rep.cfg.Node, Backend: rep.stages.backend.Name(),
-		PID: os.Getpid(), StartedAt: rep.stages.started, InSync: rep.cluster.inSync(),
-		Observed: rep.cluster.observed, Programmed: rep.scheduler.programmed, LastApply: rep.scheduler.lastApply,
-		Writes: map[string]int{}, Flows: map[string]int{}, Problems: slices.Concat(rep.cluster.problems.all(), rep.scheduler.tiered.waiting(), rep.cluster.nodeProblems(), rep.cluster.antreaProblems(), rep.cluster.engine.Collisions()),
+		Version: control.Version, AgentVersion: version.String(), Node: rep.cluster.Node(), Backend: rep.stages.backend.Name(),
+		PID: os.Getpid(), StartedAt: rep.stages.started, InSync: rep.cluster.InSync(),
+		Observed: rep.cluster.Observed(), Programmed: rep.scheduler.programmed, LastApply: rep.scheduler.lastApply,
+		Writes: map[string]int{}, Flows: map[string]int{}, Problems: slices.Concat(rep.cluster.Problems(), rep.scheduler.tiered.waiting()),
 		Quarantined: slices.Clone(view.quarantined), Repairs: rep.stages.repairs.status(),
 	}
 	rep.modules.status(&s)
@@ -46,21 +46,17 @@ func (rep *reporter) status() control.Status {
 			s.Running = append(s.Running, control.Running{Stage: r.Name, Since: r.started})
 		}
 	}
-	s.Problems = append(s.Problems, rep.cluster.ownNodeProblems()...)
+	s.Problems = append(s.Problems, rep.cluster.OwnNodeProblems()...)
 	s.Problems = append(s.Problems, rep.modules.problems()...)
-	for _, o := range slices.Concat(rep.outages(), rep.cluster.moduleProblems()) {
+	for _, o := range slices.Concat(rep.outages(), rep.objectProblems(), rep.cluster.Conflicts(true)) {
 		s.Problems = append(s.Problems, o.Problem)
 	}
-	s.Problems = append(s.Problems, rep.cluster.hostNetworkProblems(true)...)
-	s.Problems = append(s.Problems, rep.cluster.portProblems()...)
-	s.Problems = append(s.Problems, rep.cluster.priorityProblems()...)
-	s.Problems = append(s.Problems, rep.cluster.tierProblems()...)
 	s.Problems = append(s.Problems, rep.unboundedProblems()...)
 	s.Problems = append(s.Problems, rep.layoutProblems()...)
 	s.Problems = append(s.Problems, rep.unchangedProblems()...)
 	s.Problems = append(s.Problems, rep.quarantineProblems(view.quarantined)...)
 	sortProblems(s.Problems)
-	rep.cluster.model.fill(&s, view.closed)
+	rep.fill(&s, view.closed)
 	return s
 }
 
@@ -71,7 +67,7 @@ func (rep *reporter) unboundedProblems() []model.Problem {
 		return nil
 	}
 	return []model.Problem{{
-		Object: model.NodeRef(rep.cfg.Node), Reason: "the rate of new connections of pods has no limit: " + err.Error(),
+		Object: model.NodeRef(rep.cluster.Node()), Reason: "the rate of new connections of pods has no limit: " + err.Error(),
 	}}
 }
 
@@ -82,7 +78,7 @@ func (rep *reporter) layoutProblems() []model.Problem {
 		return nil
 	}
 	return []model.Problem{{
-		Object: model.NodeRef(rep.cfg.Node), Reason: "NetworkPolicies are in chains of rules, not in maps (nftables.layout), until the agent restarts: " + err.Error(),
+		Object: model.NodeRef(rep.cluster.Node()), Reason: "NetworkPolicies are in chains of rules, not in maps (nftables.layout), until the agent restarts: " + err.Error(),
 	}}
 }
 
@@ -95,7 +91,7 @@ func (rep *reporter) quarantineProblems(quarantined []control.Quarantined) []mod
 			about = []model.ObjectRef{ref(q.Stage+" "+q.Kind, "", q.Name)}
 		}
 		for _, object := range about {
-			found = append(found, model.Problem{Source: rep.cluster.policies[object], Object: object, Reason: quarantineReason(q)})
+			found = append(found, model.Problem{Source: rep.cluster.Source(object), Object: object, Reason: quarantineReason(q)})
 		}
 	}
 	return found
@@ -106,8 +102,8 @@ func (rep *reporter) quarantineProblems(quarantined []control.Quarantined) []mod
 func (rep *reporter) podsReady(pods []model.PodID) (bool, error) {
 	closed := rep.stages.quarantine.view().closed
 	for _, id := range pods {
-		state, reason := rep.cluster.model.state(id, closed)
-		if state == control.EndpointClosed && closed[id] != "" && rep.cluster.model.Endpoints[id] != nil {
+		state, reason := rep.cluster.Model().State(id, closed)
+		if state == control.EndpointClosed && closed[id] != "" && rep.cluster.Model().Endpoints[id] != nil {
 			return false, fmt.Errorf("pod %s is closed: %s", id, reason)
 		}
 		if state != control.EndpointProgrammed {
@@ -119,7 +115,7 @@ func (rep *reporter) podsReady(pods []model.PodID) (bool, error) {
 
 // unprogrammed returns why the policy of a pod is not in force, if it is not.
 func (rep *reporter) unprogrammed(id model.PodID) string {
-	switch state, reason := rep.cluster.model.state(id, rep.stages.quarantine.view().closed); {
+	switch state, reason := rep.cluster.Model().State(id, rep.stages.quarantine.view().closed); {
 	case state == control.EndpointProgrammed:
 		return ""
 	case state == control.EndpointClosed:

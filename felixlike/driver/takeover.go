@@ -17,7 +17,7 @@ import (
 type handovers struct {
 	cfg       *Config
 	queue     *queue
-	cluster   *cluster
+	cluster   *Cluster
 	stages    *stages
 	scheduler *scheduler
 	feed      *feed
@@ -29,11 +29,11 @@ func (hs *handovers) begin(name string, outcome chan error) {
 	case hs.stages.handover != nil:
 		outcome <- fmt.Errorf("backend %s: the change to %s is under way (%s)", name, hs.stages.handover.to.Name(), hs.stages.handover.phase())
 		return
-	case !hs.cluster.inSync() || hs.scheduler.programmed == 0:
+	case !hs.cluster.InSync() || hs.scheduler.programmed == 0:
 		outcome <- fmt.Errorf("backend %s: the agent has not programmed anything yet", name)
 		return
 	}
-	to, err := hs.cfg.NewBackend(name)
+	to, err := hs.cfg.Handover.New(name)
 	if err != nil {
 		outcome <- fmt.Errorf("backend %s: %w", name, err)
 		return
@@ -63,13 +63,13 @@ func (hs *handovers) step(ctx context.Context) {
 	}
 	switch h.phase() {
 	case carrying:
-		hs.beside(ctx, h, func(ctx context.Context) error { return hs.cfg.Migration.Carry(ctx, h.place) })
+		hs.beside(ctx, h, func(ctx context.Context) error { return hs.cfg.Handover.Migration.Carry(ctx, h.place) })
 	case joining:
 		hs.join(ctx, h)
 	case steering:
 		hs.steer(h)
 	case settling:
-		hs.beside(ctx, h, hs.cfg.Migration.Settle)
+		hs.beside(ctx, h, hs.cfg.Handover.Migration.Settle)
 	case following: // and taking over
 		hs.follow(ctx, h, hs.stages.decides())
 	case retiring:
@@ -85,16 +85,7 @@ func (hs *handovers) join(ctx context.Context, h *handover) {
 	stage.Required = false // a failure must not stop other stages before it is in force
 	h.runner = newRunner(stage, hs.stages.shared)
 	hs.feed.flush()
-	for _, u := range hs.cluster.engine.Snapshot() {
-		h.runner.wants.send(u)
-	}
-	if hs.cluster.nodeLost { // the last known object stays in force
-		h.runner.wants.send(model.NodeUpdate{Node: hs.cluster.model.Nodes[hs.cfg.Node]})
-	}
-	h.runner.wants.send(hs.cluster.model.Host)
-	h.runner.wants.send(hs.cluster.model.Services)
-	h.runner.wants.send(hs.cluster.model.Denials)
-	for _, u := range hs.cluster.model.attached() {
+	for _, u := range hs.cluster.Snapshot() {
 		h.runner.wants.send(u)
 	}
 	// The stages of the startup handover serve the first backend only. Leftovers that they have not removed are removed after the change.
@@ -129,7 +120,7 @@ func (hs *handovers) steer(h *handover) {
 	if slices.ContainsFunc(hs.stages.runners, func(r *runner) bool { return r.running }) {
 		return
 	}
-	hs.cfg.Migration.Steer(h.place)
+	hs.cfg.Handover.Migration.Steer(h.place)
 	h.runner.Required = h.place == h.to.Place()
 	h.asked, h.steered = true, true
 	hs.scheduler.dirty, hs.scheduler.nextApply = true, time.Now()
@@ -174,7 +165,7 @@ func (hs *handovers) takeOver(h *handover, old *runner) {
 	hs.stages.backend.Activate()
 	hs.stages.quarantine.forget(old.Name)
 	hs.stages.logFor(h.to)
-	if hs.cluster.model.Logs.Reported {
+	if hs.cluster.Model().Logs.Reported {
 		// The new backend does not report: policyLog turns that on, if it can.
 		hs.feed.update(model.LogsUpdate{})
 	}
@@ -246,7 +237,7 @@ func (hs *handovers) end(ctx context.Context, h *handover, result error) {
 // removeLeftovers removes pending leftovers beside the loop, until that succeeds or the next change of the backend begins.
 func (hs *handovers) removeLeftovers(ctx context.Context) {
 	l := hs.stages.leftovers
-	if !l.pending || l.removes() || hs.cfg.RemoveOthers == nil {
+	if !l.pending || l.removes() || hs.cfg.Handover.RemoveOthers == nil {
 		return
 	}
 	keep := hs.stages.backend.Name()
@@ -258,7 +249,7 @@ func (hs *handovers) removeLeftovers(ctx context.Context) {
 		wait := hs.cfg.RetryMin
 		for ctx.Err() == nil {
 			limited, cancel := context.WithTimeout(ctx, 2*MigrationTimeout)
-			err := panics.Guard(func() error { return hs.cfg.RemoveOthers(limited, keep) })
+			err := panics.Guard(func() error { return hs.cfg.Handover.RemoveOthers(limited, keep) })
 			cancel()
 			if err == nil {
 				hs.queue.call(ctx, func() { l.pending, l.err = false, nil })

@@ -21,7 +21,7 @@ import (
 //
 // The loop of the Driver calls all methods.
 type tieredAdmission struct {
-	cluster *cluster
+	cluster *Cluster
 	stages  *stages
 	items   map[model.ObjectRef]*tieredItem
 	queued  uint64
@@ -39,7 +39,7 @@ type tieredItem struct {
 	submittedAt uint64
 }
 
-func newTieredAdmission(c *cluster, s *stages) *tieredAdmission {
+func newTieredAdmission(c *Cluster, s *stages) *tieredAdmission {
 	return &tieredAdmission{cluster: c, stages: s, items: map[model.ObjectRef]*tieredItem{}}
 }
 
@@ -53,7 +53,7 @@ func (ts *tieredAdmission) set(object model.ObjectRef, cost time.Duration, submi
 		return
 	}
 	ts.queued++
-	t := &tieredItem{cost: cost, queued: ts.queued, revision: ts.cluster.observed, submit: submit}
+	t := &tieredItem{cost: cost, queued: ts.queued, revision: ts.cluster.Observed(), submit: submit}
 	ts.items[object] = t
 	if before == nil {
 		return
@@ -86,7 +86,7 @@ func (ts *tieredAdmission) begin(spent time.Duration) bool {
 	if len(queue) == 0 || r == nil || r.failures > 0 {
 		return false
 	}
-	others := ts.cluster.model.revision > r.programmed
+	others := ts.cluster.Model().Revision() > r.programmed
 	if ts.yielded = !ts.yielded && (others || spent > 0); ts.yielded {
 		return false
 	}
@@ -107,7 +107,7 @@ func (ts *tieredAdmission) flushed() {
 		switch {
 		case t.submit != nil:
 		case t.submittedAt == 0:
-			t.submittedAt = ts.cluster.model.revision
+			t.submittedAt = ts.cluster.Model().Revision()
 		case r != nil && r.programmed >= t.submittedAt:
 			delete(ts.items, object)
 		}

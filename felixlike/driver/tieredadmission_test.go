@@ -90,7 +90,7 @@ func TestLargeTieredPoliciesTakeTurns(t *testing.T) {
 		return len(f.Status().Problems) >= count-2 && strings.Contains(f.Status().Problems[0].Reason, "others are programmed before it")
 	})
 	attached := &model.Attachment{Pod: podA, Interface: "veth-a", Addresses: nil}
-	if err := f.queue.ask(t.Context(), func() { attached = f.cluster.model.Attachments[podA] }); err != nil {
+	if err := f.queue.ask(t.Context(), func() { attached = f.cluster.Model().Attachments[podA] }); err != nil {
 		t.Fatal(err)
 	}
 	waiting, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
@@ -205,7 +205,7 @@ func (s *slowTable) holdBack(t *testing.T) (open func()) {
 // TestOrderOfTieredTurns: policies of the whole cluster come before those of namespaces. A pod waits for neither those of other namespaces nor those that came or changed after
 // the wait began, so nobody can keep the pods of others from starting.
 func TestOrderOfTieredTurns(t *testing.T) {
-	c := newCluster("node1")
+	c := NewCluster(ClusterConfig{Node: "node1"}, func() []string { return nil })
 	ts := newTieredAdmission(c, nil)
 	wait := func(revision, queued uint64, object model.ObjectRef) {
 		ts.items[object] = &tieredItem{revision: revision, queued: queued, submit: func() {}}

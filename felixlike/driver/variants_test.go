@@ -37,7 +37,7 @@ func TestVariantsShareTheirSets(t *testing.T) {
 			var slow atomic.Bool
 			stage := next.Stage()
 			f := startWith(t, Config{
-				Backend: old, NewBackend: func(string) (backend.Backend, error) { return drivertest.Staged{Backend: next, StageIs: stage}, nil },
+				Backend: old, Handover: HandoverConfig{New: func(string) (backend.Backend, error) { return drivertest.Staged{Backend: next, StageIs: stage}, nil }},
 				Stages: []backend.Stage{old.Stage(), {Name: "slow", Apply: func(ctx context.Context) (backend.Applied, error) {
 					for slow.Load() && ctx.Err() == nil {
 						time.Sleep(time.Millisecond)

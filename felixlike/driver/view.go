@@ -16,13 +16,13 @@ import (
 // loop is the Loop of a driver.
 type loop struct {
 	queue     *queue
-	cluster   *cluster
+	cluster   *Cluster
 	stages    *stages
 	scheduler *scheduler
 	feed      *feed
 }
 
-func (v loop) Node() string { return v.cluster.node }
+func (v loop) Node() string { return v.cluster.Node() }
 
 func (v loop) Log() *slog.Logger { return v.stages.log() }
 
@@ -40,24 +40,24 @@ func (v loop) Wait(ctx context.Context, ready func() (bool, error)) error {
 
 func (v loop) Stopped() <-chan struct{} { return v.queue.stopped }
 
-func (v loop) Model() *Model { return v.cluster.model }
+func (v loop) Model() *Model { return v.cluster.Model() }
 
-func (v loop) Policy() *policy.Engine { return v.cluster.engine }
+func (v loop) Policy() *policy.Engine { return v.cluster.Engine() }
 
 func (v loop) Change(change func(*policy.Engine)) {
-	change(v.cluster.engine)
+	change(v.cluster.Engine())
 	v.scheduler.dirty = true
 	v.feed.flush()
 }
 
-func (v loop) SourceSynced() bool { return v.cluster.sourceSynced }
+func (v loop) SourceSynced() bool { return v.cluster.SourceSynced() }
 
-func (v loop) InSync() bool { return v.cluster.inSync() }
+func (v loop) InSync() bool { return v.cluster.InSync() }
 
-func (v loop) SourceProblems() []model.Problem { return v.cluster.problems.source }
+func (v loop) SourceProblems() []model.Problem { return v.cluster.SourceProblems() }
 
 func (v loop) State(id model.PodID) (state, reason string) {
-	return v.cluster.model.state(id, v.stages.quarantine.view().closed)
+	return v.cluster.Model().State(id, v.stages.quarantine.view().closed)
 }
 
 func (v loop) Backend() backend.Backend { return v.stages.backend }
@@ -67,7 +67,7 @@ func (v loop) Changing() bool { return v.stages.handover != nil }
 func (v loop) Enforcing() (backend.Backend, error) {
 	r := v.stages.decides()
 	switch {
-	case !v.cluster.inSync() || r == nil || !r.applied:
+	case !v.cluster.InSync() || r == nil || !r.applied:
 		return nil, errors.New("the agent has not programmed anything yet")
 	case v.Changing():
 		return nil, errors.New("the backend is being changed: try again when that is over")
@@ -75,7 +75,7 @@ func (v loop) Enforcing() (backend.Backend, error) {
 	return v.stages.backend, nil
 }
 
-func (v loop) Attempted() uint64 { return v.cluster.model.revision }
+func (v loop) Attempted() uint64 { return v.cluster.Model().Revision() }
 
 func (v loop) Programmed(revision uint64) bool {
 	r := v.stages.decides()
@@ -84,7 +84,7 @@ func (v loop) Programmed(revision uint64) bool {
 
 func (v loop) Idle() bool {
 	s := v.scheduler
-	return v.cluster.inSync() && s.programmed > 0 && s.lastApply.Error == "" && !s.dirty &&
+	return v.cluster.InSync() && s.programmed > 0 && s.lastApply.Error == "" && !s.dirty &&
 		s.stages.cycle == nil && s.stages.running == 0 && s.stages.handover == nil && !s.admission.pending() && !v.scheduler.tiered.waits()
 }
 
@@ -118,4 +118,4 @@ func (v loop) Lost(reason error) {
 
 func (v loop) RetryNow() { v.scheduler.retryNow() }
 
-func (v loop) Begun() bool { return v.cluster.inSync() && v.scheduler.programmed > 0 }
+func (v loop) Begun() bool { return v.cluster.InSync() && v.scheduler.programmed > 0 }

@@ -38,7 +38,7 @@ func TestNoticesDoNotGrowWithTheCluster(t *testing.T) {
 	const want = `NetworkPolicy x/here HostNetworkPodSelected all spec.podSelector
 NetworkPolicy x/here NamedPortUnresolved some spec`
 	visits := func() (before uint64) {
-		if err := f.queue.ask(t.Context(), func() { before = f.cluster.engine.Work().Visits }); err != nil {
+		if err := f.queue.ask(t.Context(), func() { before = f.cluster.Engine().Work().Visits }); err != nil {
 			t.Fatal(err)
 		}
 		return before

@@ -134,7 +134,7 @@ func (e *Egress) problems() (all []datastore.Notice) {
 			}
 			all = append(all, datastore.Notice{
 				Problem: p,
-				Kind:    driver.NoticeNotUnderstood, Known: datastore.KnownToSome,
+				Kind:    driver.NotUnderstood, Known: datastore.KnownToSome,
 			})
 		}
 	}

@@ -99,16 +99,16 @@ func newAgent(t *testing.T, d *dataplane) *agent {
 		attached = append(attached, one)
 	}
 	cfg := driver.Config{
-		Node: "node1", Backend: d.backend, Source: a, Stages: d.stages(),
+		Cluster: driver.ClusterConfig{Node: "node1"}, Backend: d.backend, Stages: d.stages(),
 		Log: slog.New(slog.DiscardHandler), Timing: driver.DefaultTiming(),
-		Attachments: func(ctx context.Context, update func(model.Update), synced func()) error {
+		Inputs: driver.Inputs{Source: a, Attachments: func(ctx context.Context, update func(model.Update), synced func()) error {
 			for _, one := range attached {
 				update(model.AttachmentUpdate{Attachment: one})
 			}
 			synced()
 			<-ctx.Done()
 			return ctx.Err()
-		},
+		}},
 	}
 	if d.bridge != nil {
 		cfg.View = &driver.View{}

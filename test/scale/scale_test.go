@@ -102,12 +102,12 @@ func agent(socket string) error {
 		return a, err
 	}
 	d := driver.New(driver.Config{
-		Node: "node-0", Source: source, Backend: nft, Stages: []backend.Stage{stage},
-		Attachments: func(ctx context.Context, _ func(model.Update), synced func()) error {
+		Cluster: driver.ClusterConfig{Node: "node-0"}, Backend: nft, Stages: []backend.Stage{stage},
+		Inputs: driver.Inputs{Source: source, Attachments: func(ctx context.Context, _ func(model.Update), synced func()) error {
 			synced()
 			<-ctx.Done()
 			return nil
-		},
+		}},
 		Log: log, Timing: driver.DefaultTiming(),
 	})
 	ran := make(chan error, 1)

@@ -45,7 +45,7 @@ func Start(t *testing.T, cfg driver.Config, v *driver.View, modules ...driver.Mo
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	cfg.Node, cfg.Source, cfg.Attachments, cfg.Timing = "node1", f.Source, f.Attachments, Timing()
+	cfg.Cluster.Node, cfg.Inputs, cfg.Timing = "node1", driver.Inputs{Source: f.Source, Attachments: f.Attachments}, Timing()
 	cfg.View, cfg.Modules = v, modules
 	f.Driver = driver.New(cfg)
 	ctx, cancel := context.WithCancel(context.Background())

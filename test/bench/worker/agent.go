@@ -58,10 +58,10 @@ func startSource(ctx context.Context, b backend.Backend, s *source, ovs Switch, 
 		throttle: timing.Throttle,
 	}
 	d := driver.New(driver.Config{
-		Node: workload.Node, Backend: b,
-		Source: a.source, Attachments: a.source.attach,
+		Cluster: driver.ClusterConfig{Node: workload.Node, Isolation: isolation}, Backend: b,
+		Inputs: driver.Inputs{Source: a.source, Attachments: a.source.attach},
 		Stages: []backend.Stage{a.observer.around(b.Stage())},
-		View:   a.view, Isolation: isolation,
+		View:   a.view,
 		Log:    slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})),
 		Timing: timing,
 	})
