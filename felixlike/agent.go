@@ -17,6 +17,7 @@ import (
 	"github.com/felixlike/felixlike/cni/confdir"
 	"github.com/felixlike/felixlike/felixlike/audit"
 	"github.com/felixlike/felixlike/felixlike/backend"
+	"github.com/felixlike/felixlike/felixlike/cluster"
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/felixlike/datastore"
@@ -311,7 +312,7 @@ func (a *agent) driver(ctx context.Context) (*api, *node.Bridge) {
 		Gateway: audit.Gateway{Port: ports.GatewayPort, MAC: ports.GatewayMAC}, LostInterfaces: a.lost.Attachments,
 	})
 	api.Driver = driver.New(driver.Config{
-		Cluster:  driver.ClusterConfig{Node: cfg.NodeName, ServiceCIDRs: ports.ServiceCIDRs, Isolation: cfg.Isolation == config.IsolationNamespaces},
+		Cluster:  cluster.Config{Node: cfg.NodeName, ServiceCIDRs: ports.ServiceCIDRs, Isolation: cfg.Isolation == config.IsolationNamespaces},
 		Inputs:   driver.Inputs{Source: a.source, Attachments: a.watchAttachments},
 		Backend:  a.backend,
 		Handover: a.handover(ctx, migration),

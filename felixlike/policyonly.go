@@ -15,6 +15,7 @@ import (
 
 	"github.com/felixlike/felixlike/cni"
 	"github.com/felixlike/felixlike/felixlike/backend"
+	"github.com/felixlike/felixlike/felixlike/cluster"
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/felixlike/driver"
@@ -89,7 +90,7 @@ func (a *agent) policyOnlyDriver(ctx context.Context) *api {
 		})
 	})
 	api.Driver = driver.New(driver.Config{
-		Cluster: driver.ClusterConfig{Node: cfg.NodeName},
+		Cluster: cluster.Config{Node: cfg.NodeName},
 		Inputs:  driver.Inputs{Source: a.source, Attachments: a.chained.Watch},
 		Backend: a.backend, Handover: a.handover(ctx, stays{}),
 		Managers: []managers.Manager{managers.NewConntrackManager(conntrack), egresses},

@@ -9,6 +9,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 
 	"github.com/felixlike/felixlike/felixlike/backend"
+	"github.com/felixlike/felixlike/felixlike/cluster"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/policyflows"
 	"github.com/felixlike/felixlike/tables"
@@ -38,7 +39,7 @@ const (
 //
 // The loop of the Driver calls all methods.
 type admission struct {
-	cluster *Cluster
+	cluster *cluster.Cluster
 	stages  *stages
 	// flush hands the engine's updates to the managers.
 	flush func()
@@ -59,7 +60,7 @@ type admission struct {
 	waiting map[model.PolicyID]bool
 }
 
-func newAdmission(c *Cluster, s *stages) *admission {
+func newAdmission(c *cluster.Cluster, s *stages) *admission {
 	ts := &admission{cluster: c, stages: s, items: map[model.PodID]*item{}, waiting: map[model.PolicyID]bool{}, probation: newProbation()}
 	c.Model().Await(func(id model.PolicyID) bool { return ts.waiting[id] })
 	return ts
@@ -155,7 +156,7 @@ func (ts *admission) closed(id model.PodID) {
 		ts.probation.deleted(t)
 		delete(ts.items, id)
 	}
-	ts.cluster.SetProblems(ref("NetworkPolicy", id.Namespace, id.Name), "", nil)
+	ts.cluster.SetProblems(policyOf(id).Object(), "", nil)
 }
 
 // submit gives the engine the datastore's object, or its deletion.
@@ -164,7 +165,7 @@ func (ts *admission) submit(t *item) {
 	if t.state != newRules {
 		t.before = t.submitted
 	}
-	object := ref("NetworkPolicy", t.id.Namespace, t.id.Name)
+	object := t.policy().Object()
 	if t.wanted == nil {
 		ts.cluster.Engine().DeleteNetworkPolicy(t.id.Namespace, t.id.Name)
 		ts.cluster.SetProblems(object, "", nil)
@@ -341,7 +342,7 @@ func (ts *admission) enforceBudget() {
 }
 
 // refusals lists the policies that the agent itself quarantines.
-func (ts *admission) refusals(tr *Model) []tables.Refusal {
+func (ts *admission) refusals(tr *cluster.Model) []tables.Refusal {
 	var out []tables.Refusal
 	for _, t := range ts.items {
 		if t.state != deferred && t.Attempts == 0 {

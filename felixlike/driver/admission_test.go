@@ -10,6 +10,7 @@ import (
 
 	networkingv1 "k8s.io/api/networking/v1"
 
+	"github.com/felixlike/felixlike/felixlike/cluster"
 	"github.com/felixlike/felixlike/felixlike/datastore"
 	"github.com/felixlike/felixlike/felixlike/driver/drivertest"
 	"github.com/felixlike/felixlike/model"
@@ -50,7 +51,7 @@ func TestMissedDeadlineIsTheRefusalOfItsPolicy(t *testing.T) {
 		t.Errorf("programmed %v, want %v", got, want)
 	}
 	notices, err := f.Notices(t.Context())
-	if err != nil || !slices.ContainsFunc(notices, func(n datastore.Notice) bool { return n.Kind == Quarantined && n.Object.Name == "evil" }) {
+	if err != nil || !slices.ContainsFunc(notices, func(n datastore.Notice) bool { return n.Kind == cluster.Quarantined && n.Object.Name == "evil" }) {
 		t.Errorf("notices %+v, %v", notices, err)
 	}
 	table.mu.Lock()

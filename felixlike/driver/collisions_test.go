@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/felixlike/felixlike/felixlike/cluster"
 	"github.com/felixlike/felixlike/felixlike/datastore"
 	"github.com/felixlike/felixlike/felixlike/driver/drivertest"
 	"github.com/felixlike/felixlike/managers"
@@ -49,7 +50,7 @@ func TestCollidingGroupsAreNamed(t *testing.T) {
 		t.Errorf("status has %v", problems)
 	}
 	notices, err := f.Notices(t.Context())
-	if err != nil || !slices.ContainsFunc(notices, func(n datastore.Notice) bool { return n.Kind == Quarantined && named(n.Problem) }) {
+	if err != nil || !slices.ContainsFunc(notices, func(n datastore.Notice) bool { return n.Kind == cluster.Quarantined && named(n.Problem) }) {
 		t.Errorf("notices are %v, %v", notices, err)
 	}
 }

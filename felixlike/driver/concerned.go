@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/felixlike/felixlike/felixlike/cluster"
 	"github.com/felixlike/felixlike/managers"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/rules"
@@ -14,7 +15,7 @@ import (
 // concerned finds the pods and policies that an object of the dataplane concerns, by the
 // object's origin. It is valid until the model changes.
 type concerned struct {
-	model *Model
+	model *cluster.Model
 	// pods has the pods of this node by the origins of the chains that their packets pass.
 	pods map[tables.Origin][]model.PodID
 	// addresses has the pod of an address.
@@ -23,7 +24,7 @@ type concerned struct {
 	users map[model.GroupID][]model.PolicyID
 }
 
-func newConcerned(t *Model) *concerned {
+func newConcerned(t *cluster.Model) *concerned {
 	c := &concerned{
 		model: t, pods: map[tables.Origin][]model.PodID{}, addresses: map[netip.Addr]model.PodID{},
 		users: map[model.GroupID][]model.PolicyID{},

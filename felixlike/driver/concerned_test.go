@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/felixlike/felixlike/felixlike/cluster"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/rules"
 	"github.com/felixlike/felixlike/tables"
@@ -23,7 +24,7 @@ func TestPodsOfRenderedChains(t *testing.T) {
 		"np":    {NetworkPolicies: []model.PolicyID{np}},
 		"both":  {Admin: []model.PolicyID{admin}, NetworkPolicies: []model.PolicyID{np, other}},
 	}
-	tr := NewModel()
+	tr := cluster.NewModel()
 	for name, list := range lists {
 		pod := model.PodID{Namespace: "x", Name: name}
 		tr.Attachments[pod] = &model.Attachment{Pod: pod}
@@ -67,7 +68,7 @@ func TestPodsOfRenderedChains(t *testing.T) {
 
 // TestOwnersOfGroup: an object is one owner of a group, whatever the number of its parts.
 func TestOwnersOfGroup(t *testing.T) {
-	tr := NewModel()
+	tr := cluster.NewModel()
 	for _, id := range []model.PolicyID{
 		{Tier: model.TierAdmin, API: model.AntreaCluster, Name: "p", Part: 1},
 		{Tier: model.TierAdmin, API: model.AntreaCluster, Name: "p", Part: 2},

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/felixlike/felixlike/felixlike/backend"
+	"github.com/felixlike/felixlike/felixlike/cluster"
 	"github.com/felixlike/felixlike/felixlike/datastore"
 	"github.com/felixlike/felixlike/managers"
 	"github.com/felixlike/felixlike/model"
@@ -24,7 +25,7 @@ type Inputs struct {
 // Config has the parts of a Driver.
 type Config struct {
 	// Cluster has this node's name, and settings about the cluster.
-	Cluster ClusterConfig
+	Cluster cluster.Config
 	Inputs  Inputs
 	// Backend judges packets; its stage is among the Stages. Handover is what a change of it needs.
 	Backend  backend.Backend

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/felixlike/felixlike/felixlike/backend"
+	"github.com/felixlike/felixlike/felixlike/cluster"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/felixlike/metrics"
 )
@@ -15,7 +16,7 @@ import (
 // cycles. It belongs to the loop.
 type scheduler struct {
 	cfg       *Config
-	cluster   *Cluster
+	cluster   *cluster.Cluster
 	stages    *stages
 	admission *admission
 	tiered    *tieredAdmission

@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/felixlike/felixlike/felixlike/cluster"
 	"github.com/felixlike/felixlike/felixlike/datastore"
 	"github.com/felixlike/felixlike/felixlike/metrics"
 	"github.com/felixlike/felixlike/model"
@@ -20,7 +21,7 @@ import (
 type Driver struct {
 	cfg       *Config
 	queue     *queue
-	cluster   *Cluster
+	cluster   *cluster.Cluster
 	stages    *stages
 	scheduler *scheduler
 	feed      *feed
@@ -33,7 +34,7 @@ type Driver struct {
 // New returns a driver that has not started.
 func New(cfg Config) *Driver {
 	d := &Driver{cfg: &cfg, queue: newQueue(), modules: cfg.Modules}
-	d.cluster = NewCluster(cfg.Cluster, d.modules.needs)
+	d.cluster = cluster.New(cfg.Cluster, d.modules.needs)
 	d.stages = newStages(d.cfg, d.cluster.Model())
 	queue := newAdmission(d.cluster, d.stages)
 	var names []string

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/felixlike/felixlike/felixlike/cluster"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/model"
 )
@@ -33,7 +34,7 @@ func (rep *reporter) fill(s *control.Status, closed map[model.PodID]string) {
 	}
 }
 
-func endpointOf(t *Model, id model.PodID, closed map[model.PodID]string, applied map[model.PolicyID]int) control.Endpoint {
+func endpointOf(t *cluster.Model, id model.PodID, closed map[model.PodID]string, applied map[model.PolicyID]int) control.Endpoint {
 	e := control.Endpoint{Namespace: id.Namespace, Name: id.Name}
 	e.State, e.Reason = t.State(id, closed)
 	if a := t.Attachments[id]; a != nil {

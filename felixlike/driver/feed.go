@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/felixlike/felixlike/felixlike/cluster"
 	"github.com/felixlike/felixlike/felixlike/datastore"
 	"github.com/felixlike/felixlike/model"
 )
@@ -11,7 +12,7 @@ import (
 // feed hands objects and attachments to the policy engine, and the engine's updates to
 // the managers.
 type feed struct {
-	cluster   *Cluster
+	cluster   *cluster.Cluster
 	stages    *stages
 	scheduler *scheduler
 	modules   modules
@@ -52,12 +53,12 @@ func (f *feed) onEvent(e datastore.Event) {
 	case datastore.NetworkPolicyDeleted:
 		f.scheduler.admission.remove(model.PodID{Namespace: e.Namespace, Name: e.Name})
 	case datastore.ClusterNetworkPolicySet:
-		object := ref("ClusterNetworkPolicy", "", e.Policy.Name)
+		object := model.ObjectRef{Kind: "ClusterNetworkPolicy", Name: e.Policy.Name}
 		f.scheduler.tiered.set(object, costOfCluster(e.Policy, f.stages.backend.Place()), func() {
 			f.cluster.SetProblems(object, e.Source, f.cluster.Engine().SetClusterNetworkPolicy(e.Policy))
 		})
 	case datastore.ClusterNetworkPolicyDeleted:
-		object := ref("ClusterNetworkPolicy", "", e.Name)
+		object := model.ObjectRef{Kind: "ClusterNetworkPolicy", Name: e.Name}
 		f.scheduler.tiered.remove(object)
 		f.cluster.Engine().DeleteClusterNetworkPolicy(e.Name)
 		f.cluster.SetProblems(object, "", nil)

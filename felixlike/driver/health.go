@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/felixlike/felixlike/felixlike/cluster"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/felixlike/health"
 	"github.com/felixlike/felixlike/felixlike/metrics"
@@ -52,7 +53,7 @@ func (rep *reporter) measure() metrics.State {
 		},
 	}
 	s.Unread, s.Outdated = rep.cluster.Files()
-	s.Problems = map[metrics.Problem]int{{Kind: "NetworkPolicy", Reason: NotUnderstood}: 0} // a series for the alert
+	s.Problems = map[metrics.Problem]int{{Kind: "NetworkPolicy", Reason: cluster.NotUnderstood}: 0} // a series for the alert
 	for i, n := range notices {
 		if i == 0 || n.Object != notices[i-1].Object || n.Kind != notices[i-1].Kind {
 			s.Problems[metrics.Problem{Kind: n.Object.Kind, Reason: n.Kind}]++

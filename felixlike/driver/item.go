@@ -64,8 +64,11 @@ const (
 	deferred
 )
 
-func (t *item) policy() model.PolicyID {
-	return model.PolicyID{Tier: model.TierNetworkPolicy, Namespace: t.id.Namespace, Name: t.id.Name}
+func (t *item) policy() model.PolicyID { return policyOf(t.id) }
+
+// policyOf returns the identifier of the NetworkPolicy with this namespace and name.
+func policyOf(id model.PodID) model.PolicyID {
+	return model.PolicyID{Tier: model.TierNetworkPolicy, Namespace: id.Namespace, Name: id.Name}
 }
 
 // outdated reports whether the datastore changed a policy again before an apply with its

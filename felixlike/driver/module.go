@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/felixlike/felixlike/felixlike/backend"
+	"github.com/felixlike/felixlike/felixlike/cluster"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/felixlike/datastore"
 	"github.com/felixlike/felixlike/felixlike/metrics"
@@ -38,7 +39,7 @@ type Loop interface {
 	Stopped() <-chan struct{}
 
 	// Model returns the model. It must not be changed.
-	Model() *Model
+	Model() *cluster.Model
 	// Policy returns the policy engine, which answers questions about the model. Only Change changes it.
 	Policy() *policy.Engine
 	// Change changes the policy engine, and hands its updates to the managers.

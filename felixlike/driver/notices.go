@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/felixlike/felixlike/felixlike/cluster"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/felixlike/datastore"
 	"github.com/felixlike/felixlike/model"
@@ -43,13 +44,13 @@ func (rep *reporter) notices() []datastore.Notice {
 		if rep.scheduler.admission.large(p.Object) {
 			known = datastore.KnownToSome // the nodes where it applies
 		}
-		add(NotUnderstood, known, p)
+		add(cluster.NotUnderstood, known, p)
 	}
 	add(noticeFellBack, datastore.KnownHere, rep.layoutProblems()...)
 	add(noticeUnchanged, datastore.KnownHere, rep.unchangedProblems()...)
 	for _, q := range view.quarantined {
 		for _, object := range policiesAmong(q.Owners) {
-			add(Quarantined, datastore.KnownHere, model.Problem{
+			add(cluster.Quarantined, datastore.KnownHere, model.Problem{
 				Object: object, Reason: q.Stage + " has quarantined " + objectOf(q) + ": " + q.Reason + "; the pods that rely on it are closed",
 			})
 		}

@@ -3,6 +3,7 @@ package driver
 import (
 	"context"
 	"errors"
+	"maps"
 	"net/netip"
 	"strings"
 	"testing"
@@ -188,4 +189,32 @@ func TestLocalNode(t *testing.T) {
 	if err := f.Available(t.Context()); err != nil {
 		t.Error(err)
 	}
+}
+
+// TestServedPodsHaveTheirAttachmentsAddresses: tools judge packets by the addresses that the agent goes by.
+func TestServedPodsHaveTheirAttachmentsAddresses(t *testing.T) {
+	f := start(t)
+	f.begin(t)
+	pod := func(name, node string, onHost bool, address string) datastore.Event {
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "x", Name: name}, Spec: corev1.PodSpec{NodeName: node, HostNetwork: onHost}}
+		p.Status.PodIPs = []corev1.PodIP{{IP: address}}
+		return datastore.PodSet{Pod: p}
+	}
+	f.Source.Send(true, pod("far", "node2", false, "10.10.1.7"), pod("host", "node1", true, "192.168.50.11"), pod("old", "node1", false, "10.10.0.7"))
+	f.Attach("old", "10.10.0.7")
+	f.Detach("old", false)
+	f.Attach("new", "10.10.0.7")
+	f.Source.Send(true, drivertest.PodOn("new", "node1"))
+	want := map[string]string{"far": "10.10.1.7", "host": "192.168.50.11", "old": "", "new": "10.10.0.7"}
+	eventually.True(t, "each address belongs to one pod", func() bool {
+		served, err := f.Objects(t.Context())
+		got := map[string]string{}
+		for _, p := range served.Pods {
+			got[p.Name] = ""
+			for _, ip := range p.Status.PodIPs {
+				got[p.Name] += ip.IP
+			}
+		}
+		return err == nil && maps.Equal(got, want)
+	})
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/felixlike/felixlike/felixlike/backend"
+	"github.com/felixlike/felixlike/felixlike/cluster"
 	"github.com/felixlike/felixlike/felixlike/datastore"
 	"github.com/felixlike/felixlike/felixlike/driver/drivertest"
 	"github.com/felixlike/felixlike/internal/isolate"
@@ -202,7 +203,7 @@ func TestExpensivePolicyHasItsTurn(t *testing.T) {
 	table := &slowTable{wanted: map[string]int{}}
 	stage := backend.Stage{Name: "nftables", Required: true, Managers: drivertest.ManagersOf(table), Apply: table.apply}
 	d := New(Config{
-		Cluster: ClusterConfig{Node: "node1"}, Log: slog.New(slog.DiscardHandler), Stages: []backend.Stage{stage},
+		Cluster: cluster.Config{Node: "node1"}, Log: slog.New(slog.DiscardHandler), Stages: []backend.Stage{stage},
 		Backend: &drivertest.Backend{NameIs: "fake", StageIs: stage}, Timing: DefaultTiming(),
 	})
 	send := func(events ...datastore.Event) { d.feed.onBatch(datastore.Batch{Events: events}) }
@@ -296,7 +297,7 @@ func TestDeadlinesGrowWithTheRules(t *testing.T) {
 		{50_000, 220 * time.Second, 50 * time.Second},
 		{1_000_000, 5 * time.Minute, 70 * time.Second},
 	} {
-		tracked := NewModel()
+		tracked := cluster.NewModel()
 		half := make([]model.Rule, c.rules/2)
 		tracked.OnUpdate(model.PolicyUpdate{Policy: &model.Policy{Ingress: half, Egress: half}})
 		r.applied = false

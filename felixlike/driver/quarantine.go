@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/felixlike/felixlike/felixlike/cluster"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/tables"
@@ -13,7 +14,7 @@ import (
 
 // quarantine knows what the stages have quarantined, and what comes of it.
 type quarantine struct {
-	model *Model
+	model *cluster.Model
 	// refused has the objects of each stage.
 	refused map[string][]tables.Refusal
 	// seen is nil if it has to be made anew.
@@ -27,7 +28,7 @@ type quarantineView struct {
 	closed map[model.PodID]string
 }
 
-func newQuarantine(t *Model) *quarantine {
+func newQuarantine(t *cluster.Model) *quarantine {
 	return &quarantine{model: t, refused: map[string][]tables.Refusal{}, seen: &quarantineView{}}
 }
 

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/felixlike/felixlike/felixlike/backend"
+	"github.com/felixlike/felixlike/felixlike/cluster"
 	"github.com/felixlike/felixlike/internal/panics"
 )
 
@@ -48,7 +49,7 @@ type stages struct {
 	unchanged error
 }
 
-func newStages(cfg *Config, t *Model) *stages {
+func newStages(cfg *Config, t *cluster.Model) *stages {
 	s := &stages{
 		cfg:     cfg,
 		started: time.Now(), shared: &wants{managers: cfg.Managers}, backend: cfg.Backend,

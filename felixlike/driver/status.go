@@ -5,6 +5,7 @@ import (
 	"os"
 	"slices"
 
+	"github.com/felixlike/felixlike/felixlike/cluster"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/felixlike/version"
 	"github.com/felixlike/felixlike/model"
@@ -14,7 +15,7 @@ import (
 // for pods that wait. It belongs to the loop and changes nothing.
 type reporter struct {
 	cfg       *Config
-	cluster   *Cluster
+	cluster   *cluster.Cluster
 	stages    *stages
 	scheduler *scheduler
 	modules   modules
@@ -55,7 +56,7 @@ func (rep *reporter) status() control.Status {
 	s.Problems = append(s.Problems, rep.layoutProblems()...)
 	s.Problems = append(s.Problems, rep.unchangedProblems()...)
 	s.Problems = append(s.Problems, rep.quarantineProblems(view.quarantined)...)
-	sortProblems(s.Problems)
+	cluster.SortProblems(s.Problems)
 	rep.fill(&s, view.closed)
 	return s
 }
@@ -88,7 +89,7 @@ func (rep *reporter) quarantineProblems(quarantined []control.Quarantined) []mod
 	for _, q := range quarantined {
 		about := policiesAmong(q.Owners)
 		if len(about) == 0 {
-			about = []model.ObjectRef{ref(q.Stage+" "+q.Kind, "", q.Name)}
+			about = []model.ObjectRef{{Kind: q.Stage + " " + q.Kind, Name: q.Name}}
 		}
 		for _, object := range about {
 			found = append(found, model.Problem{Source: rep.cluster.Source(object), Object: object, Reason: quarantineReason(q)})

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/felixlike/felixlike/felixlike/backend"
+	"github.com/felixlike/felixlike/felixlike/cluster"
 	"github.com/felixlike/felixlike/internal/panics"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/conntrack"
@@ -17,7 +18,7 @@ import (
 type handovers struct {
 	cfg       *Config
 	queue     *queue
-	cluster   *Cluster
+	cluster   *cluster.Cluster
 	stages    *stages
 	scheduler *scheduler
 	feed      *feed

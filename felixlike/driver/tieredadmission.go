@@ -9,6 +9,7 @@ import (
 
 	"github.com/felixlike/felixlike/felixlike/antrea"
 	"github.com/felixlike/felixlike/felixlike/backend"
+	"github.com/felixlike/felixlike/felixlike/cluster"
 	"github.com/felixlike/felixlike/felixlike/policy/compile"
 	"github.com/felixlike/felixlike/model"
 )
@@ -21,7 +22,7 @@ import (
 //
 // The loop of the Driver calls all methods.
 type tieredAdmission struct {
-	cluster *Cluster
+	cluster *cluster.Cluster
 	stages  *stages
 	items   map[model.ObjectRef]*tieredItem
 	queued  uint64
@@ -39,7 +40,7 @@ type tieredItem struct {
 	submittedAt uint64
 }
 
-func newTieredAdmission(c *Cluster, s *stages) *tieredAdmission {
+func newTieredAdmission(c *cluster.Cluster, s *stages) *tieredAdmission {
 	return &tieredAdmission{cluster: c, stages: s, items: map[model.ObjectRef]*tieredItem{}}
 }
 

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
 
 	"github.com/felixlike/felixlike/felixlike/antrea"
+	"github.com/felixlike/felixlike/felixlike/cluster"
 	"github.com/felixlike/felixlike/felixlike/datastore"
 	"github.com/felixlike/felixlike/felixlike/driver/drivertest"
 	"github.com/felixlike/felixlike/model"
@@ -205,12 +206,12 @@ func (s *slowTable) holdBack(t *testing.T) (open func()) {
 // TestOrderOfTieredTurns: policies of the whole cluster come before those of namespaces. A pod waits for neither those of other namespaces nor those that came or changed after
 // the wait began, so nobody can keep the pods of others from starting.
 func TestOrderOfTieredTurns(t *testing.T) {
-	c := NewCluster(ClusterConfig{Node: "node1"}, func() []string { return nil })
+	c := cluster.New(cluster.Config{Node: "node1"}, func() []string { return nil })
 	ts := newTieredAdmission(c, nil)
 	wait := func(revision, queued uint64, object model.ObjectRef) {
 		ts.items[object] = &tieredItem{revision: revision, queued: queued, submit: func() {}}
 	}
-	own, other, whole := ref("NetworkPolicy", "x", "own"), ref("NetworkPolicy", "y", "other"), ref("ClusterNetworkPolicy", "", "whole")
+	own, other, whole := model.ObjectRef{Kind: "NetworkPolicy", Namespace: "x", Name: "own"}, model.ObjectRef{Kind: "NetworkPolicy", Namespace: "y", Name: "other"}, model.ObjectRef{Kind: "ClusterNetworkPolicy", Name: "whole"}
 	wait(1, 1, other)
 	wait(2, 2, own)
 	wait(5, 3, whole)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/felixlike/felixlike/felixlike/backend"
+	"github.com/felixlike/felixlike/felixlike/cluster"
 	"github.com/felixlike/felixlike/felixlike/metrics"
 	"github.com/felixlike/felixlike/felixlike/policy"
 	"github.com/felixlike/felixlike/model"
@@ -16,7 +17,7 @@ import (
 // loop is the Loop of a driver.
 type loop struct {
 	queue     *queue
-	cluster   *Cluster
+	cluster   *cluster.Cluster
 	stages    *stages
 	scheduler *scheduler
 	feed      *feed
@@ -40,7 +41,7 @@ func (v loop) Wait(ctx context.Context, ready func() (bool, error)) error {
 
 func (v loop) Stopped() <-chan struct{} { return v.queue.stopped }
 
-func (v loop) Model() *Model { return v.cluster.Model() }
+func (v loop) Model() *cluster.Model { return v.cluster.Model() }
 
 func (v loop) Policy() *policy.Engine { return v.cluster.Engine() }
 

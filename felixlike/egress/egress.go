@@ -12,6 +12,7 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/felixlike/felixlike/felixlike/antrea"
+	"github.com/felixlike/felixlike/felixlike/cluster"
 	"github.com/felixlike/felixlike/felixlike/datastore"
 	"github.com/felixlike/felixlike/felixlike/driver"
 	"github.com/felixlike/felixlike/felixlike/egress/election"
@@ -134,7 +135,7 @@ func (e *Egress) problems() (all []datastore.Notice) {
 			}
 			all = append(all, datastore.Notice{
 				Problem: p,
-				Kind:    driver.NotUnderstood, Known: datastore.KnownToSome,
+				Kind:    cluster.NotUnderstood, Known: datastore.KnownToSome,
 			})
 		}
 	}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/felixlike/felixlike/felixlike/backend"
+	"github.com/felixlike/felixlike/felixlike/cluster"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/felixlike/denied"
 	"github.com/felixlike/felixlike/felixlike/driver"
@@ -329,7 +330,7 @@ func TestClosedPodsSaySo(t *testing.T) {
 		reports.report(denied.Report{Direction: d, Packet: packet(t)}) // from x/unknown to x/a
 	}
 	eventually.True(t, "both are reported", o.has(func(o *observer) bool { return len(o.seen) == 2 }))
-	for i, want := range []string{"x/p is quarantined: no such meter", driver.UnknownPod} {
+	for i, want := range []string{"x/p is quarantined: no such meter", cluster.UnknownPod} {
 		if d := o.seen[i]; d.By != control.ByClosed || d.Reason != want {
 			t.Errorf("%+v, want the reason %q", d, want)
 		}

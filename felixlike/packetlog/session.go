@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"github.com/felixlike/felixlike/felixlike/backend"
+	"github.com/felixlike/felixlike/felixlike/cluster"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/felixlike/denied"
-	"github.com/felixlike/felixlike/felixlike/driver"
 	"github.com/felixlike/felixlike/felixlike/policy/judge"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/policyflows"
@@ -389,7 +389,7 @@ func (d *Denied) closed() map[denied.Way]string {
 	for id := range d.view.Model().Attachments {
 		if d.view.Model().Endpoints[id] == nil {
 			for _, direction := range model.Directions() {
-				closed[denied.Way{Pod: id, Direction: direction}] = driver.UnknownPod
+				closed[denied.Way{Pod: id, Direction: direction}] = cluster.UnknownPod
 			}
 		}
 	}

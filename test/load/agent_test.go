@@ -13,6 +13,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/felixlike/felixlike/felixlike/cluster"
 	"github.com/felixlike/felixlike/felixlike/driver"
 
 	"github.com/felixlike/felixlike/felixlike"
@@ -137,7 +138,7 @@ func child(text string) error {
 	f := &feed{w: workload.New(t.Profile), deliver: make(chan func(datastore.Batch), 1), update: make(chan func(model.Update), 1)}
 	w := &watch{}
 	d := driver.New(driver.Config{
-		Cluster: driver.ClusterConfig{Node: workload.Node}, Backend: b, Inputs: driver.Inputs{Source: f, Attachments: f.attach}, Stages: []backend.Stage{w.around(b.Stage())},
+		Cluster: cluster.Config{Node: workload.Node}, Backend: b, Inputs: driver.Inputs{Source: f, Attachments: f.attach}, Stages: []backend.Stage{w.around(b.Stage())},
 		Log: slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})), Timing: driver.DefaultTiming(),
 	})
 	ran := make(chan error, 1)

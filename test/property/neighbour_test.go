@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/felixlike/felixlike/felixlike/cluster"
 	"github.com/felixlike/felixlike/felixlike/driver"
 
 	networkingv1 "k8s.io/api/networking/v1"
@@ -85,9 +86,9 @@ func hostileAgent(t *testing.T, backend string) *agent {
 func newAgent(t *testing.T, d *dataplane) *agent {
 	t.Helper()
 	a := &agent{batches: make(chan datastore.Batch), delivered: make(chan struct{})}
-	cluster := hostileCluster()
+	hostile := hostileCluster()
 	var attached []*model.Attachment
-	for _, p := range cluster.Pods {
+	for _, p := range hostile.Pods {
 		id := model.PodID{Namespace: p.Namespace, Name: p.Name}
 		one := &model.Attachment{Pod: id, Interface: p.Name, MAC: cni.MAC(id)}
 		for _, ip := range p.Status.PodIPs {
@@ -99,7 +100,7 @@ func newAgent(t *testing.T, d *dataplane) *agent {
 		attached = append(attached, one)
 	}
 	cfg := driver.Config{
-		Cluster: driver.ClusterConfig{Node: "node1"}, Backend: d.backend, Stages: d.stages(),
+		Cluster: cluster.Config{Node: "node1"}, Backend: d.backend, Stages: d.stages(),
 		Log: slog.New(slog.DiscardHandler), Timing: driver.DefaultTiming(),
 		Inputs: driver.Inputs{Source: a, Attachments: func(ctx context.Context, update func(model.Update), synced func()) error {
 			for _, one := range attached {
@@ -129,13 +130,13 @@ func newAgent(t *testing.T, d *dataplane) *agent {
 		}
 	})
 	var events []datastore.Event
-	for _, n := range cluster.Nodes {
+	for _, n := range hostile.Nodes {
 		events = append(events, datastore.NodeSet{Node: n})
 	}
-	for _, n := range cluster.Namespaces {
+	for _, n := range hostile.Namespaces {
 		events = append(events, datastore.NamespaceSet{Namespace: n})
 	}
-	for _, p := range cluster.Pods {
+	for _, p := range hostile.Pods {
 		events = append(events, datastore.PodSet{Pod: p})
 	}
 	a.send(events...)

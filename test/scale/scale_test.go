@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/felixlike/felixlike/felixlike/cluster"
 	"github.com/felixlike/felixlike/felixlike/driver"
 
 	"golang.org/x/sys/unix"
@@ -102,7 +103,7 @@ func agent(socket string) error {
 		return a, err
 	}
 	d := driver.New(driver.Config{
-		Cluster: driver.ClusterConfig{Node: "node-0"}, Backend: nft, Stages: []backend.Stage{stage},
+		Cluster: cluster.Config{Node: "node-0"}, Backend: nft, Stages: []backend.Stage{stage},
 		Inputs: driver.Inputs{Source: source, Attachments: func(ctx context.Context, _ func(model.Update), synced func()) error {
 			synced()
 			<-ctx.Done()

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/felixlike/felixlike/felixlike/cluster"
 	"github.com/felixlike/felixlike/felixlike/driver"
 
 	"github.com/felixlike/felixlike/felixlike/backend"
@@ -58,7 +59,7 @@ func startSource(ctx context.Context, b backend.Backend, s *source, ovs Switch, 
 		throttle: timing.Throttle,
 	}
 	d := driver.New(driver.Config{
-		Cluster: driver.ClusterConfig{Node: workload.Node, Isolation: isolation}, Backend: b,
+		Cluster: cluster.Config{Node: workload.Node, Isolation: isolation}, Backend: b,
 		Inputs: driver.Inputs{Source: a.source, Attachments: a.source.attach},
 		Stages: []backend.Stage{a.observer.around(b.Stage())},
 		View:   a.view,

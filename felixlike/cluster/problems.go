@@ -1,4 +1,4 @@
-package driver
+package cluster
 
 import (
 	"cmp"
@@ -53,8 +53,8 @@ func ref(kind, namespace, name string) model.ObjectRef {
 	return model.ObjectRef{Kind: kind, Namespace: namespace, Name: name}
 }
 
-// sortProblems orders problems by source, object and field.
-func sortProblems(problems []model.Problem) {
+// SortProblems orders problems by source, object and field.
+func SortProblems(problems []model.Problem) {
 	slices.SortFunc(problems, func(a, b model.Problem) int {
 		return cmp.Or(cmp.Compare(a.Source, b.Source), cmp.Compare(a.Object.String(), b.Object.String()),
 			cmp.Compare(a.Field, b.Field), cmp.Compare(a.Reason, b.Reason))
@@ -64,6 +64,6 @@ func sortProblems(problems []model.Problem) {
 // firstOfEach returns one problem of each object, the first in the order of
 // reasons.
 func firstOfEach(problems []model.Problem) []model.Problem {
-	sortProblems(problems)
+	SortProblems(problems)
 	return slices.CompactFunc(problems, func(a, b model.Problem) bool { return a.Object == b.Object })
 }

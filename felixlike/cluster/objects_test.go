@@ -1,8 +1,7 @@
-package driver
+package cluster
 
 import (
 	"encoding/json"
-	"maps"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -11,10 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/felixlike/felixlike/felixlike/datastore"
-	"github.com/felixlike/felixlike/felixlike/driver/drivertest"
 	"github.com/felixlike/felixlike/felixlike/policy/oracle"
 	"github.com/felixlike/felixlike/model"
-	"github.com/felixlike/felixlike/test/eventually"
 	"github.com/felixlike/felixlike/test/truthtable"
 )
 
@@ -61,34 +58,6 @@ func TestObjectsJudgeAlike(t *testing.T) {
 			t.Errorf("%s: two answers differ", step.String())
 		}
 	}
-}
-
-// TestServedPodsHaveTheirAttachmentsAddresses: tools judge packets by the addresses that the agent goes by.
-func TestServedPodsHaveTheirAttachmentsAddresses(t *testing.T) {
-	f := start(t)
-	f.begin(t)
-	pod := func(name, node string, onHost bool, address string) datastore.Event {
-		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "x", Name: name}, Spec: corev1.PodSpec{NodeName: node, HostNetwork: onHost}}
-		p.Status.PodIPs = []corev1.PodIP{{IP: address}}
-		return datastore.PodSet{Pod: p}
-	}
-	f.Source.Send(true, pod("far", "node2", false, "10.10.1.7"), pod("host", "node1", true, "192.168.50.11"), pod("old", "node1", false, "10.10.0.7"))
-	f.Attach("old", "10.10.0.7")
-	f.Detach("old", false)
-	f.Attach("new", "10.10.0.7")
-	f.Source.Send(true, drivertest.PodOn("new", "node1"))
-	want := map[string]string{"far": "10.10.1.7", "host": "192.168.50.11", "old": "", "new": "10.10.0.7"}
-	eventually.True(t, "each address belongs to one pod", func() bool {
-		served, err := f.Objects(t.Context())
-		got := map[string]string{}
-		for _, p := range served.Pods {
-			got[p.Name] = ""
-			for _, ip := range p.Status.PodIPs {
-				got[p.Name] += ip.IP
-			}
-		}
-		return err == nil && maps.Equal(got, want)
-	})
 }
 
 // TestClosedPolicyIsServedClosed: for a policy that cannot be understood, the oracle and the
@@ -145,7 +114,7 @@ func TestPodsShareWhatTheyHaveInCommon(t *testing.T) {
 // TestServedObjectsSayThatNamespacesAreIsolated: tools that judge packets need the setting beside the objects, and the engine has it.
 func TestServedObjectsSayThatNamespacesAreIsolated(t *testing.T) {
 	for _, on := range []bool{false, true} {
-		c := NewCluster(ClusterConfig{Node: "node1", Isolation: on}, func() []string { return nil })
+		c := New(Config{Node: "node1", Isolation: on}, func() []string { return nil })
 		if got := c.Served().Antrea.Isolation; got != on || c.engine.AwaitsNamespace("x") != on {
 			t.Errorf("isolation %t: served %t, engine waits %t", on, got, c.engine.AwaitsNamespace("x"))
 		}

@@ -1,4 +1,7 @@
-package driver
+// Package cluster has what the agent knows of the cluster and of its own node: the objects of the datastore, the model that the policy engine
+// makes of them, the problems of objects, and whether the first listings are complete. It belongs to the loop of felixlike/driver, which
+// hands it batches and attachments, and takes updates. It programs nothing.
+package cluster
 
 import (
 	"fmt"
@@ -14,7 +17,7 @@ import (
 )
 
 // Config is what a Cluster is told at its start.
-type ClusterConfig struct {
+type Config struct {
 	// Node is this node's name.
 	Node string
 	// ServiceCIDRs are the prefixes of Service addresses in the settings.
@@ -24,9 +27,9 @@ type ClusterConfig struct {
 }
 
 // Cluster has the agent's knowledge of the cluster and its own node: objects, the model
-// made from them, and whether the first listings are complete. It belongs to the loop.
+// made from them, and whether the first listings are complete.
 type Cluster struct {
-	cfg ClusterConfig
+	cfg Config
 
 	engine   *policy.Engine
 	model    *Model
@@ -56,8 +59,8 @@ type Cluster struct {
 	outdated int
 }
 
-// NewCluster returns a Cluster without objects. needs lists what else the first apply needs, and does not have.
-func NewCluster(cfg ClusterConfig, needs func() []string) *Cluster {
+// New returns a Cluster without objects. needs lists what else the first apply needs, and does not have.
+func New(cfg Config, needs func() []string) *Cluster {
 	c := &Cluster{
 		cfg: cfg, needs: needs, engine: policy.New(cfg.Node), model: NewModel(), problems: newProblems(),
 		policies: map[model.ObjectRef]string{}, antreaSources: map[model.ObjectRef]string{}, nodeSources: map[string]string{}, objects: newObjects(),
