@@ -206,7 +206,7 @@ func (ts *admission) report() {
 			ts.waiting[t.policy()] = true
 		}
 	}
-	ts.stages.quarantine.set(ts.stages.log(), agentStage, ts.refusals(ts.cluster.Model()))
+	ts.stages.quarantine.Set(ts.stages.log(), agentStage, ts.refusals(ts.cluster.Model()))
 }
 
 // partial returns the policies of which the engine does not have the rules as written.

@@ -144,8 +144,3 @@ func (c *concerned) podsOf(origins []tables.Origin) []model.PodID {
 	slices.SortFunc(all, model.PodID.Compare)
 	return slices.Compact(all)
 }
-
-// policiesAmong returns the references that are not to pods.
-func policiesAmong(refs []model.ObjectRef) []model.ObjectRef {
-	return slices.DeleteFunc(slices.Clone(refs), func(r model.ObjectRef) bool { return r.Kind == "Pod" })
-}

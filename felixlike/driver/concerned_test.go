@@ -40,7 +40,10 @@ func TestPodsOfRenderedChains(t *testing.T) {
 			if d == model.Egress {
 				pods = nil
 			}
-			got := texts(concerned.closedBy(tables.Refusal{Object: "chain", ClosedOf: []tables.Origin{c.Origin}}), func(id model.PodID) string { return id.Name })
+			var got []string
+			for _, id := range concerned.closedBy(tables.Refusal{Object: "chain", ClosedOf: []tables.Origin{c.Origin}}) {
+				got = append(got, id.Name)
+			}
 			if !slices.Equal(got, pods) {
 				t.Errorf("%s %s: pods %q, want %q", d, what, got, pods)
 			}
@@ -78,7 +81,7 @@ func TestOwnersOfGroup(t *testing.T) {
 		tr.Policies[id] = &model.Policy{ID: id, Egress: []model.Rule{{Peers: []model.GroupID{"a1"}}}}
 	}
 	owners, _ := newConcerned(tr).owners(tables.Refusal{Object: "set", Origin: tables.OfGroup{ID: "a1"}})
-	if got := strings.Join(texts(owners, model.ObjectRef.String), ", "); got != "ClusterNetworkPolicy.crd.antrea.io p, ClusterNetworkPolicy.crd.antrea.io q" {
+	if got := strings.Join(names(owners), ", "); got != "ClusterNetworkPolicy.crd.antrea.io p, ClusterNetworkPolicy.crd.antrea.io q" {
 		t.Errorf("owners %s", got)
 	}
 }

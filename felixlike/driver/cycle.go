@@ -125,7 +125,7 @@ func (s *scheduler) record(o outcome) {
 	s.measured(o)
 	s.stages.repairs.note(s.stages.log(), o.Name, o.applied.Repaired, o.ended)
 	if o.err == nil {
-		s.stages.quarantine.set(s.stages.log(), o.Name, o.applied.Refused)
+		s.stages.quarantine.Set(s.stages.log(), o.Name, o.applied.Refused)
 	}
 }
 

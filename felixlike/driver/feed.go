@@ -94,7 +94,7 @@ func (f *feed) update(u model.Update) {
 	}
 	f.stages.beat()
 	f.scheduler.dirty = true
-	f.stages.quarantine.modelChanged()
+	f.stages.quarantine.ModelChanged()
 	f.modules.onUpdate(u, f.cluster.Model().Revision())
 	// A new change does not wait for the retry of a failed cycle.
 	if retry := f.scheduler.lastApply.At.Add(f.scheduler.cfg.Throttle); retry.Before(f.scheduler.nextApply) {

@@ -12,8 +12,8 @@ import (
 
 func (rep *reporter) readiness() health.Readiness {
 	r := health.Readiness{Missing: rep.unavailable()}
-	for _, q := range rep.stages.quarantine.view().quarantined {
-		r.Notes = append(r.Notes, quarantineReason(q))
+	for _, q := range rep.stages.quarantine.View().Quarantined {
+		r.Notes = append(r.Notes, Reason(q))
 	}
 	return r
 }
@@ -43,10 +43,10 @@ func (rep *reporter) unavailable() []string {
 }
 
 func (rep *reporter) measure() metrics.State {
-	view := rep.stages.quarantine.view()
+	view := rep.stages.quarantine.View()
 	notices := rep.notices() // sorted by object and kind
 	s := metrics.State{
-		Synced: rep.cluster.SourceSynced(), Pending: rep.cluster.Model().Pending(), Quarantined: len(view.quarantined),
+		Synced: rep.cluster.SourceSynced(), Pending: rep.cluster.Model().Pending(), Quarantined: len(view.Quarantined),
 		Ready: len(rep.readiness().Missing) == 0,
 		Endpoints: map[string]int{
 			control.EndpointProgrammed: 0, control.EndpointPending: 0, control.EndpointClosed: 0, control.EndpointDetached: 0,
@@ -65,7 +65,7 @@ func (rep *reporter) measure() metrics.State {
 		s.Flows += r.flows
 	}
 	for _, id := range rep.cluster.Model().Pods() {
-		state, _ := rep.cluster.Model().State(id, view.closed)
+		state, _ := rep.cluster.Model().State(id, view.Closed)
 		s.Endpoints[state]++
 	}
 	rep.modules.measure(&s)

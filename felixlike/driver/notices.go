@@ -38,7 +38,7 @@ func (rep *reporter) notices() []datastore.Notice {
 			all = append(all, o)
 		}
 	}
-	view := rep.stages.quarantine.view()
+	view := rep.stages.quarantine.View()
 	for _, p := range rep.cluster.Problems() {
 		known := datastore.KnownToAll
 		if rep.scheduler.admission.large(p.Object) {
@@ -48,15 +48,15 @@ func (rep *reporter) notices() []datastore.Notice {
 	}
 	add(noticeFellBack, datastore.KnownHere, rep.layoutProblems()...)
 	add(noticeUnchanged, datastore.KnownHere, rep.unchangedProblems()...)
-	for _, q := range view.quarantined {
-		for _, object := range policiesAmong(q.Owners) {
+	for _, q := range view.Quarantined {
+		for _, object := range Policies(q) {
 			add(cluster.Quarantined, datastore.KnownHere, model.Problem{
-				Object: object, Reason: q.Stage + " has quarantined " + objectOf(q) + ": " + q.Reason + "; the pods that rely on it are closed",
+				Object: object, Reason: q.Stage + " has quarantined " + Object(q) + ": " + q.Reason + "; the pods that rely on it are closed",
 			})
 		}
 	}
 	for id := range rep.cluster.Model().Endpoints {
-		if state, reason := rep.cluster.Model().State(id, view.closed); state == control.EndpointClosed {
+		if state, reason := rep.cluster.Model().State(id, view.Closed); state == control.EndpointClosed {
 			add(noticeDropped, datastore.KnownHere, model.Problem{Object: id.Ref(), Reason: "the pod's packets are dropped: " + reason})
 		}
 	}

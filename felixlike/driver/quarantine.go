@@ -12,28 +12,28 @@ import (
 	"github.com/felixlike/felixlike/tables"
 )
 
-// quarantine knows what the stages have quarantined, and what comes of it.
-type quarantine struct {
+// List knows what the stages have quarantined, and what comes of it.
+type List struct {
 	model *cluster.Model
 	// refused has the objects of each stage.
 	refused map[string][]tables.Refusal
 	// seen is nil if it has to be made anew.
-	seen *quarantineView
+	seen *View_
 }
 
-// quarantineView is what was quarantined as people see it.
-type quarantineView struct {
-	quarantined []control.Quarantined
-	// closed has the reason why a pod is closed, if it is.
-	closed map[model.PodID]string
+// View_ is what was quarantined as people see it.
+type View_ struct {
+	Quarantined []control.Quarantined
+	// Closed has the reason why a pod is closed, if it is.
+	Closed map[model.PodID]string
 }
 
-func newQuarantine(t *cluster.Model) *quarantine {
-	return &quarantine{model: t, refused: map[string][]tables.Refusal{}, seen: &quarantineView{}}
+func NewXX(t *cluster.Model) *List {
+	return &List{model: t, refused: map[string][]tables.Refusal{}, seen: &View_{}}
 }
 
-// set takes all that a stage has quarantined now, and logs what is new in it.
-func (q *quarantine) set(log *slog.Logger, stage string, refused []tables.Refusal) {
+// Set takes all that a stage has quarantined now, and logs what is new in it.
+func (q *List) Set(log *slog.Logger, stage string, refused []tables.Refusal) {
 	before := q.refused[stage]
 	if len(before) == 0 && len(refused) == 0 {
 		return
@@ -46,9 +46,9 @@ func (q *quarantine) set(log *slog.Logger, stage string, refused []tables.Refusa
 		if i >= 0 && before[i].Reason == r.Reason && slices.Equal(before[i].Closed, r.Closed) {
 			continue
 		}
-		c := q.view().of(stage, r)
+		c := q.View().of(stage, r)
 		log.Error("an object is quarantined: the pods that rely on it are closed, all else is programmed",
-			"object", objectOf(c), "owners", texts(c.Owners, model.ObjectRef.String), "reason", c.Reason,
+			"object", Object(c), "owners", names(c.Owners), "reason", c.Reason,
 			"pods", len(c.Pods), "retry", r.NextTry)
 	}
 	for _, b := range before {
@@ -58,14 +58,17 @@ func (q *quarantine) set(log *slog.Logger, stage string, refused []tables.Refusa
 	}
 }
 
-// forget drops what a removed stage had quarantined.
-func (q *quarantine) forget(stage string) {
+// Of returns what a stage has quarantined.
+func (q *List) Of(stage string) []tables.Refusal { return q.refused[stage] }
+
+// Forget drops what a removed stage had quarantined.
+func (q *List) Forget(stage string) {
 	delete(q.refused, stage)
 	q.seen = nil
 }
 
-// modelChanged says that other pods or policies may be concerned now.
-func (q *quarantine) modelChanged() {
+// ModelChanged says that other pods or policies may be concerned now.
+func (q *List) ModelChanged() {
 	for _, refused := range q.refused {
 		if len(refused) > 0 {
 			q.seen = nil
@@ -73,16 +76,16 @@ func (q *quarantine) modelChanged() {
 	}
 }
 
-// view returns what was quarantined as people see it.
-func (q *quarantine) view() *quarantineView {
+// View returns what was quarantined as people see it.
+func (q *List) View() *View_ {
 	if q.seen == nil {
 		q.seen = q.look()
 	}
 	return q.seen
 }
 
-func (q *quarantine) look() *quarantineView {
-	v := &quarantineView{closed: map[model.PodID]string{}}
+func (q *List) look() *View_ {
+	v := &View_{Closed: map[model.PodID]string{}}
 	concerned := newConcerned(q.model)
 	for stage, refused := range q.refused {
 		for _, r := range refused {
@@ -93,21 +96,21 @@ func (q *quarantine) look() *quarantineView {
 			c.Owners, c.Description = concerned.owners(r)
 			for _, id := range concerned.closedBy(r) {
 				c.Pods = append(c.Pods, id.String())
-				if v.closed[id] == "" {
-					v.closed[id] = shortOwner(c) + " is quarantined: " + c.Reason
+				if v.Closed[id] == "" {
+					v.Closed[id] = shortOwner(c) + " is quarantined: " + c.Reason
 				}
 			}
-			v.quarantined = append(v.quarantined, c)
+			v.Quarantined = append(v.Quarantined, c)
 		}
 	}
-	slices.SortFunc(v.quarantined, func(a, b control.Quarantined) int {
+	slices.SortFunc(v.Quarantined, func(a, b control.Quarantined) int {
 		return strings.Compare(a.Stage+"\x00"+a.Kind+"\x00"+a.Name+"\x00"+a.Rule, b.Stage+"\x00"+b.Kind+"\x00"+b.Name+"\x00"+b.Rule)
 	})
 	return v
 }
 
-func (v *quarantineView) of(stage string, r tables.Refusal) control.Quarantined {
-	for _, c := range v.quarantined {
+func (v *View_) of(stage string, r tables.Refusal) control.Quarantined {
+	for _, c := range v.Quarantined {
 		if c.Stage == stage && c.Kind == r.Object && c.Name == r.Name && c.Rule == r.Rule {
 			return c
 		}
@@ -115,8 +118,8 @@ func (v *quarantineView) of(stage string, r tables.Refusal) control.Quarantined 
 	return control.Quarantined{}
 }
 
-// objectOf names the object as the dataplane does.
-func objectOf(q control.Quarantined) string {
+// Object names the object as the dataplane does.
+func Object(q control.Quarantined) string {
 	s := q.Kind + " " + q.Name
 	if q.Rule != "" {
 		s += " (" + q.Rule + ")"
@@ -127,19 +130,31 @@ func objectOf(q control.Quarantined) string {
 // shortOwner names a quarantined object by the policies it was made of, or
 // else as the dataplane does.
 func shortOwner(q control.Quarantined) string {
-	if about := policiesAmong(q.Owners); len(about) > 0 {
-		return strings.Join(texts(about, model.ObjectRef.String), ", ")
+	if about := Policies(q); len(about) > 0 {
+		return strings.Join(names(about), ", ")
 	}
-	return objectOf(q)
+	return Object(q)
 }
 
-// quarantineReason says what it means that an object is quarantined.
-func quarantineReason(q control.Quarantined) string {
+// Policies returns the owners of a quarantined object that are no pods.
+func Policies(q control.Quarantined) []model.ObjectRef {
+	return slices.DeleteFunc(slices.Clone(q.Owners), func(r model.ObjectRef) bool { return r.Kind == "Pod" })
+}
+
+// Reason says what it means that an object is quarantined.
+func Reason(q control.Quarantined) string {
 	of := ""
 	if q.Description != "" {
 		of = ", " + q.Description + ","
 	}
-	return fmt.Sprintf("%s %s%s is quarantined: %s; pods closed by it: %s", q.Stage, objectOf(q), of, q.Reason, some(q.Pods))
+	return fmt.Sprintf("%s %s%s is quarantined: %s; pods closed by it: %s", q.Stage, Object(q), of, q.Reason, some(q.Pods))
+}
+
+func names(refs []model.ObjectRef) (all []string) {
+	for _, r := range refs {
+		all = append(all, r.String())
+	}
+	return all
 }
 
 // maxNamed bounds how many pods a sentence names.

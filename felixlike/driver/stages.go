@@ -42,7 +42,7 @@ type stages struct {
 	backend  backend.Backend
 	handover *handover
 	// quarantine has the stages' quarantined objects, repairs their repairs.
-	quarantine *quarantine
+	quarantine *List
 	repairs    *repairs
 	leftovers  *leftovers
 	// unchanged is why the last change of the backend ended where it began, or nil.
@@ -55,7 +55,7 @@ func newStages(cfg *Config, t *cluster.Model) *stages {
 		started: time.Now(), shared: &wants{managers: cfg.Managers}, backend: cfg.Backend,
 		outcomes: make(chan outcome, len(cfg.Stages)+1), // one may join in a handover
 		noticed:  make(chan struct{}, 1),
-		repairs:  newRepairs(), quarantine: newQuarantine(t), leftovers: &leftovers{},
+		repairs:  newRepairs(), quarantine: NewXX(t), leftovers: &leftovers{},
 	}
 	s.logFor(cfg.Backend)
 	var all []*runner

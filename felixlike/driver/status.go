@@ -23,13 +23,13 @@ type reporter struct {
 
 // status returns the current status. It runs in the loop.
 func (rep *reporter) status() control.Status {
-	view := rep.stages.quarantine.view()
+	view := rep.stages.quarantine.View()
 	s := control.Status{
 		Version: control.Version, AgentVersion: version.String(), Node: rep.cluster.Node(), Backend: rep.stages.backend.Name(),
 		PID: os.Getpid(), StartedAt: rep.stages.started, InSync: rep.cluster.InSync(),
 		Observed: rep.cluster.Observed(), Programmed: rep.scheduler.programmed, LastApply: rep.scheduler.lastApply,
 		Writes: map[string]int{}, Flows: map[string]int{}, Problems: slices.Concat(rep.cluster.Problems(), rep.scheduler.tiered.waiting()),
-		Quarantined: slices.Clone(view.quarantined), Repairs: rep.stages.repairs.status(),
+		Quarantined: slices.Clone(view.Quarantined), Repairs: rep.stages.repairs.status(),
 	}
 	rep.modules.status(&s)
 	if h := rep.stages.handover; h != nil {
@@ -55,9 +55,9 @@ func (rep *reporter) status() control.Status {
 	s.Problems = append(s.Problems, rep.unboundedProblems()...)
 	s.Problems = append(s.Problems, rep.layoutProblems()...)
 	s.Problems = append(s.Problems, rep.unchangedProblems()...)
-	s.Problems = append(s.Problems, rep.quarantineProblems(view.quarantined)...)
+	s.Problems = append(s.Problems, rep.quarantineProblems(view.Quarantined)...)
 	cluster.SortProblems(s.Problems)
-	rep.fill(&s, view.closed)
+	rep.fill(&s, view.Closed)
 	return s
 }
 
@@ -87,12 +87,12 @@ func (rep *reporter) layoutProblems() []model.Problem {
 func (rep *reporter) quarantineProblems(quarantined []control.Quarantined) []model.Problem {
 	var found []model.Problem
 	for _, q := range quarantined {
-		about := policiesAmong(q.Owners)
+		about := Policies(q)
 		if len(about) == 0 {
 			about = []model.ObjectRef{{Kind: q.Stage + " " + q.Kind, Name: q.Name}}
 		}
 		for _, object := range about {
-			found = append(found, model.Problem{Source: rep.cluster.Source(object), Object: object, Reason: quarantineReason(q)})
+			found = append(found, model.Problem{Source: rep.cluster.Source(object), Object: object, Reason: Reason(q)})
 		}
 	}
 	return found
@@ -101,7 +101,7 @@ func (rep *reporter) quarantineProblems(quarantined []control.Quarantined) []mod
 // podsReady reports whether the pods are attached, known, and programmed. A pod that a
 // quarantined object closes is an error, because the object may stay quarantined.
 func (rep *reporter) podsReady(pods []model.PodID) (bool, error) {
-	closed := rep.stages.quarantine.view().closed
+	closed := rep.stages.quarantine.View().Closed
 	for _, id := range pods {
 		state, reason := rep.cluster.Model().State(id, closed)
 		if state == control.EndpointClosed && closed[id] != "" && rep.cluster.Model().Endpoints[id] != nil {
@@ -116,7 +116,7 @@ func (rep *reporter) podsReady(pods []model.PodID) (bool, error) {
 
 // unprogrammed returns why the policy of a pod is not in force, if it is not.
 func (rep *reporter) unprogrammed(id model.PodID) string {
-	switch state, reason := rep.cluster.Model().State(id, rep.stages.quarantine.view().closed); {
+	switch state, reason := rep.cluster.Model().State(id, rep.stages.quarantine.View().Closed); {
 	case state == control.EndpointProgrammed:
 		return ""
 	case state == control.EndpointClosed:

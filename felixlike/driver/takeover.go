@@ -164,7 +164,7 @@ func (hs *handovers) takeOver(h *handover, old *runner) {
 	h.runner.Required, h.runner.dirty = true, true
 	hs.stages.backend = h.to
 	hs.stages.backend.Activate()
-	hs.stages.quarantine.forget(old.Name)
+	hs.stages.quarantine.Forget(old.Name)
 	hs.stages.logFor(h.to)
 	if hs.cluster.Model().Logs.Reported {
 		// The new backend does not report: policyLog turns that on, if it can.
@@ -193,7 +193,7 @@ func (hs *handovers) leave(ctx context.Context, h *handover) {
 	}
 	h.asked = true
 	hs.stages.drop(h.runner)
-	hs.stages.quarantine.forget(h.runner.Name)
+	hs.stages.quarantine.Forget(h.runner.Name)
 	hs.stages.log().Error("the backend is not changed", "to", h.to.Name(), "error", h.err)
 	hs.remove(ctx, h, h.to, err)
 }

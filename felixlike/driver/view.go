@@ -58,7 +58,7 @@ func (v loop) InSync() bool { return v.cluster.InSync() }
 func (v loop) SourceProblems() []model.Problem { return v.cluster.SourceProblems() }
 
 func (v loop) State(id model.PodID) (state, reason string) {
-	return v.cluster.Model().State(id, v.stages.quarantine.view().closed)
+	return v.cluster.Model().State(id, v.stages.quarantine.View().Closed)
 }
 
 func (v loop) Backend() backend.Backend { return v.stages.backend }
@@ -97,7 +97,7 @@ func (v loop) LastRun() (at time.Time) {
 }
 
 func (v loop) Refused() []tables.Refusal {
-	return v.stages.quarantine.refused[v.stages.backend.Stage().Name]
+	return v.stages.quarantine.Of(v.stages.backend.Stage().Name)
 }
 
 func (v loop) Update(u model.Update) { v.feed.update(u) }
