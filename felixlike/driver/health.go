@@ -8,12 +8,13 @@ import (
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/felixlike/health"
 	"github.com/felixlike/felixlike/felixlike/metrics"
+	"github.com/felixlike/felixlike/felixlike/quarantine"
 )
 
 func (rep *reporter) readiness() health.Readiness {
 	r := health.Readiness{Missing: rep.unavailable()}
 	for _, q := range rep.stages.quarantine.View().Quarantined {
-		r.Notes = append(r.Notes, Reason(q))
+		r.Notes = append(r.Notes, quarantine.Reason(q))
 	}
 	return r
 }

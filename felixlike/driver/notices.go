@@ -8,6 +8,7 @@ import (
 	"github.com/felixlike/felixlike/felixlike/cluster"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/felixlike/datastore"
+	"github.com/felixlike/felixlike/felixlike/quarantine"
 	"github.com/felixlike/felixlike/model"
 )
 
@@ -49,9 +50,9 @@ func (rep *reporter) notices() []datastore.Notice {
 	add(noticeFellBack, datastore.KnownHere, rep.layoutProblems()...)
 	add(noticeUnchanged, datastore.KnownHere, rep.unchangedProblems()...)
 	for _, q := range view.Quarantined {
-		for _, object := range Policies(q) {
+		for _, object := range quarantine.Policies(q) {
 			add(cluster.Quarantined, datastore.KnownHere, model.Problem{
-				Object: object, Reason: q.Stage + " has quarantined " + Object(q) + ": " + q.Reason + "; the pods that rely on it are closed",
+				Object: object, Reason: q.Stage + " has quarantined " + quarantine.Object(q) + ": " + q.Reason + "; the pods that rely on it are closed",
 			})
 		}
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/felixlike/cluster"
+	"github.com/felixlike/felixlike/felixlike/quarantine"
 	"github.com/felixlike/felixlike/internal/panics"
 )
 
@@ -42,7 +43,7 @@ type stages struct {
 	backend  backend.Backend
 	handover *handover
 	// quarantine has the stages' quarantined objects, repairs their repairs.
-	quarantine *List
+	quarantine *quarantine.List
 	repairs    *repairs
 	leftovers  *leftovers
 	// unchanged is why the last change of the backend ended where it began, or nil.
@@ -55,7 +56,7 @@ func newStages(cfg *Config, t *cluster.Model) *stages {
 		started: time.Now(), shared: &wants{managers: cfg.Managers}, backend: cfg.Backend,
 		outcomes: make(chan outcome, len(cfg.Stages)+1), // one may join in a handover
 		noticed:  make(chan struct{}, 1),
-		repairs:  newRepairs(), quarantine: NewXX(t), leftovers: &leftovers{},
+		repairs:  newRepairs(), quarantine: quarantine.New(t), leftovers: &leftovers{},
 	}
 	s.logFor(cfg.Backend)
 	var all []*runner

@@ -7,6 +7,7 @@ import (
 
 	"github.com/felixlike/felixlike/felixlike/cluster"
 	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/felixlike/quarantine"
 	"github.com/felixlike/felixlike/felixlike/version"
 	"github.com/felixlike/felixlike/model"
 )
@@ -87,12 +88,12 @@ func (rep *reporter) layoutProblems() []model.Problem {
 func (rep *reporter) quarantineProblems(quarantined []control.Quarantined) []model.Problem {
 	var found []model.Problem
 	for _, q := range quarantined {
-		about := Policies(q)
+		about := quarantine.Policies(q)
 		if len(about) == 0 {
 			about = []model.ObjectRef{{Kind: q.Stage + " " + q.Kind, Name: q.Name}}
 		}
 		for _, object := range about {
-			found = append(found, model.Problem{Source: rep.cluster.Source(object), Object: object, Reason: Reason(q)})
+			found = append(found, model.Problem{Source: rep.cluster.Source(object), Object: object, Reason: quarantine.Reason(q)})
 		}
 	}
 	return found

@@ -1,4 +1,6 @@
-package driver
+// Package quarantine has what the stages of an agent have quarantined, and whom that concerns: the policies and pods that an object of the
+// dataplane is made of, and the pods that it closes. docs/design/quarantine.md has the states of such objects.
+package quarantine
 
 import (
 	"fmt"
@@ -18,18 +20,20 @@ type List struct {
 	// refused has the objects of each stage.
 	refused map[string][]tables.Refusal
 	// seen is nil if it has to be made anew.
-	seen *View_
+	seen *View
 }
 
-// View_ is what was quarantined as people see it.
-type View_ struct {
+// View is what was quarantined as people see it.
+type View struct {
+	// Quarantined has the objects, in the order of their stages and names.
 	Quarantined []control.Quarantined
 	// Closed has the reason why a pod is closed, if it is.
 	Closed map[model.PodID]string
 }
 
-func NewXX(t *cluster.Model) *List {
-	return &List{model: t, refused: map[string][]tables.Refusal{}, seen: &View_{}}
+// New returns a List in which nothing is quarantined.
+func New(t *cluster.Model) *List {
+	return &List{model: t, refused: map[string][]tables.Refusal{}, seen: &View{}}
 }
 
 // Set takes all that a stage has quarantined now, and logs what is new in it.
@@ -77,15 +81,15 @@ func (q *List) ModelChanged() {
 }
 
 // View returns what was quarantined as people see it.
-func (q *List) View() *View_ {
+func (q *List) View() *View {
 	if q.seen == nil {
 		q.seen = q.look()
 	}
 	return q.seen
 }
 
-func (q *List) look() *View_ {
-	v := &View_{Closed: map[model.PodID]string{}}
+func (q *List) look() *View {
+	v := &View{Closed: map[model.PodID]string{}}
 	concerned := newConcerned(q.model)
 	for stage, refused := range q.refused {
 		for _, r := range refused {
@@ -109,7 +113,7 @@ func (q *List) look() *View_ {
 	return v
 }
 
-func (v *View_) of(stage string, r tables.Refusal) control.Quarantined {
+func (v *View) of(stage string, r tables.Refusal) control.Quarantined {
 	for _, c := range v.Quarantined {
 		if c.Stage == stage && c.Kind == r.Object && c.Name == r.Name && c.Rule == r.Rule {
 			return c

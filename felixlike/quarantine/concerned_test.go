@@ -1,4 +1,4 @@
-package driver
+package quarantine
 
 import (
 	"slices"
