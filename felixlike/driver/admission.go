@@ -8,8 +8,8 @@ import (
 
 	networkingv1 "k8s.io/api/networking/v1"
 
-	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/felixlike/cluster"
+	"github.com/felixlike/felixlike/felixlike/datastore"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/policyflows"
 	"github.com/felixlike/felixlike/tables"
@@ -24,11 +24,9 @@ const (
 	largeCost = 50 * time.Millisecond
 	// nodeCost bounds the cost of the large policies that apply on a node.
 	nodeCost = 10 * time.Second
-	// agentStage is the stage that status names for policies that the agent quarantines.
-	agentStage = "agent"
 )
 
-// admission decides when the policy engine gets a changed NetworkPolicy, so that the objects of
+// Admission decides when the policy engine gets a changed policy, so that the objects of
 // one tenant delay the changes of others by one slice at most.
 //
 // Small changes go to the engine at once. Large ones, and small ones beyond a slice, wait:
@@ -37,12 +35,12 @@ const (
 // version of a changed policy stays in force. For a new policy, the engine has a policy of the
 // same pods without rules, so these pods are closed.
 //
-// The loop of the Driver calls all methods.
-type admission struct {
-	cluster *cluster.Cluster
-	stages  *stages
-	// flush hands the engine's updates to the managers.
-	flush func()
+// The loop of the driver calls all methods.
+type Admission struct {
+	cluster   *cluster.Cluster
+	dataplane Dataplane
+	// tiered has the large policies of the ordered tiers.
+	tiered *tieredAdmission
 	// items are the policies that are large, that wait, or that no apply has programmed yet.
 	items map[model.PodID]*item
 	// spent is the cost of the policies that the engine got since the last cycle began.
@@ -60,14 +58,71 @@ type admission struct {
 	waiting map[model.PolicyID]bool
 }
 
-func newAdmission(c *cluster.Cluster, s *stages) *admission {
-	ts := &admission{cluster: c, stages: s, items: map[model.PodID]*item{}, waiting: map[model.PolicyID]bool{}, probation: newProbation()}
+// Dataplane is what Admission sees of the backend in force.
+type Dataplane interface {
+	// Runs returns the runs of the policy stage, and false if there is no such stage.
+	Runs() (Runs, bool)
+	// InSwitch reports whether the switch enforces policy, where other parts of a policy cost.
+	InSwitch() bool
+	// Flush hands the engine's updates to the managers.
+	Flush()
+	// Quarantine takes all policies that Admission quarantines now.
+	Quarantine(refused []tables.Refusal)
+}
+
+// Runs says how the runs of the policy stage went.
+type Runs struct {
+	// Applied is set after a successful run. Failures counts those that failed since then.
+	Applied  bool
+	Failures int
+	// Programmed is the model's revision with which the newest successful run began.
+	Programmed uint64
+	// Taken is the newest revision that the current run or cycle began with, zero if there is neither.
+	Taken uint64
+}
+
+// New_ returns an Admission that keeps no policy back.
+func New_(c *cluster.Cluster, d Dataplane) *Admission {
+	ts := &Admission{cluster: c, dataplane: d, tiered: newTieredAdmission(c, d), items: map[model.PodID]*item{}, waiting: map[model.PolicyID]bool{}, probation: newProbation()}
 	c.Model().Await(func(id model.PolicyID) bool { return ts.waiting[id] })
 	return ts
 }
 
+// SetClock sets the clock by which refused policies are tried again.
+func (ts *Admission) SetClock(now func() time.Time) { ts.probation.now = now }
+
+// OnEvent gives the policy engine a change of a policy, now or in its turn. before is the NetworkPolicy before, or nil.
+func (ts *Admission) OnEvent(e datastore.Event, before *networkingv1.NetworkPolicy) {
+	engine := ts.cluster.Engine()
+	switch e := e.(type) {
+	case datastore.NetworkPolicySet:
+		ts.set(e.Policy, before, e.Source)
+	case datastore.NetworkPolicyClosed:
+		// The datastore reports why.
+		ts.closed(model.PodID{Namespace: e.Namespace, Name: e.Name})
+		engine.SetClosedNetworkPolicy(e.Namespace, e.Name, e.PodSelector)
+	case datastore.NetworkPolicyDeleted:
+		ts.remove(model.PodID{Namespace: e.Namespace, Name: e.Name})
+	case datastore.ClusterNetworkPolicySet:
+		object := model.ObjectRef{Kind: "ClusterNetworkPolicy", Name: e.Policy.Name}
+		ts.tiered.set(object, costOfCluster(e.Policy, ts.dataplane.InSwitch()), func() {
+			ts.cluster.SetProblems(object, e.Source, engine.SetClusterNetworkPolicy(e.Policy))
+		})
+	case datastore.ClusterNetworkPolicyDeleted:
+		object := model.ObjectRef{Kind: "ClusterNetworkPolicy", Name: e.Name}
+		ts.tiered.remove(object)
+		engine.DeleteClusterNetworkPolicy(e.Name)
+		ts.cluster.SetProblems(object, "", nil)
+	case datastore.AntreaSet:
+		ts.tiered.set(e.Object.ID().Ref(), costOfAntrea(e.Object, ts.dataplane.InSwitch()), func() { engine.SetAntrea(e.Object) })
+	case datastore.AntreaDeleted:
+		ts.tiered.remove(e.ID.Ref())
+		engine.DeleteAntrea(e.ID)
+	}
+}
+
 // set takes a new or changed policy. before is its last object, or nil.
-func (ts *admission) set(p, before *networkingv1.NetworkPolicy, source string) {
+func (ts *Admission) set(p, before *networkingv1.NetworkPolicy, source string) {
 	id := model.PodID{Namespace: p.Namespace, Name: p.Name}
 	t := ts.items[id]
 	if t == nil {
@@ -76,7 +131,7 @@ func (ts *admission) set(p, before *networkingv1.NetworkPolicy, source string) {
 		ts.items[id] = t
 	}
 	t.wanted, t.source, t.revision = p, source, ts.cluster.Observed()
-	t.cost = costOf(p, ts.stages.backend.Place() == backend.InSwitch)
+	t.cost = costOf(p, ts.dataplane.InSwitch())
 	ts.withinBudget = false
 	switch {
 	case t.state == unproven:
@@ -96,7 +151,7 @@ func (ts *admission) set(p, before *networkingv1.NetworkPolicy, source string) {
 }
 
 // wait makes a policy wait for its turn.
-func (ts *admission) wait(t *item) {
+func (ts *Admission) wait(t *item) {
 	if t.state != waiting {
 		ts.queued++
 		t.queued = ts.queued
@@ -106,37 +161,34 @@ func (ts *admission) wait(t *item) {
 
 // programming reports whether the running apply is the first with the rules that the engine
 // has.
-func (ts *admission) programming(t *item) bool {
-	r := ts.stages.decides()
-	if r == nil || t.state != newRules || t.submittedAt == 0 {
-		return false
-	}
-	return r.running && t.submittedAt <= r.attempted || ts.stages.cycle != nil && t.submittedAt <= ts.stages.cycle.attempted
+func (ts *Admission) programming(t *item) bool {
+	r, _ := ts.dataplane.Runs()
+	return t.state == newRules && t.submittedAt > 0 && t.submittedAt <= r.Taken
 }
 
 // begun reports whether the backend has programmed anything. Before that, the engine gets all
 // policies at once: the state of an earlier agent stays in force until then.
-func (ts *admission) begun() bool {
-	r := ts.stages.decides()
-	return r != nil && r.applied
+func (ts *Admission) begun() bool {
+	r, _ := ts.dataplane.Runs()
+	return r.Applied
 }
 
 // remove takes the deletion of a policy.
-func (ts *admission) remove(id model.PodID) {
+func (ts *Admission) remove(id model.PodID) {
 	t := ts.items[id]
 	if t == nil {
 		t = &item{id: id}
 	}
 	t.wanted = nil
 	ts.withinBudget = false
-	r := ts.stages.decides()
-	cost := costOf(t.submitted, ts.stages.backend.Place() == backend.InSwitch)
+	r, _ := ts.dataplane.Runs()
+	cost := costOf(t.submitted, ts.dataplane.InSwitch())
 	if ts.programming(t) {
 		// The outcome of the apply decides whether the policy is tried alone.
 		t.cost, t.revision = cost, ts.cluster.Observed()
 		return
 	}
-	if t.state == notLocal || t.state == unproven || t.state == refused || cost < largeCost || r != nil && r.failures > 0 {
+	if t.state == notLocal || t.state == unproven || t.state == refused || cost < largeCost || r.Failures > 0 {
 		// It costs little, or may be the policy that the backend cannot program.
 		ts.submit(t)
 		return
@@ -148,7 +200,7 @@ func (ts *admission) remove(id model.PodID) {
 }
 
 // closed takes a policy that cannot be understood.
-func (ts *admission) closed(id model.PodID) {
+func (ts *Admission) closed(id model.PodID) {
 	if t := ts.items[id]; t != nil {
 		if ts.programming(t) {
 			ts.probation.unreadable(t)
@@ -160,7 +212,7 @@ func (ts *admission) closed(id model.PodID) {
 }
 
 // submit gives the engine the datastore's object, or its deletion.
-func (ts *admission) submit(t *item) {
+func (ts *Admission) submit(t *item) {
 	ts.spent += t.cost
 	if t.state != newRules {
 		t.before = t.submitted
@@ -178,8 +230,8 @@ func (ts *admission) submit(t *item) {
 	t.submitted, t.state, t.submittedAt, t.tried = t.wanted, newRules, 0, t.cost
 }
 
-// flushed checks, after a flush of the engine, which large policies apply here.
-func (ts *admission) flushed() {
+// Flushed checks, after a flush of the engine, which large policies apply here.
+func (ts *Admission) Flushed() {
 	for _, t := range ts.items {
 		local := ts.cluster.Model().Policies[t.policy()] != nil
 		switch {
@@ -195,10 +247,11 @@ func (ts *admission) flushed() {
 		}
 	}
 	ts.report()
+	ts.tiered.flushed()
 }
 
 // report updates the policies that wait, and the quarantined ones.
-func (ts *admission) report() {
+func (ts *Admission) report() {
 	clear(ts.waiting)
 	for _, t := range ts.items {
 		t.delayed = t.waits() || t.delayed && t.state == newRules
@@ -206,11 +259,11 @@ func (ts *admission) report() {
 			ts.waiting[t.policy()] = true
 		}
 	}
-	ts.stages.quarantine.Set(ts.stages.log(), agentStage, ts.refusals(ts.cluster.Model()))
+	ts.dataplane.Quarantine(ts.refusals(ts.cluster.Model()))
 }
 
-// partial returns the policies of which the engine does not have the rules as written.
-func (ts *admission) partial() map[model.PolicyID]bool {
+// Partial returns the policies of which the engine does not have the rules as written.
+func (ts *Admission) Partial() map[model.PolicyID]bool {
 	all := map[model.PolicyID]bool{}
 	for _, t := range ts.items {
 		if t.partial() {
@@ -220,24 +273,31 @@ func (ts *admission) partial() map[model.PolicyID]bool {
 	return all
 }
 
-// begin gives the engine the policies that the next cycle is to program.
-func (ts *admission) begin() {
+// Begin gives the engine the policies that the next cycle is to program.
+func (ts *Admission) Begin() {
+	ts.begin()
+	if ts.tiered.begin(ts.spent) {
+		ts.dataplane.Flush()
+	}
+}
+
+func (ts *Admission) begin() {
 	ts.spent = 0
-	r := ts.stages.decides()
-	if len(ts.items) == 0 || r == nil {
+	r, ok := ts.dataplane.Runs()
+	if len(ts.items) == 0 || !ok {
 		return
 	}
-	defer ts.flush()
-	others := ts.cluster.Model().Revision() > r.programmed
+	defer ts.dataplane.Flush()
+	others := ts.cluster.Model().Revision() > r.Programmed
 	ts.enforceBudget()
 	for _, t := range ts.items {
 		// No apply runs now. A deleted policy may be the one that the backend cannot program.
-		if t.outdated() || t.wanted == nil && t.state == waiting && r.failures > 0 {
+		if t.outdated() || t.wanted == nil && t.state == waiting && r.Failures > 0 {
 			ts.submit(t)
 		}
 	}
 	first := !ts.begun()
-	if !first && (r.failures > 0 || ts.probation.begin(ts)) {
+	if !first && (r.Failures > 0 || ts.probation.begin(ts)) {
 		return
 	}
 	var queue []*item
@@ -268,14 +328,17 @@ func (ts *admission) begin() {
 	}
 }
 
-// large reports whether the object is a large policy.
-func (ts *admission) large(o model.ObjectRef) bool {
+// Large reports whether the object is a large policy.
+func (ts *Admission) Large(o model.ObjectRef) bool {
 	t := ts.items[model.PodID{Namespace: o.Namespace, Name: o.Name}]
 	return o.Kind == "NetworkPolicy" && t != nil && t.cost >= largeCost
 }
 
-// pending reports whether a cycle has something to do here.
-func (ts *admission) pending() bool {
+// Pending reports whether a cycle has something to do here.
+func (ts *Admission) Pending() bool {
+	if ts.tiered.waits() {
+		return true
+	}
 	now := ts.probation.now()
 	for _, t := range ts.items {
 		if t.waits() || t.state == unproven || t.state == refused && t.Due(now) {
@@ -285,19 +348,27 @@ func (ts *admission) pending() bool {
 	return false
 }
 
-// reached reports whether no policy of this or an earlier revision of the datastore waits.
-func (ts *admission) reached(revision uint64) bool {
+// Reached reports whether no policy of this or an earlier revision of the datastore waits.
+func (ts *Admission) Reached(revision uint64) bool {
 	for _, t := range ts.items {
 		if t.delayed && t.revision <= revision {
 			return false
 		}
 	}
-	return true
+	return ts.tiered.reached(revision)
+}
+
+// Waiting names the policies of ordered tiers that wait for their turn.
+func (ts *Admission) Waiting() []model.Problem { return ts.tiered.waiting() }
+
+// Before returns a policy of an ordered tier that waits since a revision of the datastore, or an earlier one, and can select pods of a namespace.
+func (ts *Admission) Before(revision uint64, namespace string) (model.ObjectRef, bool) {
+	return ts.tiered.before(revision, namespace)
 }
 
 // enforceBudget bounds the sum of the large policies that apply here. While it is too high, the
 // namespace with the highest sum loses its newest one.
-func (ts *admission) enforceBudget() {
+func (ts *Admission) enforceBudget() {
 	if ts.withinBudget {
 		return
 	}
@@ -342,7 +413,7 @@ func (ts *admission) enforceBudget() {
 }
 
 // refusals lists the policies that the agent itself quarantines.
-func (ts *admission) refusals(tr *cluster.Model) []tables.Refusal {
+func (ts *Admission) refusals(tr *cluster.Model) []tables.Refusal {
 	var out []tables.Refusal
 	for _, t := range ts.items {
 		if t.state != deferred && t.Attempts == 0 {

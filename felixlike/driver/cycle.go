@@ -18,8 +18,7 @@ type scheduler struct {
 	cfg       *Config
 	cluster   *cluster.Cluster
 	stages    *stages
-	admission *admission
-	tiered    *tieredAdmission
+	admission *Admission
 	modules   modules
 	metrics   *metrics.Metrics
 
@@ -40,10 +39,7 @@ type scheduler struct {
 // managers get no updates until the cycle ends: no stage may program an object that an
 // earlier stage has not.
 func (s *scheduler) beginCycle(ctx context.Context) {
-	s.admission.begin()
-	if s.tiered.begin(s.admission.spent) {
-		s.admission.flush()
-	}
+	s.admission.Begin()
 	s.stages.cycle = &cycle{revision: s.cluster.Observed(), attempted: s.cluster.Model().Revision(), started: time.Now()}
 	s.dirty = false
 	if s.lastApply.At.IsZero() {
@@ -91,7 +87,7 @@ func (s *scheduler) start(ctx context.Context, r *runner, inPass bool) {
 	if r.Timeout > 0 {
 		r.limit = r.Timeout
 		if r == s.stages.decides() {
-			r.limit = s.admission.probation.limit(r, s.admission.cluster.Model().Rules())
+			r.limit = s.admission.Limit(r.Timeout, r.programsChanges())
 		}
 		r.mustEnd.Store(int64(time.Since(s.stages.started) + r.limit))
 	}
@@ -116,7 +112,7 @@ func (s *scheduler) finished(ctx context.Context, o outcome) {
 func (s *scheduler) judge(o outcome) {
 	s.stages.handover.note(o)
 	if o.runner == s.stages.decides() {
-		s.admission.probation.ended(s.admission, o)
+		s.admission.Ended(o.err, o.attempted, o.ended.Sub(o.started))
 	}
 }
 

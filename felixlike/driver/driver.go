@@ -36,15 +36,14 @@ func New(cfg Config) *Driver {
 	d := &Driver{cfg: &cfg, queue: newQueue(), modules: cfg.Modules}
 	d.cluster = cluster.New(cfg.Cluster, d.modules.needs)
 	d.stages = newStages(d.cfg, d.cluster.Model())
-	queue := newAdmission(d.cluster, d.stages)
 	var names []string
 	for _, s := range cfg.Stages {
 		names = append(names, s.Name)
 	}
 	d.metrics = metrics.New(names, append([]string{"table", "chain", "set", "map", "flow", wireguard.Kind}, hostnet.Kinds()...), d.scrape)
-	d.scheduler = &scheduler{cfg: d.cfg, cluster: d.cluster, stages: d.stages, admission: queue, tiered: newTieredAdmission(d.cluster, d.stages), modules: d.modules, metrics: d.metrics}
+	d.scheduler = &scheduler{cfg: d.cfg, cluster: d.cluster, stages: d.stages, modules: d.modules, metrics: d.metrics}
 	d.feed = &feed{cluster: d.cluster, stages: d.stages, scheduler: d.scheduler, modules: d.modules}
-	queue.flush = d.feed.flush
+	d.scheduler.admission = New_(d.cluster, policyStage{d.feed})
 	d.handovers = &handovers{cfg: d.cfg, queue: d.queue, cluster: d.cluster, stages: d.stages, scheduler: d.scheduler, feed: d.feed}
 	d.reporter = &reporter{cfg: d.cfg, cluster: d.cluster, stages: d.stages, scheduler: d.scheduler, modules: d.modules}
 	for _, m := range d.modules {

@@ -4,9 +4,11 @@ import (
 	"slices"
 	"time"
 
+	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/felixlike/cluster"
 	"github.com/felixlike/felixlike/felixlike/datastore"
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/tables"
 )
 
 // feed hands objects and attachments to the policy engine, and the engine's updates to
@@ -40,33 +42,9 @@ func (f *feed) onBatch(b datastore.Batch) {
 }
 
 func (f *feed) onEvent(e datastore.Event) {
-	before := f.cluster.OnEvent(e)
-	switch e := e.(type) {
-	case datastore.ServiceCIDRsSet:
+	f.scheduler.admission.OnEvent(e, f.cluster.OnEvent(e))
+	if e, ok := e.(datastore.ServiceCIDRsSet); ok {
 		f.update(model.ServiceCIDRsUpdate{Prefixes: e.Prefixes})
-	case datastore.NetworkPolicySet:
-		f.scheduler.admission.set(e.Policy, before, e.Source)
-	case datastore.NetworkPolicyClosed:
-		// The datastore reports why.
-		f.scheduler.admission.closed(model.PodID{Namespace: e.Namespace, Name: e.Name})
-		f.cluster.Engine().SetClosedNetworkPolicy(e.Namespace, e.Name, e.PodSelector)
-	case datastore.NetworkPolicyDeleted:
-		f.scheduler.admission.remove(model.PodID{Namespace: e.Namespace, Name: e.Name})
-	case datastore.ClusterNetworkPolicySet:
-		object := model.ObjectRef{Kind: "ClusterNetworkPolicy", Name: e.Policy.Name}
-		f.scheduler.tiered.set(object, costOfCluster(e.Policy, f.stages.backend.Place()), func() {
-			f.cluster.SetProblems(object, e.Source, f.cluster.Engine().SetClusterNetworkPolicy(e.Policy))
-		})
-	case datastore.ClusterNetworkPolicyDeleted:
-		object := model.ObjectRef{Kind: "ClusterNetworkPolicy", Name: e.Name}
-		f.scheduler.tiered.remove(object)
-		f.cluster.Engine().DeleteClusterNetworkPolicy(e.Name)
-		f.cluster.SetProblems(object, "", nil)
-	case datastore.AntreaSet:
-		f.scheduler.tiered.set(e.Object.ID().Ref(), costOfAntrea(e.Object, f.stages.backend.Place()), func() { f.cluster.Engine().SetAntrea(e.Object) })
-	case datastore.AntreaDeleted:
-		f.scheduler.tiered.remove(e.ID.Ref())
-		f.cluster.Engine().DeleteAntrea(e.ID)
 	}
 	f.modules.onEvent(e)
 }
@@ -82,9 +60,8 @@ func (f *feed) flush() {
 	for _, u := range slices.Concat(f.cluster.Engine().Flush(), f.modules.updates()) {
 		f.update(u)
 	}
-	f.scheduler.admission.flushed()
-	f.scheduler.tiered.flushed()
-	f.modules.onFlush(f.scheduler.admission.partial, f.cluster.Model().Revision())
+	f.scheduler.admission.Flushed()
+	f.modules.onFlush(f.scheduler.admission.Partial, f.cluster.Model().Revision())
 }
 
 // update hands an update to the managers.
@@ -110,3 +87,32 @@ func (f *feed) update(u model.Update) {
 		r.dirty = r.dirty || f.stages.cycle != nil
 	}
 }
+
+// policyStage is the backend in force as the admission of policies sees it.
+type policyStage struct{ *feed }
+
+func (p policyStage) Runs() (r Runs, found bool) {
+	decides := p.stages.decides()
+	if decides == nil {
+		return r, false
+	}
+	r = Runs{Applied: decides.applied, Failures: decides.failures, Programmed: decides.programmed}
+	if decides.running {
+		r.Taken = decides.attempted
+	}
+	if p.stages.cycle != nil {
+		r.Taken = max(r.Taken, p.stages.cycle.attempted)
+	}
+	return r, true
+}
+
+func (p policyStage) InSwitch() bool { return p.stages.backend.Place() == backend.InSwitch }
+
+func (p policyStage) Flush() { p.flush() }
+
+func (p policyStage) Quarantine(refused []tables.Refusal) {
+	p.stages.quarantine.Set(p.stages.log(), agentStage, refused)
+}
+
+// agentStage is the stage that status names for policies that the agent quarantines.
+const agentStage = "agent"

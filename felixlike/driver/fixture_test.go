@@ -18,6 +18,8 @@ type fixture struct {
 	*drivertest.Inputs
 	view     *View
 	recorded *drivertest.Stages
+	// trials is the clock of trials, once a test has set it.
+	trials time.Time
 }
 
 func start(t *testing.T) *fixture {

@@ -1,7 +1,6 @@
 package driver
 
 import (
-	"fmt"
 	"testing"
 	"time"
 
@@ -9,8 +8,6 @@ import (
 
 	"github.com/felixlike/felixlike/felixlike/datastore"
 	"github.com/felixlike/felixlike/felixlike/driver/drivertest"
-	"github.com/felixlike/felixlike/internal/isolate"
-	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/test/eventually"
 )
 
@@ -57,36 +54,5 @@ func TestRecreatedSlowPolicyIsRefused(t *testing.T) {
 				}
 			})
 		}
-	}
-}
-
-// The memory of deleted policies is bounded, in number and in time. Refused ones stay longest.
-func TestOffendersAreForgotten(t *testing.T) {
-	now := time.Now()
-	o := refusalHistory{}
-	id := func(i int) model.PodID { return model.PodID{Namespace: "x", Name: fmt.Sprint(i)} }
-	o.remember(&item{id: id(-1), state: refused, record: record{Retry: isolate.Retry{Attempts: 3}}}, now)
-	for i := range maxPastRefusals + 10 {
-		now = now.Add(time.Millisecond)
-		o.remember(&item{id: id(i), state: unproven}, now)
-	}
-	if len(o) != maxPastRefusals {
-		t.Errorf("%d are remembered", len(o))
-	}
-	if _, ok := o.recall(id(10), now); ok {
-		t.Error("the oldest is not forgotten")
-	}
-	if one, ok := o.recall(id(-1), now); !ok || one.Attempts != 3 {
-		t.Errorf("of the refused one is left: %+v, %v", one, ok)
-	}
-	if _, ok := o.recall(id(-1), now); ok {
-		t.Error("it is still there after it has come back")
-	}
-	if _, ok := o.recall(id(100), now.Add(refusalMemory)); ok {
-		t.Error("it is remembered too long")
-	}
-	o.remember(&item{id: id(0), state: unproven}, now.Add(refusalMemory))
-	if len(o) != 1 {
-		t.Errorf("%d are remembered in the end", len(o))
 	}
 }

@@ -42,7 +42,7 @@ func (rep *reporter) notices() []datastore.Notice {
 	view := rep.stages.quarantine.View()
 	for _, p := range rep.cluster.Problems() {
 		known := datastore.KnownToAll
-		if rep.scheduler.admission.large(p.Object) {
+		if rep.scheduler.admission.Large(p.Object) {
 			known = datastore.KnownToSome // the nodes where it applies
 		}
 		add(cluster.NotUnderstood, known, p)

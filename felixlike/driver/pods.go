@@ -49,7 +49,7 @@ func (d *Driver) WaitPod(ctx context.Context, want *model.Attachment, uid string
 
 // unseen returns the first input about a new pod that is still missing, or "". Policies count that the datastore had at the revision.
 func (d *Driver) unseen(want *model.Attachment, uid string, revision uint64) string {
-	waiting, large := d.scheduler.tiered.before(revision, want.Pod.Namespace)
+	waiting, large := d.scheduler.admission.Before(revision, want.Pod.Namespace)
 	return d.cluster.Unseen(want, uid, waiting, large)
 }
 

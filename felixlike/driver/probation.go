@@ -48,7 +48,7 @@ func (s *probation) pending() bool { return len(s.groups)+len(s.running) > 0 }
 func (s *probation) add(group ...*item) { s.groups = append(s.groups, group) }
 
 // begin begins the next trial in a cycle. It reports whether the cycle is a trial.
-func (s *probation) begin(ts *admission) bool {
+func (s *probation) begin(ts *Admission) bool {
 	now := s.now()
 	anyFresh := false
 	for _, t := range ts.items {
@@ -80,24 +80,26 @@ func (s *probation) begin(ts *admission) bool {
 	return len(s.running) > 0
 }
 
-// ended takes the outcome of a run of the backend.
-func (s *probation) ended(ts *admission, o outcome) {
+// Ended takes the outcome of a run of the policy stage: its error, the model's revision with which it began, and the time that it took.
+func (ts *Admission) Ended(err error, revision uint64, took time.Duration) {
+	s := &ts.probation
+	r, _ := ts.dataplane.Runs()
 	switch {
-	case o.err == nil:
-		s.succeeded(ts, o.attempted)
+	case err == nil:
+		s.succeeded(ts, revision)
 		ts.report()
-	case !errors.Is(o.err, context.DeadlineExceeded):
-	case o.runner.applied:
-		s.missed(ts, 0, o.attempted, o.ended.Sub(o.started))
+	case !errors.Is(err, context.DeadlineExceeded):
+	case r.Applied:
+		s.missed(ts, 0, revision, took)
 	default:
 		// The state in force may be an earlier agent's, so all policies are tried once more.
 		if s.misses++; s.misses >= maxFirstMisses {
-			s.missed(ts, largeCost, o.attempted, o.ended.Sub(o.started))
+			s.missed(ts, largeCost, revision, took)
 		}
 	}
 }
 
-func (s *probation) succeeded(ts *admission, revision uint64) {
+func (s *probation) succeeded(ts *Admission, revision uint64) {
 	for id, t := range ts.items {
 		if t.state != newRules || t.submittedAt == 0 || t.submittedAt > revision {
 			continue
@@ -116,13 +118,13 @@ func (s *probation) succeeded(ts *admission, revision uint64) {
 }
 
 // forget removes policies from the running trial that changed their state or are gone.
-func (s *probation) forget(ts *admission) {
+func (s *probation) forget(ts *Admission) {
 	s.running = slices.DeleteFunc(s.running, func(t *item) bool { return t.state != newRules || ts.items[t.id] != t })
 }
 
 // missed withdraws the new and changed policies of an apply that missed its deadline. With a
 // cost, it withdraws only those that cost at least as much, and they get no rules.
-func (s *probation) missed(ts *admission, cost time.Duration, revision uint64, took time.Duration) {
+func (s *probation) missed(ts *Admission, cost time.Duration, revision uint64, took time.Duration) {
 	var among []*item
 	for _, t := range ts.items {
 		if t.state == newRules && t.submittedAt > 0 && t.submittedAt <= revision && t.cost >= cost {
@@ -130,7 +132,7 @@ func (s *probation) missed(ts *admission, cost time.Duration, revision uint64, t
 		}
 	}
 	if len(among) == 0 {
-		ts.flush()
+		ts.dataplane.Flush()
 		return
 	}
 	slices.SortFunc(among, (*item).compare)
@@ -159,7 +161,7 @@ func (s *probation) missed(ts *admission, cost time.Duration, revision uint64, t
 	} else if !alone {
 		s.add(among...)
 	}
-	ts.flush()
+	ts.dataplane.Flush()
 }
 
 // changed takes a change of a refused policy. It tries the policy early if its cost fell by a
@@ -179,12 +181,17 @@ func (t *item) refuse(now time.Time, took time.Duration) {
 	t.why = fmt.Sprintf("the apply that programs it was not done within %s: make it smaller, or split it", took.Round(time.Second))
 }
 
-// limit bounds the next run of the backend's stage, on a node with so many rules. A policy
+// Limit bounds the next run of the policy stage, which has this timeout. change is set if the run programs changes only. A policy
 // that is tried alone gets more time with each trial.
-func (s *probation) limit(r *runner, rules int) time.Duration {
+func (ts *Admission) Limit(timeout time.Duration, change bool) time.Duration {
+	return ts.probation.limit(timeout, change, ts.cluster.Model().Rules())
+}
+
+// limit bounds a run on a node with so many rules.
+func (s *probation) limit(timeout time.Duration, isChange bool, rules int) time.Duration {
 	full, change := backend.MoreTime(rules)
-	full += r.Timeout
-	if !r.applied || r.stale || r.failures > 0 || r.distrusted || r.noticed.Load() {
+	full += timeout
+	if !isChange {
 		return full
 	}
 	attempts := 0

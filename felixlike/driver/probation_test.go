@@ -13,7 +13,6 @@ import (
 	"github.com/felixlike/felixlike/felixlike/cluster"
 	"github.com/felixlike/felixlike/felixlike/datastore"
 	"github.com/felixlike/felixlike/felixlike/driver/drivertest"
-	"github.com/felixlike/felixlike/internal/isolate"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/test/eventually"
 )
@@ -180,22 +179,6 @@ func TestTouchedPolicyIsNotTriedEarly(t *testing.T) {
 	if q := f.Status().Quarantined; len(q) != 1 || q[0].Attempts != 1 {
 		t.Errorf("quarantined: %+v", q)
 	}
-	// A trial that an update caused has no longer than others.
-	if err := f.queue.ask(t.Context(), func() {
-		trials := newProbation()
-		one := &item{record: record{Retry: isolate.Retry{Attempts: 2}}}
-		trials.running = []*item{one}
-		r := &runner{Stage: backend.Stage{Timeout: time.Minute}, applied: true}
-		if got := trials.limit(r, 0); got != 40*time.Second {
-			t.Errorf("a trial has %s", got)
-		}
-		one.touched = true
-		if got := trials.limit(r, 0); got != changeTimeout {
-			t.Errorf("an early trial has %s", got)
-		}
-	}); err != nil {
-		t.Fatal(err)
-	}
 }
 
 // A policy of a whole slice has its turn, though cheaper ones wait whenever a cycle begins.
@@ -215,9 +198,9 @@ func TestExpensivePolicyHasItsTurn(t *testing.T) {
 	}
 	for i := range 6 {
 		send(ruled("cheap", "b", 60+i, 10))
-		d.scheduler.admission.begin()
+		d.scheduler.admission.Begin()
 		d.stages.decides().programmed = d.cluster.Model().Revision()
-		d.scheduler.admission.probation.succeeded(d.scheduler.admission, d.cluster.Model().Revision())
+		d.scheduler.admission.Ended(nil, d.cluster.Model().Revision(), 0)
 		if rules("expensive") == 1000 {
 			return
 		}
@@ -277,34 +260,9 @@ func TestShortDeadlineIsForChanges(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	want("a change", change, changeTimeout)
+	want("a change", change, 10*time.Second)
 	changed := <-table.Changed
 	want("a foreign change", changed, time.Minute)
-	want("a change after it", change, changeTimeout)
+	want("a change after it", change, 10*time.Second)
 	want("a lost connection", func() { f.lose(errors.New("gone")) }, time.Minute)
-}
-
-// TestDeadlinesGrowWithTheRules: a node with many rules needs longer, and more rules than a node can have get no more time.
-func TestDeadlinesGrowWithTheRules(t *testing.T) {
-	s, r := newProbation(), newRunner(backend.Stage{Timeout: time.Minute}, &wants{})
-	for _, c := range []struct {
-		rules        int
-		full, change time.Duration
-	}{
-		{0, time.Minute, 10 * time.Second},
-		{10_000, time.Minute, 10 * time.Second},
-		{25_000, 2 * time.Minute, 25 * time.Second},
-		{50_000, 220 * time.Second, 50 * time.Second},
-		{1_000_000, 5 * time.Minute, 70 * time.Second},
-	} {
-		tracked := cluster.NewModel()
-		half := make([]model.Rule, c.rules/2)
-		tracked.OnUpdate(model.PolicyUpdate{Policy: &model.Policy{Ingress: half, Egress: half}})
-		r.applied = false
-		full := s.limit(r, tracked.Rules())
-		r.applied = true
-		if change := s.limit(r, tracked.Rules()); full != c.full || change != c.change {
-			t.Errorf("%d rules: %s for all, %s for a change; want %s and %s", c.rules, full, change, c.full, c.change)
-		}
-	}
 }

@@ -66,6 +66,11 @@ func (r *runner) watched() bool {
 	return n > 0 && int(r.watching.Load()) == n
 }
 
+// programsChanges reports whether the next run need not read everything.
+func (r *runner) programsChanges() bool {
+	return r.applied && !r.stale && r.failures == 0 && !r.distrusted && !r.noticed.Load()
+}
+
 // follows reports whether the stage comes directly after another one.
 func (r *runner) follows(other *runner) bool { return r.After != "" && other.Name == r.After }
 

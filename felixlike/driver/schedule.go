@@ -54,7 +54,7 @@ func (s *scheduler) untilDue() time.Duration {
 // begin starts a cycle, or single stages, if they are due.
 func (s *scheduler) begin(ctx context.Context) {
 	now := time.Now()
-	s.dirty = s.dirty || s.admission.pending() || s.tiered.waits()
+	s.dirty = s.dirty || s.admission.Pending()
 	if at, ok := s.cycleAt(); ok && !at.After(now) {
 		s.beginCycle(ctx)
 	}
@@ -102,5 +102,5 @@ func (s *scheduler) takeNotices() {
 
 // reached reports whether the revision of the datastore is programmed.
 func (s *scheduler) reached(revision uint64) bool {
-	return s.cluster.InSync() && s.programmed >= revision && s.admission.reached(revision) && s.tiered.reached(revision)
+	return s.cluster.InSync() && s.programmed >= revision && s.admission.Reached(revision)
 }

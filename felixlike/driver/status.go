@@ -29,7 +29,7 @@ func (rep *reporter) status() control.Status {
 		Version: control.Version, AgentVersion: version.String(), Node: rep.cluster.Node(), Backend: rep.stages.backend.Name(),
 		PID: os.Getpid(), StartedAt: rep.stages.started, InSync: rep.cluster.InSync(),
 		Observed: rep.cluster.Observed(), Programmed: rep.scheduler.programmed, LastApply: rep.scheduler.lastApply,
-		Writes: map[string]int{}, Flows: map[string]int{}, Problems: slices.Concat(rep.cluster.Problems(), rep.scheduler.tiered.waiting()),
+		Writes: map[string]int{}, Flows: map[string]int{}, Problems: slices.Concat(rep.cluster.Problems(), rep.scheduler.admission.Waiting()),
 		Quarantined: slices.Clone(view.Quarantined), Repairs: rep.stages.repairs.status(),
 	}
 	rep.modules.status(&s)

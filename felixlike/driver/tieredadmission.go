@@ -8,7 +8,6 @@ import (
 	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
 
 	"github.com/felixlike/felixlike/felixlike/antrea"
-	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/felixlike/cluster"
 	"github.com/felixlike/felixlike/felixlike/policy/compile"
 	"github.com/felixlike/felixlike/model"
@@ -19,13 +18,11 @@ import (
 // and every second cycle none if other changes wait. Meanwhile the former version stays in force, and a new one is not in force yet: it
 // may select the pods of all namespaces, which must not be closed for that long. A new pod waits for those that came before it and can
 // select it.
-//
-// The loop of the Driver calls all methods.
 type tieredAdmission struct {
-	cluster *cluster.Cluster
-	stages  *stages
-	items   map[model.ObjectRef]*tieredItem
-	queued  uint64
+	cluster   *cluster.Cluster
+	dataplane Dataplane
+	items     map[model.ObjectRef]*tieredItem
+	queued    uint64
 	// yielded is set if the last cycle took none.
 	yielded bool
 }
@@ -40,16 +37,16 @@ type tieredItem struct {
 	submittedAt uint64
 }
 
-func newTieredAdmission(c *cluster.Cluster, s *stages) *tieredAdmission {
-	return &tieredAdmission{cluster: c, stages: s, items: map[model.ObjectRef]*tieredItem{}}
+func newTieredAdmission(c *cluster.Cluster, d Dataplane) *tieredAdmission {
+	return &tieredAdmission{cluster: c, dataplane: d, items: map[model.ObjectRef]*tieredItem{}}
 }
 
 // set takes a new or changed policy.
 func (ts *tieredAdmission) set(object model.ObjectRef, cost time.Duration, submit func()) {
 	before := ts.items[object]
 	delete(ts.items, object)
-	r := ts.stages.decides()
-	if cost < largeCost || r == nil || !r.applied {
+	r, _ := ts.dataplane.Runs()
+	if cost < largeCost || !r.Applied {
 		submit()
 		return
 	}
@@ -63,7 +60,7 @@ func (ts *tieredAdmission) set(object model.ObjectRef, cost time.Duration, submi
 	switch {
 	case before.submit != nil:
 		t.queued = before.queued
-	case r.failures > 0: // perhaps because of the version that the engine has
+	case r.Failures > 0: // perhaps because of the version that the engine has
 		t.take()
 	}
 }
@@ -83,11 +80,11 @@ func (ts *tieredAdmission) begin(spent time.Duration) bool {
 	for _, object := range ts.queue() {
 		queue = append(queue, ts.items[object])
 	}
-	r := ts.stages.decides()
-	if len(queue) == 0 || r == nil || r.failures > 0 {
+	r, ok := ts.dataplane.Runs()
+	if len(queue) == 0 || !ok || r.Failures > 0 {
 		return false
 	}
-	others := ts.cluster.Model().Revision() > r.programmed
+	others := ts.cluster.Model().Revision() > r.Programmed
 	if ts.yielded = !ts.yielded && (others || spent > 0); ts.yielded {
 		return false
 	}
@@ -103,13 +100,13 @@ func (ts *tieredAdmission) begin(spent time.Duration) bool {
 
 // flushed notes, after a flush of the engine, what the cycles have to program, and forgets what they have.
 func (ts *tieredAdmission) flushed() {
-	r := ts.stages.decides()
+	r, ok := ts.dataplane.Runs()
 	for object, t := range ts.items {
 		switch {
 		case t.submit != nil:
 		case t.submittedAt == 0:
 			t.submittedAt = ts.cluster.Model().Revision()
-		case r != nil && r.programmed >= t.submittedAt:
+		case ok && r.Programmed >= t.submittedAt:
 			delete(ts.items, object)
 		}
 	}
@@ -161,7 +158,7 @@ func (ts *tieredAdmission) waiting() (all []model.Problem) {
 }
 
 // costOfCluster is costOf for a ClusterNetworkPolicy.
-func costOfCluster(p *v1alpha2.ClusterNetworkPolicy, place backend.Place) time.Duration {
+func costOfCluster(p *v1alpha2.ClusterNetworkPolicy, inSwitch bool) time.Duration {
 	var in, out parts
 	for i := range p.Spec.Ingress {
 		in.combine(len(p.Spec.Ingress[i].From), 0, len(p.Spec.Ingress[i].Protocols))
@@ -175,11 +172,11 @@ func costOfCluster(p *v1alpha2.ClusterNetworkPolicy, place backend.Place) time.D
 		}
 		out.combine(selectors, prefixes, len(p.Spec.Egress[i].Protocols))
 	}
-	return in.cost(place == backend.InSwitch, 1) + out.cost(place == backend.InSwitch, 1)
+	return in.cost(inSwitch, 1) + out.cost(inSwitch, 1)
 }
 
 // costOfAntrea is costOf for an object of Antrea's API. Only policies cost.
-func costOfAntrea(object antrea.Object, place backend.Place) time.Duration {
+func costOfAntrea(object antrea.Object, inSwitch bool) time.Duration {
 	spec := compile.AntreaSpec(object)
 	if spec == nil {
 		return 0
@@ -197,7 +194,7 @@ func costOfAntrea(object antrea.Object, place backend.Place) time.Duration {
 			}
 			c.combine(selectors, prefixes, len(rules[i].Ports)+len(rules[i].Protocols))
 		}
-		return c.cost(place == backend.InSwitch, 1)
+		return c.cost(inSwitch, 1)
 	}
 	return count(spec.Ingress) + count(spec.Egress)
 }

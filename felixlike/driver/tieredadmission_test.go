@@ -16,7 +16,6 @@ import (
 	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
 
 	"github.com/felixlike/felixlike/felixlike/antrea"
-	"github.com/felixlike/felixlike/felixlike/cluster"
 	"github.com/felixlike/felixlike/felixlike/datastore"
 	"github.com/felixlike/felixlike/felixlike/driver/drivertest"
 	"github.com/felixlike/felixlike/model"
@@ -201,30 +200,4 @@ func (s *slowTable) holdBack(t *testing.T) (open func()) {
 	})
 	t.Cleanup(open)
 	return open
-}
-
-// TestOrderOfTieredTurns: policies of the whole cluster come before those of namespaces. A pod waits for neither those of other namespaces nor those that came or changed after
-// the wait began, so nobody can keep the pods of others from starting.
-func TestOrderOfTieredTurns(t *testing.T) {
-	c := cluster.New(cluster.Config{Node: "node1"}, func() []string { return nil })
-	ts := newTieredAdmission(c, nil)
-	wait := func(revision, queued uint64, object model.ObjectRef) {
-		ts.items[object] = &tieredItem{revision: revision, queued: queued, submit: func() {}}
-	}
-	own, other, whole := model.ObjectRef{Kind: "NetworkPolicy", Namespace: "x", Name: "own"}, model.ObjectRef{Kind: "NetworkPolicy", Namespace: "y", Name: "other"}, model.ObjectRef{Kind: "ClusterNetworkPolicy", Name: "whole"}
-	wait(1, 1, other)
-	wait(2, 2, own)
-	wait(5, 3, whole)
-	if got := ts.queue(); !slices.Equal(got, []model.ObjectRef{whole, other, own}) {
-		t.Errorf("order %v", got)
-	}
-	for _, c := range []struct {
-		revision  uint64
-		namespace string
-		want      model.ObjectRef
-	}{{5, "x", whole}, {4, "x", own}, {1, "x", model.ObjectRef{}}, {4, "y", other}, {4, "z", model.ObjectRef{}}, {9, "z", whole}} {
-		if got, waits := ts.before(c.revision, c.namespace); got != c.want || waits != (c.want != model.ObjectRef{}) {
-			t.Errorf("a pod of %s at revision %d waits for %s, want %s", c.namespace, c.revision, got, c.want)
-		}
-	}
 }

@@ -86,7 +86,7 @@ func (v loop) Programmed(revision uint64) bool {
 func (v loop) Idle() bool {
 	s := v.scheduler
 	return v.cluster.InSync() && s.programmed > 0 && s.lastApply.Error == "" && !s.dirty &&
-		s.stages.cycle == nil && s.stages.running == 0 && s.stages.handover == nil && !s.admission.pending() && !v.scheduler.tiered.waits()
+		s.stages.cycle == nil && s.stages.running == 0 && s.stages.handover == nil && !s.admission.Pending()
 }
 
 func (v loop) LastRun() (at time.Time) {
