@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/felixlike/felixlike/felixlike/admission"
 	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/felixlike/cluster"
 	"github.com/felixlike/felixlike/felixlike/control"
@@ -18,7 +19,7 @@ type scheduler struct {
 	cfg       *Config
 	cluster   *cluster.Cluster
 	stages    *stages
-	admission *Admission
+	admission *admission.Queue
 	modules   modules
 	metrics   *metrics.Metrics
 

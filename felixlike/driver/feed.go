@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/felixlike/felixlike/felixlike/admission"
 	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/felixlike/cluster"
 	"github.com/felixlike/felixlike/felixlike/datastore"
@@ -91,12 +92,12 @@ func (f *feed) update(u model.Update) {
 // policyStage is the backend in force as the admission of policies sees it.
 type policyStage struct{ *feed }
 
-func (p policyStage) Runs() (r Runs, found bool) {
+func (p policyStage) Runs() (r admission.Runs, found bool) {
 	decides := p.stages.decides()
 	if decides == nil {
 		return r, false
 	}
-	r = Runs{Applied: decides.applied, Failures: decides.failures, Programmed: decides.programmed}
+	r = admission.Runs{Applied: decides.applied, Failures: decides.failures, Programmed: decides.programmed}
 	if decides.running {
 		r.Taken = decides.attempted
 	}

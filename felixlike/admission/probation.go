@@ -1,4 +1,4 @@
-package driver
+package admission
 
 import (
 	"context"
@@ -48,7 +48,7 @@ func (s *probation) pending() bool { return len(s.groups)+len(s.running) > 0 }
 func (s *probation) add(group ...*item) { s.groups = append(s.groups, group) }
 
 // begin begins the next trial in a cycle. It reports whether the cycle is a trial.
-func (s *probation) begin(ts *Admission) bool {
+func (s *probation) begin(ts *Queue) bool {
 	now := s.now()
 	anyFresh := false
 	for _, t := range ts.items {
@@ -81,7 +81,7 @@ func (s *probation) begin(ts *Admission) bool {
 }
 
 // Ended takes the outcome of a run of the policy stage: its error, the model's revision with which it began, and the time that it took.
-func (ts *Admission) Ended(err error, revision uint64, took time.Duration) {
+func (ts *Queue) Ended(err error, revision uint64, took time.Duration) {
 	s := &ts.probation
 	r, _ := ts.dataplane.Runs()
 	switch {
@@ -99,7 +99,7 @@ func (ts *Admission) Ended(err error, revision uint64, took time.Duration) {
 	}
 }
 
-func (s *probation) succeeded(ts *Admission, revision uint64) {
+func (s *probation) succeeded(ts *Queue, revision uint64) {
 	for id, t := range ts.items {
 		if t.state != newRules || t.submittedAt == 0 || t.submittedAt > revision {
 			continue
@@ -118,13 +118,13 @@ func (s *probation) succeeded(ts *Admission, revision uint64) {
 }
 
 // forget removes policies from the running trial that changed their state or are gone.
-func (s *probation) forget(ts *Admission) {
+func (s *probation) forget(ts *Queue) {
 	s.running = slices.DeleteFunc(s.running, func(t *item) bool { return t.state != newRules || ts.items[t.id] != t })
 }
 
 // missed withdraws the new and changed policies of an apply that missed its deadline. With a
 // cost, it withdraws only those that cost at least as much, and they get no rules.
-func (s *probation) missed(ts *Admission, cost time.Duration, revision uint64, took time.Duration) {
+func (s *probation) missed(ts *Queue, cost time.Duration, revision uint64, took time.Duration) {
 	var among []*item
 	for _, t := range ts.items {
 		if t.state == newRules && t.submittedAt > 0 && t.submittedAt <= revision && t.cost >= cost {
@@ -183,7 +183,7 @@ func (t *item) refuse(now time.Time, took time.Duration) {
 
 // Limit bounds the next run of the policy stage, which has this timeout. change is set if the run programs changes only. A policy
 // that is tried alone gets more time with each trial.
-func (ts *Admission) Limit(timeout time.Duration, change bool) time.Duration {
+func (ts *Queue) Limit(timeout time.Duration, change bool) time.Duration {
 	return ts.probation.limit(timeout, change, ts.cluster.Model().Rules())
 }
 

@@ -1,4 +1,4 @@
-package driver
+package admission
 
 import (
 	"fmt"
@@ -151,7 +151,7 @@ func TestDeadlineOfATrial(t *testing.T) {
 // inForce is a backend that has programmed everything.
 type inForce struct {
 	cluster *cluster.Cluster
-	of      *Admission
+	of      *Queue
 }
 
 func (f *inForce) Runs() (Runs, bool) {
@@ -170,7 +170,7 @@ func (f *inForce) Flush() {
 func TestRulesOfLargePoliciesElsewhere(t *testing.T) {
 	c := cluster.New(cluster.Config{Node: "node1"}, func() []string { return nil })
 	b := &inForce{cluster: c}
-	b.of = New_(c, b)
+	b.of = New(c, b)
 	check := func(want itemState, events ...datastore.Event) {
 		t.Helper()
 		for _, e := range events {

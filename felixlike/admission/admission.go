@@ -1,4 +1,14 @@
-package driver
+// Package admission decides when the policy engine gets a changed policy, and quarantines those that make an apply miss its deadline. Each large
+// or new NetworkPolicy is in one state:
+//
+//	not local --> waiting --> new rules --> settled      the engine has the rules; an apply with them succeeded
+//	               ^  |        ^  |  |
+//	               |  v        |  |  +-- deadline missed with others --> unproven
+//	            deferred       |  +----- deadline missed alone --------> refused
+//	                           +--------- tried again: at once, or after a wait
+//
+// A change of a waiting policy leaves it where it is. One that is over the node's budget is deferred. docs/design/quarantine.md has the invariants.
+package admission
 
 import (
 	"cmp"
@@ -26,7 +36,7 @@ const (
 	nodeCost = 10 * time.Second
 )
 
-// Admission decides when the policy engine gets a changed policy, so that the objects of
+// Queue decides when the policy engine gets a changed policy, so that the objects of
 // one tenant delay the changes of others by one slice at most.
 //
 // Small changes go to the engine at once. Large ones, and small ones beyond a slice, wait:
@@ -36,7 +46,7 @@ const (
 // same pods without rules, so these pods are closed.
 //
 // The loop of the driver calls all methods.
-type Admission struct {
+type Queue struct {
 	cluster   *cluster.Cluster
 	dataplane Dataplane
 	// tiered has the large policies of the ordered tiers.
@@ -58,7 +68,7 @@ type Admission struct {
 	waiting map[model.PolicyID]bool
 }
 
-// Dataplane is what Admission sees of the backend in force.
+// Dataplane is what a Queue sees of the backend in force.
 type Dataplane interface {
 	// Runs returns the runs of the policy stage, and false if there is no such stage.
 	Runs() (Runs, bool)
@@ -66,7 +76,7 @@ type Dataplane interface {
 	InSwitch() bool
 	// Flush hands the engine's updates to the managers.
 	Flush()
-	// Quarantine takes all policies that Admission quarantines now.
+	// Quarantine takes all policies that the Queue quarantines now.
 	Quarantine(refused []tables.Refusal)
 }
 
@@ -81,18 +91,18 @@ type Runs struct {
 	Taken uint64
 }
 
-// New_ returns an Admission that keeps no policy back.
-func New_(c *cluster.Cluster, d Dataplane) *Admission {
-	ts := &Admission{cluster: c, dataplane: d, tiered: newTieredAdmission(c, d), items: map[model.PodID]*item{}, waiting: map[model.PolicyID]bool{}, probation: newProbation()}
+// New returns a Queue that keeps no policy back.
+func New(c *cluster.Cluster, d Dataplane) *Queue {
+	ts := &Queue{cluster: c, dataplane: d, tiered: newTieredAdmission(c, d), items: map[model.PodID]*item{}, waiting: map[model.PolicyID]bool{}, probation: newProbation()}
 	c.Model().Await(func(id model.PolicyID) bool { return ts.waiting[id] })
 	return ts
 }
 
 // SetClock sets the clock by which refused policies are tried again.
-func (ts *Admission) SetClock(now func() time.Time) { ts.probation.now = now }
+func (ts *Queue) SetClock(now func() time.Time) { ts.probation.now = now }
 
 // OnEvent gives the policy engine a change of a policy, now or in its turn. before is the NetworkPolicy before, or nil.
-func (ts *Admission) OnEvent(e datastore.Event, before *networkingv1.NetworkPolicy) {
+func (ts *Queue) OnEvent(e datastore.Event, before *networkingv1.NetworkPolicy) {
 	engine := ts.cluster.Engine()
 	switch e := e.(type) {
 	case datastore.NetworkPolicySet:
@@ -122,7 +132,7 @@ func (ts *Admission) OnEvent(e datastore.Event, before *networkingv1.NetworkPoli
 }
 
 // set takes a new or changed policy. before is its last object, or nil.
-func (ts *Admission) set(p, before *networkingv1.NetworkPolicy, source string) {
+func (ts *Queue) set(p, before *networkingv1.NetworkPolicy, source string) {
 	id := model.PodID{Namespace: p.Namespace, Name: p.Name}
 	t := ts.items[id]
 	if t == nil {
@@ -151,7 +161,7 @@ func (ts *Admission) set(p, before *networkingv1.NetworkPolicy, source string) {
 }
 
 // wait makes a policy wait for its turn.
-func (ts *Admission) wait(t *item) {
+func (ts *Queue) wait(t *item) {
 	if t.state != waiting {
 		ts.queued++
 		t.queued = ts.queued
@@ -161,20 +171,20 @@ func (ts *Admission) wait(t *item) {
 
 // programming reports whether the running apply is the first with the rules that the engine
 // has.
-func (ts *Admission) programming(t *item) bool {
+func (ts *Queue) programming(t *item) bool {
 	r, _ := ts.dataplane.Runs()
 	return t.state == newRules && t.submittedAt > 0 && t.submittedAt <= r.Taken
 }
 
 // begun reports whether the backend has programmed anything. Before that, the engine gets all
 // policies at once: the state of an earlier agent stays in force until then.
-func (ts *Admission) begun() bool {
+func (ts *Queue) begun() bool {
 	r, _ := ts.dataplane.Runs()
 	return r.Applied
 }
 
 // remove takes the deletion of a policy.
-func (ts *Admission) remove(id model.PodID) {
+func (ts *Queue) remove(id model.PodID) {
 	t := ts.items[id]
 	if t == nil {
 		t = &item{id: id}
@@ -200,7 +210,7 @@ func (ts *Admission) remove(id model.PodID) {
 }
 
 // closed takes a policy that cannot be understood.
-func (ts *Admission) closed(id model.PodID) {
+func (ts *Queue) closed(id model.PodID) {
 	if t := ts.items[id]; t != nil {
 		if ts.programming(t) {
 			ts.probation.unreadable(t)
@@ -212,7 +222,7 @@ func (ts *Admission) closed(id model.PodID) {
 }
 
 // submit gives the engine the datastore's object, or its deletion.
-func (ts *Admission) submit(t *item) {
+func (ts *Queue) submit(t *item) {
 	ts.spent += t.cost
 	if t.state != newRules {
 		t.before = t.submitted
@@ -231,7 +241,7 @@ func (ts *Admission) submit(t *item) {
 }
 
 // Flushed checks, after a flush of the engine, which large policies apply here.
-func (ts *Admission) Flushed() {
+func (ts *Queue) Flushed() {
 	for _, t := range ts.items {
 		local := ts.cluster.Model().Policies[t.policy()] != nil
 		switch {
@@ -251,7 +261,7 @@ func (ts *Admission) Flushed() {
 }
 
 // report updates the policies that wait, and the quarantined ones.
-func (ts *Admission) report() {
+func (ts *Queue) report() {
 	clear(ts.waiting)
 	for _, t := range ts.items {
 		t.delayed = t.waits() || t.delayed && t.state == newRules
@@ -263,7 +273,7 @@ func (ts *Admission) report() {
 }
 
 // Partial returns the policies of which the engine does not have the rules as written.
-func (ts *Admission) Partial() map[model.PolicyID]bool {
+func (ts *Queue) Partial() map[model.PolicyID]bool {
 	all := map[model.PolicyID]bool{}
 	for _, t := range ts.items {
 		if t.partial() {
@@ -274,14 +284,14 @@ func (ts *Admission) Partial() map[model.PolicyID]bool {
 }
 
 // Begin gives the engine the policies that the next cycle is to program.
-func (ts *Admission) Begin() {
+func (ts *Queue) Begin() {
 	ts.begin()
 	if ts.tiered.begin(ts.spent) {
 		ts.dataplane.Flush()
 	}
 }
 
-func (ts *Admission) begin() {
+func (ts *Queue) begin() {
 	ts.spent = 0
 	r, ok := ts.dataplane.Runs()
 	if len(ts.items) == 0 || !ok {
@@ -329,13 +339,13 @@ func (ts *Admission) begin() {
 }
 
 // Large reports whether the object is a large policy.
-func (ts *Admission) Large(o model.ObjectRef) bool {
+func (ts *Queue) Large(o model.ObjectRef) bool {
 	t := ts.items[model.PodID{Namespace: o.Namespace, Name: o.Name}]
 	return o.Kind == "NetworkPolicy" && t != nil && t.cost >= largeCost
 }
 
 // Pending reports whether a cycle has something to do here.
-func (ts *Admission) Pending() bool {
+func (ts *Queue) Pending() bool {
 	if ts.tiered.waits() {
 		return true
 	}
@@ -349,7 +359,7 @@ func (ts *Admission) Pending() bool {
 }
 
 // Reached reports whether no policy of this or an earlier revision of the datastore waits.
-func (ts *Admission) Reached(revision uint64) bool {
+func (ts *Queue) Reached(revision uint64) bool {
 	for _, t := range ts.items {
 		if t.delayed && t.revision <= revision {
 			return false
@@ -359,16 +369,16 @@ func (ts *Admission) Reached(revision uint64) bool {
 }
 
 // Waiting names the policies of ordered tiers that wait for their turn.
-func (ts *Admission) Waiting() []model.Problem { return ts.tiered.waiting() }
+func (ts *Queue) Waiting() []model.Problem { return ts.tiered.waiting() }
 
 // Before returns a policy of an ordered tier that waits since a revision of the datastore, or an earlier one, and can select pods of a namespace.
-func (ts *Admission) Before(revision uint64, namespace string) (model.ObjectRef, bool) {
+func (ts *Queue) Before(revision uint64, namespace string) (model.ObjectRef, bool) {
 	return ts.tiered.before(revision, namespace)
 }
 
 // enforceBudget bounds the sum of the large policies that apply here. While it is too high, the
 // namespace with the highest sum loses its newest one.
-func (ts *Admission) enforceBudget() {
+func (ts *Queue) enforceBudget() {
 	if ts.withinBudget {
 		return
 	}
@@ -413,7 +423,7 @@ func (ts *Admission) enforceBudget() {
 }
 
 // refusals lists the policies that the agent itself quarantines.
-func (ts *Admission) refusals(tr *cluster.Model) []tables.Refusal {
+func (ts *Queue) refusals(tr *cluster.Model) []tables.Refusal {
 	var out []tables.Refusal
 	for _, t := range ts.items {
 		if t.state != deferred && t.Attempts == 0 {
