@@ -23,6 +23,8 @@ type scheduler struct {
 	modules   modules
 	metrics   *metrics.Metrics
 
+	// cycle is the current cycle, or nil.
+	cycle *cycle
 	// dirty asks for a cycle.
 	dirty bool
 	// programmed is the newest revision of the datastore that is programmed.
@@ -36,21 +38,33 @@ type scheduler struct {
 	retryAt       time.Time // the end of the wait
 }
 
+// cycle is one apply of all stages, in order.
+type cycle struct {
+	// revision and attempted are the datastore's revision and the model's revision that
+	// the cycle programs.
+	revision, attempted uint64
+	started             time.Time
+	// at is the index of the running or the next stage.
+	at int
+	// succeeded are called if the cycle succeeds (Module.OnCycle).
+	succeeded []func()
+	// restoreHeap ends growHeap. It is nil except in the first cycle.
+	restoreHeap func()
+}
+
 // beginCycle lets the managers set the desired state, and starts the first stage. The shared
 // managers get no updates until the cycle ends: no stage may program an object that an
 // earlier stage has not.
 func (s *scheduler) beginCycle(ctx context.Context) {
 	s.admission.Begin()
-	s.stages.cycle = &cycle{revision: s.cluster.Observed(), attempted: s.cluster.Model().Revision(), started: time.Now()}
+	s.cycle = &cycle{revision: s.cluster.Observed(), attempted: s.cluster.Model().Revision(), started: time.Now()}
 	s.dirty = false
 	if s.lastApply.At.IsZero() {
-		s.stages.cycle.restoreHeap = growHeap()
+		s.cycle.restoreHeap = growHeap()
 	}
 	s.stages.shared.complete(s.cluster.Model().Revision())
-	for _, r := range s.stages.runners {
-		r.err = nil
-	}
-	s.stages.cycle.succeeded = s.modules.onCycle()
+	s.stages.forgive()
+	s.cycle.succeeded = s.modules.onCycle()
 	s.advance(ctx)
 }
 
@@ -58,11 +72,11 @@ func (s *scheduler) beginCycle(ctx context.Context) {
 // no run beside the cycle.
 func (s *scheduler) advance(ctx context.Context) {
 	switch {
-	case s.stages.cycle == nil || s.stages.cycle.at < len(s.stages.runners) && s.stages.runners[s.stages.cycle.at].running:
-	case s.stages.cycle.at == len(s.stages.runners) || slices.ContainsFunc(s.stages.runners[:s.stages.cycle.at], (*runner).holdsBack):
+	case s.cycle == nil || s.cycle.at < len(s.stages.runners) && s.stages.runners[s.cycle.at].running:
+	case s.cycle.at == len(s.stages.runners) || slices.ContainsFunc(s.stages.runners[:s.cycle.at], (*runner).holdsBack):
 		s.endCycle()
 	default:
-		s.start(ctx, s.stages.runners[s.stages.cycle.at], true)
+		s.start(ctx, s.stages.runners[s.cycle.at], true)
 	}
 }
 
@@ -82,17 +96,11 @@ func (s *scheduler) start(ctx context.Context, r *runner, inPass bool) {
 	if (r.wants != s.stages.shared || !inPass) && !s.stages.handover.verifies(r) {
 		r.wants.complete(s.cluster.Model().Revision())
 	}
-	r.inCycle = inPass
-	s.stages.running++
-	r.attempted = r.wants.revision
-	if r.Timeout > 0 {
-		r.limit = r.Timeout
-		if r == s.stages.decides() {
-			r.limit = s.admission.Limit(r.Timeout, r.programsChanges())
-		}
-		r.mustEnd.Store(int64(time.Since(s.stages.started) + r.limit))
+	limit := r.Timeout
+	if limit > 0 && r == s.stages.decides() {
+		limit = s.admission.Limit(limit, r.programsChanges())
 	}
-	r.start(ctx, s.stages.outcomes)
+	s.stages.run(ctx, r, inPass, limit)
 }
 
 // finished takes the outcome of a stage, and continues the cycle.
@@ -104,7 +112,7 @@ func (s *scheduler) finished(ctx context.Context, o outcome) {
 	s.followUp(o)
 	s.account(o, failedBefore)
 	s.advance(ctx)
-	if r := o.runner; (r.wants != s.stages.shared || s.stages.cycle == nil) && !s.stages.handover.verifies(r) {
+	if r := o.runner; (r.wants != s.stages.shared || s.cycle == nil) && !s.stages.handover.verifies(r) {
 		r.wants.free()
 	}
 }
@@ -139,8 +147,8 @@ func (s *scheduler) account(o outcome, failedBefore bool) {
 	r := o.runner
 	switch {
 	case r.inCycle:
-		s.stages.cycle.at++
-	case o.err != nil && s.stages.cycle == nil:
+		s.cycle.at++
+	case o.err != nil && s.cycle == nil:
 		s.failed(r.started, o.err)
 	case o.err != nil:
 		s.lastApply = control.Apply{At: r.started, Duration: o.ended.Sub(r.started), Error: o.err.Error()}
@@ -159,10 +167,10 @@ func (s *scheduler) forwarded(r *runner) {
 		return
 	}
 	if s.stages.backend.Forwarded(r.Forwards) {
-		s.stages.decides().dirty = true
+		s.stages.decides().again()
 	}
 	if h := s.stages.handover; h != nil && h.runner != nil && h.to.Forwarded(r.Forwards) {
-		h.runner.dirty = true
+		h.runner.again()
 	}
 }
 
@@ -170,7 +178,7 @@ func (s *scheduler) forwarded(r *runner) {
 // that the stage waits for the revalidation.
 func (s *scheduler) restored(o outcome) {
 	if o.Name == backend.FlowRestoreStage && o.applied.Writes > 0 && s.stages.backend.Place() == backend.InSwitch {
-		s.stages.decides().dirty = true
+		s.stages.decides().again()
 	}
 }
 
@@ -191,8 +199,8 @@ func (s *scheduler) measured(o outcome) {
 
 // endCycle ends a cycle, and records its result.
 func (s *scheduler) endCycle() {
-	p := s.stages.cycle
-	s.stages.cycle = nil
+	p := s.cycle
+	s.cycle = nil
 	s.stages.shared.free()
 	if p.restoreHeap != nil {
 		p.restoreHeap()
@@ -228,6 +236,27 @@ func (s *scheduler) endCycle() {
 	s.retry, s.retryAt = 0, time.Time{}
 	s.stages.dropOnce()
 }
+
+// want asks for a cycle, and batch for one that programs a new revision of the datastore.
+func (s *scheduler) want() { s.dirty = true }
+
+func (s *scheduler) batch() {
+	s.dirty = true
+	if s.oldestPending.IsZero() {
+		s.oldestPending = time.Now()
+	}
+}
+
+// update asks for a cycle with a new change, which does not wait for the retry of a failed cycle.
+func (s *scheduler) update() {
+	s.dirty = true
+	if retry := s.lastApply.At.Add(s.cfg.Throttle); retry.Before(s.nextApply) {
+		s.nextApply = retry
+	}
+}
+
+// wantNow asks for a cycle at once.
+func (s *scheduler) wantNow() { s.dirty, s.nextApply = true, time.Now() }
 
 // failedCycle notes a cycle that failed. New changes do not wait for the retry.
 func (s *scheduler) failedCycle(p *cycle, err error) {

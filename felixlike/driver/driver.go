@@ -63,7 +63,7 @@ func New(cfg Config) *Driver {
 // fails only if one of its sources fails.
 func (d *Driver) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
-	d.stages.group = g
+	d.stages.begin(ctx, g)
 	g.Go(func() error {
 		// The source makes the next batch only after the loop took this one, so a large
 		// cluster's objects are not all in memory at once.
@@ -76,9 +76,6 @@ func (d *Driver) Run(ctx context.Context) error {
 			func(u model.Update) { d.queue.call(ctx, func() { d.feed.onAttachment(u) }) },
 			func() { d.queue.call(ctx, d.cluster.AttachmentsSynced) })
 	})
-	for _, r := range d.stages.runners {
-		d.stages.listen(ctx, r)
-	}
 	for _, m := range d.modules {
 		if m.Run != nil {
 			g.Go(func() error { return m.Run(ctx) })

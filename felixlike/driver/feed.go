@@ -2,7 +2,6 @@ package driver
 
 import (
 	"slices"
-	"time"
 
 	"github.com/felixlike/felixlike/felixlike/admission"
 	"github.com/felixlike/felixlike/felixlike/backend"
@@ -31,10 +30,7 @@ func (f *feed) onBatch(b datastore.Batch) {
 	}
 	f.cluster.End(b)
 	// A batch without changes for this node still advances the programmed revision.
-	f.scheduler.dirty = true
-	if f.scheduler.oldestPending.IsZero() {
-		f.scheduler.oldestPending = time.Now()
-	}
+	f.scheduler.batch()
 	f.flush()
 	if f.cluster.Model().Revision() > revision {
 		f.cluster.AwaitRecreated()
@@ -71,21 +67,18 @@ func (f *feed) update(u model.Update) {
 		return
 	}
 	f.stages.beat()
-	f.scheduler.dirty = true
+	f.scheduler.update()
 	f.stages.quarantine.ModelChanged()
 	f.modules.onUpdate(u, f.cluster.Model().Revision())
-	// A new change does not wait for the retry of a failed cycle.
-	if retry := f.scheduler.lastApply.At.Add(f.scheduler.cfg.Throttle); retry.Before(f.scheduler.nextApply) {
-		f.scheduler.nextApply = retry
-	}
-	f.stages.shared.update(u, f.stages.cycle != nil)
+	f.stages.shared.update(u, f.scheduler.cycle != nil)
 	for _, r := range f.stages.runners {
 		if r.wants == f.stages.shared {
 			continue
 		}
 		r.wants.update(u, f.stages.handover.verifies(r))
-		// Policy does not wait for slow stages.
-		r.dirty = r.dirty || f.stages.cycle != nil
+		if f.scheduler.cycle != nil { // policy does not wait for slow stages
+			r.again()
+		}
 	}
 }
 
@@ -101,8 +94,8 @@ func (p policyStage) Runs() (r admission.Runs, found bool) {
 	if decides.running {
 		r.Taken = decides.attempted
 	}
-	if p.stages.cycle != nil {
-		r.Taken = max(r.Taken, p.stages.cycle.attempted)
+	if p.scheduler.cycle != nil {
+		r.Taken = max(r.Taken, p.scheduler.cycle.attempted)
 	}
 	return r, true
 }

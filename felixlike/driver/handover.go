@@ -112,7 +112,10 @@ func (h *handover) next() {
 }
 
 // readBack makes the new backend compare its observed state with its desired state.
-func (h *handover) readBack() { h.runner.stale, h.runner.dirty = true, true }
+func (h *handover) readBack() {
+	h.runner.reread()
+	h.runner.again()
+}
 
 // failed notes a failure of the phase, and retries the phase up to maxTries times. Then
 // the old backend stays in force: packets that may take the other way are led back first,

@@ -28,6 +28,21 @@ func (l *leftovers) failed(err error) { l.pending, l.err = true, err }
 // staged takes the outcome of leftoversStage.
 func (l *leftovers) staged(err error) { l.pending, l.err = err != nil, err }
 
+// want asks for a removal.
+func (l *leftovers) want() { l.pending = true }
+
+// begin begins a removal, which ends at the latest with the context that it returns.
+func (l *leftovers) begin(ctx context.Context) context.Context {
+	ctx, l.stop = context.WithCancel(ctx)
+	return ctx
+}
+
+// end ends the removal.
+func (l *leftovers) end() {
+	l.interrupt()
+	l.stop = nil
+}
+
 // removes reports whether a removal runs. No other backend may be programmed meanwhile.
 func (l *leftovers) removes() bool { return l.stop != nil }
 

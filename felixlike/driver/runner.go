@@ -66,6 +66,13 @@ func (r *runner) watched() bool {
 	return n > 0 && int(r.watching.Load()) == n
 }
 
+// again asks for a run beside the cycles.
+func (r *runner) again() { r.dirty = true }
+
+// reread makes the next run read everything; distrust allows it to.
+func (r *runner) reread()   { r.stale = true }
+func (r *runner) distrust() { r.distrusted = true }
+
 // programsChanges reports whether the next run need not read everything.
 func (r *runner) programsChanges() bool {
 	return r.applied && !r.stale && r.failures == 0 && !r.distrusted && !r.noticed.Load()
@@ -199,20 +206,6 @@ func (w *wants) complete(revision uint64) {
 	if len(w.backlog) == 0 {
 		w.revision = revision
 	}
-}
-
-// cycle is one apply of all stages, in order.
-type cycle struct {
-	// revision and attempted are the datastore's revision and the model's revision that
-	// the cycle programs.
-	revision, attempted uint64
-	started             time.Time
-	// at is the index of the running or the next stage.
-	at int
-	// succeeded are called if the cycle succeeds (Module.OnCycle).
-	succeeded []func()
-	// restoreHeap ends growHeap. It is nil except in the first cycle.
-	restoreHeap func()
 }
 
 // later returns the later one of two times.

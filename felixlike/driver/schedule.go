@@ -10,7 +10,7 @@ import (
 
 // cycleAt returns the time of the next cycle, if there is one.
 func (s *scheduler) cycleAt() (time.Time, bool) {
-	return s.nextApply, s.dirty && s.cluster.InSync() && s.stages.cycle == nil && s.stages.running == 0
+	return s.nextApply, s.dirty && s.cluster.InSync() && s.cycle == nil && s.stages.running == 0
 }
 
 // besideAt returns the time at which the stage is to be applied beside the cycles, if it is.
@@ -22,14 +22,14 @@ func (s *scheduler) besideAt(r *runner) (time.Time, bool) {
 	switch {
 	case r.running || !r.applied || s.stages.handover.holds(r):
 		return time.Time{}, false
-	case r.wants == s.stages.shared && (s.dirty || s.stages.cycle != nil):
+	case r.wants == s.stages.shared && (s.dirty || s.cycle != nil):
 		// Its managers' desired state may need objects that an earlier stage has not programmed.
 		return time.Time{}, false
 	case r.dirty && r.err == nil:
 		return r.started.Add(t.Throttle), true
 	case r.dirty:
 		return r.started.Add(t.RetryMin), true
-	case r.err != nil && s.stages.cycle != nil:
+	case r.err != nil && s.cycle != nil:
 		return r.started.Add(isolate.Wait(r.failures, t.RetryMin, t.RetryMax)), true
 	case !r.nextTry.IsZero() && r.err == nil:
 		return later(r.nextTry, r.started.Add(t.RetryMin)), true
@@ -69,7 +69,9 @@ func (s *scheduler) begin(ctx context.Context) {
 // reports all changes.
 func (s *scheduler) invalidate() {
 	for _, r := range s.stages.runners {
-		r.stale = r.stale || r.WatchIncomplete || !r.watched()
+		if r.WatchIncomplete || !r.watched() {
+			r.reread()
+		}
 	}
 	s.dirty = true
 }
@@ -91,7 +93,8 @@ func (s *scheduler) takeNotices() {
 			s.stages.distrustSwitch()
 			s.dirty = true
 		default:
-			r.dirty, r.distrusted = true, true
+			r.again()
+			r.distrust()
 			if retry := r.started.Add(s.cfg.Throttle); r.wants == s.stages.shared && retry.Before(s.nextApply) {
 				// It runs within the next cycle, if one is due.
 				s.nextApply = retry

@@ -33,8 +33,7 @@ type stages struct {
 	visible atomic.Pointer[[]*runner]
 	// shared has the managers of the stages without managers of their own.
 	shared *wants
-	// cycle is the current cycle, or nil; running counts the stages that run.
-	cycle    *cycle
+	// running counts the stages that run.
 	running  int
 	outcomes chan outcome
 	// noticed wakes the loop after a notice of a Watch.
@@ -53,18 +52,17 @@ type stages struct {
 func newStages(cfg *Config, t *cluster.Model) *stages {
 	s := &stages{
 		cfg:     cfg,
-		started: time.Now(), shared: &wants{managers: cfg.Managers}, backend: cfg.Backend,
+		started: time.Now(), shared: &wants{managers: cfg.Managers},
 		outcomes: make(chan outcome, len(cfg.Stages)+1), // one may join in a handover
 		noticed:  make(chan struct{}, 1),
 		repairs:  newRepairs(), quarantine: quarantine.New(t), leftovers: &leftovers{},
 	}
-	s.logFor(cfg.Backend)
 	var all []*runner
 	for _, stage := range cfg.Stages {
 		all = append(all, newRunner(stage, s.shared))
 	}
 	s.setRunners(all)
-	s.backend.Activate()
+	s.enforce(cfg.Backend)
 	return s
 }
 
@@ -97,6 +95,23 @@ func (s *stages) alive() error {
 	return nil
 }
 
+// run starts a run of a stage, with a limit unless that is zero.
+func (s *stages) run(ctx context.Context, r *runner, inCycle bool, limit time.Duration) {
+	s.running++
+	r.inCycle, r.limit, r.attempted = inCycle, limit, r.wants.revision
+	if limit > 0 {
+		r.mustEnd.Store(int64(time.Since(s.started) + limit))
+	}
+	r.start(ctx, s.outcomes)
+}
+
+// forgive forgets the errors of all stages.
+func (s *stages) forgive() {
+	for _, r := range s.runners {
+		r.err = nil
+	}
+}
+
 // ended notes the end of a run.
 func (s *stages) ended(o outcome) {
 	s.running--
@@ -118,6 +133,19 @@ func (s *stages) decides() *runner {
 	}
 	return nil
 }
+
+// enforce puts a backend in force.
+func (s *stages) enforce(b backend.Backend) {
+	s.backend = b
+	b.Activate()
+	s.logFor(b)
+}
+
+// change begins a change of the backend, or notes with nil that there is none.
+func (s *stages) change(h *handover) { s.handover = h }
+
+// stays notes why the last change of the backend ended where it began, or nil.
+func (s *stages) stays(err error) { s.unchanged = err }
 
 // drop takes a runner out of the cycles.
 func (s *stages) drop(r *runner) {
@@ -149,10 +177,18 @@ func (s *stages) settle() {
 // distrustSwitch makes the next cycle read the policy flows of backends in the switch.
 func (s *stages) distrustSwitch() {
 	if r := s.decides(); r != nil && s.backend.Place() == backend.InSwitch {
-		r.stale = true
+		r.reread()
 	}
 	if h := s.handover; h != nil && h.runner != nil && h.to.Place() == backend.InSwitch {
-		h.runner.stale = true
+		h.runner.reread()
+	}
+}
+
+// begin begins to listen to changes of all stages, in goroutines of the group.
+func (s *stages) begin(ctx context.Context, g *errgroup.Group) {
+	s.group = g
+	for _, r := range s.runners {
+		s.listen(ctx, r)
 	}
 }
 

@@ -40,7 +40,7 @@ func (hs *handovers) begin(name string, outcome chan error) {
 		return
 	}
 	if to.Name() == hs.stages.backend.Name() {
-		hs.stages.unchanged = nil
+		hs.stages.stays(nil)
 		outcome <- to.Close()
 		return
 	}
@@ -48,10 +48,10 @@ func (hs *handovers) begin(name string, outcome chan error) {
 		hs.stages.log().Info("backend detected on this node", "backend", to.Name(), "why", to.Why())
 	}
 	hs.stages.leftovers.interrupt()
-	hs.stages.unchanged = nil
-	hs.stages.handover = &handover{
+	hs.stages.stays(nil)
+	hs.stages.change(&handover{
 		from: hs.stages.backend, to: to, plan: planOf(hs.stages.backend.Place(), to.Place()), place: to.Place(), began: time.Now(), outcome: outcome,
-	}
+	})
 	to.PrepareBeside(hs.stages.backend.Name())
 	hs.stages.log().Info("changing the backend", "to", to.Name())
 }
@@ -59,7 +59,7 @@ func (hs *handovers) begin(name string, outcome chan error) {
 // step continues a change of the backend, unless it has to wait for a stage.
 func (hs *handovers) step(ctx context.Context) {
 	h := hs.stages.handover
-	if h == nil || hs.stages.cycle != nil || h.asked || hs.stages.leftovers.removes() {
+	if h == nil || hs.scheduler.cycle != nil || h.asked || hs.stages.leftovers.removes() {
 		return
 	}
 	switch h.phase() {
@@ -90,11 +90,13 @@ func (hs *handovers) join(ctx context.Context, h *handover) {
 		h.runner.wants.send(u)
 	}
 	// The stages of the startup handover serve the first backend only. Leftovers that they have not removed are removed after the change.
-	hs.stages.leftovers.pending = hs.stages.leftovers.pending || slices.ContainsFunc(hs.stages.runners, func(r *runner) bool { return r.Name == LeftoversStage })
+	if slices.ContainsFunc(hs.stages.runners, func(r *runner) bool { return r.Name == LeftoversStage }) {
+		hs.stages.leftovers.want()
+	}
 	hs.stages.dropOnce()
 	hs.stages.setRunners(slices.Insert(slices.Clone(hs.stages.runners), slices.IndexFunc(hs.stages.runners, h.runner.follows)+1, h.runner))
 	hs.stages.listen(ctx, h.runner)
-	hs.scheduler.dirty, hs.scheduler.nextApply = true, time.Now()
+	hs.scheduler.wantNow()
 	h.next()
 }
 
@@ -105,7 +107,7 @@ func (hs *handovers) follow(ctx context.Context, h *handover, old *runner) {
 	switch next := h.runner; {
 	case old.running || next.running:
 	case next.err != nil: // retried, like any failed stage
-		next.dirty = true
+		next.again()
 	case next.programmed < old.attempted:
 		hs.scheduler.start(ctx, next, false)
 	default:
@@ -124,7 +126,7 @@ func (hs *handovers) steer(h *handover) {
 	hs.cfg.Handover.Migration.Steer(h.place)
 	h.runner.Required = h.place == h.to.Place()
 	h.asked, h.steered = true, true
-	hs.scheduler.dirty, hs.scheduler.nextApply = true, time.Now()
+	hs.scheduler.wantNow()
 }
 
 // beside runs work of the current phase beside the loop. A failure is retried.
@@ -161,11 +163,10 @@ func (hs *handovers) beside(ctx context.Context, h *handover, work func(context.
 // applied once more: by then it has the objects that the old one kept for both.
 func (hs *handovers) takeOver(h *handover, old *runner) {
 	hs.stages.drop(old)
-	h.runner.Required, h.runner.dirty = true, true
-	hs.stages.backend = h.to
-	hs.stages.backend.Activate()
+	h.runner.Required = true
+	h.runner.again()
+	hs.stages.enforce(h.to)
 	hs.stages.quarantine.Forget(old.Name)
-	hs.stages.logFor(h.to)
 	if hs.cluster.Model().Logs.Reported {
 		// The new backend does not report: policyLog turns that on, if it can.
 		hs.feed.update(model.LogsUpdate{})
@@ -182,7 +183,7 @@ func (hs *handovers) retire(ctx context.Context, h *handover) {
 // leave removes a new backend that could not be programmed.
 func (hs *handovers) leave(ctx context.Context, h *handover) {
 	err := fmt.Errorf("backend %s stays in force: %s cannot be programmed: %w", hs.stages.backend.Name(), h.to.Name(), h.err)
-	hs.stages.unchanged = err
+	hs.stages.stays(err)
 	if h.runner == nil {
 		hs.stages.log().Error("the backend is not changed", "to", h.to.Name(), "error", h.err)
 		hs.end(ctx, h, errors.Join(err, h.to.Close()))
@@ -226,10 +227,11 @@ func (hs *handovers) remove(ctx context.Context, h *handover, b backend.Backend,
 }
 
 func (hs *handovers) end(ctx context.Context, h *handover, result error) {
-	hs.stages.handover = nil
+	hs.stages.change(nil)
 	hs.removeLeftovers(ctx)
 	// Two variants of iptables share their ipsets, and both have changed them.
-	hs.stages.decides().stale, hs.scheduler.dirty = true, true
+	hs.stages.decides().reread()
+	hs.scheduler.want()
 	hs.scheduler.modules.onForeign()
 	h.outcome <- result
 	hs.stages.log().Info("the change of the backend has ended", "took", time.Since(h.began))
@@ -242,18 +244,16 @@ func (hs *handovers) removeLeftovers(ctx context.Context) {
 		return
 	}
 	keep := hs.stages.backend.Name()
-	ctx, stop := context.WithCancel(ctx)
-	l.stop = stop
+	ctx = l.begin(ctx)
 	hs.stages.group.Go(func() error {
-		defer hs.queue.call(context.WithoutCancel(ctx), func() { l.stop = nil })
-		defer stop()
+		defer hs.queue.call(context.WithoutCancel(ctx), l.end)
 		wait := hs.cfg.RetryMin
 		for ctx.Err() == nil {
 			limited, cancel := context.WithTimeout(ctx, 2*MigrationTimeout)
 			err := panics.Guard(func() error { return hs.cfg.Handover.RemoveOthers(limited, keep) })
 			cancel()
 			if err == nil {
-				hs.queue.call(ctx, func() { l.pending, l.err = false, nil })
+				hs.queue.call(ctx, func() { l.staged(nil) })
 				return nil
 			}
 			if ctx.Err() != nil {

@@ -47,7 +47,7 @@ func (v loop) Policy() *policy.Engine { return v.cluster.Engine() }
 
 func (v loop) Change(change func(*policy.Engine)) {
 	change(v.cluster.Engine())
-	v.scheduler.dirty = true
+	v.scheduler.want()
 	v.feed.flush()
 }
 
@@ -86,7 +86,7 @@ func (v loop) Programmed(revision uint64) bool {
 func (v loop) Idle() bool {
 	s := v.scheduler
 	return v.cluster.InSync() && s.programmed > 0 && s.lastApply.Error == "" && !s.dirty &&
-		s.stages.cycle == nil && s.stages.running == 0 && s.stages.handover == nil && !s.admission.Pending()
+		s.cycle == nil && s.stages.running == 0 && s.stages.handover == nil && !s.admission.Pending()
 }
 
 func (v loop) LastRun() (at time.Time) {
@@ -104,15 +104,16 @@ func (v loop) Update(u model.Update) { v.feed.update(u) }
 
 func (v loop) Reread() {
 	for _, r := range v.stages.runners {
-		r.stale, r.distrusted = true, true
+		r.reread()
+		r.distrust()
 	}
-	v.scheduler.dirty = true
+	v.scheduler.want()
 }
 
 func (v loop) Lost(reason error) {
 	v.Log().Warn("dataplane connection lost: reading everything again", "reason", reason)
 	for _, r := range v.stages.runners {
-		r.distrusted = true
+		r.distrust()
 	}
 	v.scheduler.invalidate()
 }
