@@ -75,6 +75,11 @@ func (d *Driver) Objects(ctx context.Context) (control.Objects, error) {
 	return out, err
 }
 
+// Recorder is a datastore that records Events about problems until ctx ends.
+type Recorder interface {
+	RecordEvents(ctx context.Context, look func(context.Context) ([]datastore.Notice, error)) error
+}
+
 // Notices returns the problems that become Events, in the order of their objects: those of
 // status that concern an object of a user.
 func (d *Driver) Notices(ctx context.Context) ([]datastore.Notice, error) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -46,12 +47,8 @@ func New(cfg Config) *Driver {
 	d.feed = &feed{cluster: d.cluster, stages: d.stages, scheduler: d.scheduler, modules: d.modules}
 	d.scheduler.admission = admission.New(d.cluster, policyStage{d.feed})
 	d.handovers = &handovers{cfg: d.cfg, queue: d.queue, cluster: d.cluster, stages: d.stages, scheduler: d.scheduler, feed: d.feed}
-	d.reporter = &reporter{cfg: d.cfg, cluster: d.cluster, stages: d.stages, scheduler: d.scheduler, modules: d.modules}
-	for _, m := range d.modules {
-		if m.Count != nil {
-			m.Count(d.metrics)
-		}
-	}
+	d.reporter = &reporter{cluster: d.cluster, quarantine: d.stages.quarantine, progress: d.scheduler, grace: cfg.ReadyGrace, modules: slices.Concat(modules{d.scheduler.module()}, d.modules, modules{{Served: d.scheduler.served}})}
+	d.modules.count(d.metrics)
 	if cfg.View != nil {
 		cfg.View.Loop = loop{d.queue, d.cluster, d.stages, d.scheduler, d.feed}
 	}

@@ -13,7 +13,7 @@ import (
 
 func (rep *reporter) readiness() health.Readiness {
 	r := health.Readiness{Missing: rep.unavailable()}
-	for _, q := range rep.stages.quarantine.View().Quarantined {
+	for _, q := range rep.quarantine.View().Quarantined {
 		r.Notes = append(r.Notes, quarantine.Reason(q))
 	}
 	return r
@@ -24,27 +24,27 @@ func (rep *reporter) readiness() health.Readiness {
 // agent not ready: a pod with NET_ADMIN could then block a rolling update.
 func (rep *reporter) unavailable() []string {
 	missing := rep.cluster.Unknown()
-	switch behind := time.Since(rep.scheduler.oldestPending); {
+	programmed, waits := rep.progress.Programmed()
+	switch behind := time.Since(waits); {
 	case len(missing) > 0:
-	case rep.scheduler.lastApply.Error != "":
-		missing = append(missing, "programming the dataplane failed: "+rep.scheduler.lastApply.Error)
-	case rep.scheduler.programmed == 0:
+	case rep.progress.LastError() != "":
+		missing = append(missing, "programming the dataplane failed: "+rep.progress.LastError())
+	case programmed == 0:
 		missing = append(missing, "nothing is programmed yet")
-	case !rep.scheduler.oldestPending.IsZero() && behind > rep.cfg.ReadyGrace:
-		missing = append(missing, fmt.Sprintf("revision %d of %d is programmed, the next one has waited for %s",
-			rep.scheduler.programmed, rep.cluster.Observed(), behind.Round(time.Second)))
+	case !waits.IsZero() && behind > rep.grace:
+		missing = append(missing, fmt.Sprintf("revision %d of %d is programmed, the next one has waited for %s", programmed, rep.cluster.Observed(), behind.Round(time.Second)))
 	}
 	if unread := rep.cluster.UnreadFiles(); unread != "" {
 		missing = append(missing, unread)
 	}
-	for _, o := range rep.outages() {
+	for _, o := range rep.modules.notices() {
 		missing = append(missing, o.Reason)
 	}
 	return missing
 }
 
 func (rep *reporter) measure() metrics.State {
-	view := rep.stages.quarantine.View()
+	view := rep.quarantine.View()
 	notices := rep.notices() // sorted by object and kind
 	s := metrics.State{
 		Synced: rep.cluster.SourceSynced(), Pending: rep.cluster.Model().Pending(), Quarantined: len(view.Quarantined),
@@ -59,11 +59,6 @@ func (rep *reporter) measure() metrics.State {
 		if i == 0 || n.Object != notices[i-1].Object || n.Kind != notices[i-1].Kind {
 			s.Problems[metrics.Problem{Kind: n.Object.Kind, Reason: n.Kind}]++
 		}
-	}
-	for _, r := range rep.stages.runners {
-		s.Rules += r.rules
-		s.Elements += r.elements
-		s.Flows += r.flows
 	}
 	for _, id := range rep.cluster.Model().Pods() {
 		state, _ := rep.cluster.Model().State(id, view.Closed)

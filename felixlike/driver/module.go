@@ -142,6 +142,25 @@ func Source[U model.Update](v *View, needed string, watch func(ctx context.Conte
 // modules calls the functions of all modules.
 type modules []Module
 
+// collect returns what a function of the modules returns, together.
+func collect[T any](ms modules, get func(Module) func() []T) (all []T) {
+	for _, m := range ms {
+		if f := get(m); f != nil {
+			all = append(all, f()...)
+		}
+	}
+	return all
+}
+
+// tell calls a function of the modules.
+func tell[A any](ms modules, about A, get func(Module) func(A)) {
+	for _, m := range ms {
+		if f := get(m); f != nil {
+			f(about)
+		}
+	}
+}
+
 func (ms modules) begin() {
 	for _, m := range ms {
 		if m.Begin != nil {
@@ -162,30 +181,44 @@ func (ms modules) needs() (all []string) {
 	return all
 }
 
-func (ms modules) objectProblems() (all []datastore.Notice) {
-	for _, m := range ms {
-		if m.ObjectProblems != nil {
-			all = append(all, m.ObjectProblems()...)
-		}
-	}
-	return all
+func (ms modules) updates() []model.Update {
+	return collect(ms, func(m Module) func() []model.Update { return m.Updates })
+}
+
+func (ms modules) notices() []datastore.Notice {
+	return collect(ms, func(m Module) func() []datastore.Notice { return m.Notices })
+}
+
+func (ms modules) problems() []model.Problem {
+	return collect(ms, func(m Module) func() []model.Problem { return m.Problems })
+}
+
+func (ms modules) objectProblems() []datastore.Notice {
+	return collect(ms, func(m Module) func() []datastore.Notice { return m.ObjectProblems })
 }
 
 func (ms modules) onEvent(e datastore.Event) {
-	for _, m := range ms {
-		if m.OnEvent != nil {
-			m.OnEvent(e)
-		}
-	}
+	tell(ms, e, func(m Module) func(datastore.Event) { return m.OnEvent })
 }
 
-func (ms modules) updates() (all []model.Update) {
-	for _, m := range ms {
-		if m.Updates != nil {
-			all = append(all, m.Updates()...)
-		}
-	}
-	return all
+func (ms modules) onEnforced(revision uint64) {
+	tell(ms, revision, func(m Module) func(uint64) { return m.OnEnforced })
+}
+
+func (ms modules) status(s *control.Status) {
+	tell(ms, s, func(m Module) func(*control.Status) { return m.Status })
+}
+
+func (ms modules) served(to *control.Model) {
+	tell(ms, to, func(m Module) func(*control.Model) { return m.Served })
+}
+
+func (ms modules) measure(s *metrics.State) {
+	tell(ms, s, func(m Module) func(*metrics.State) { return m.Measure })
+}
+
+func (ms modules) count(to *metrics.Metrics) {
+	tell(ms, to, func(m Module) func(*metrics.Metrics) { return m.Count })
 }
 
 func (ms modules) onUpdate(u model.Update, revision uint64) {
@@ -209,14 +242,6 @@ func (ms modules) onFlush(partial func() map[model.PolicyID]bool, revision uint6
 	}
 }
 
-func (ms modules) onEnforced(revision uint64) {
-	for _, m := range ms {
-		if m.OnEnforced != nil {
-			m.OnEnforced(revision)
-		}
-	}
-}
-
 // onCycle returns the functions for a cycle that succeeds.
 func (ms modules) onCycle() (succeeded []func()) {
 	for _, m := range ms {
@@ -231,48 +256,6 @@ func (ms modules) onForeign() {
 	for _, m := range ms {
 		if m.OnForeign != nil {
 			m.OnForeign()
-		}
-	}
-}
-
-func (ms modules) notices() (all []datastore.Notice) {
-	for _, m := range ms {
-		if m.Notices != nil {
-			all = append(all, m.Notices()...)
-		}
-	}
-	return all
-}
-
-func (ms modules) problems() (all []model.Problem) {
-	for _, m := range ms {
-		if m.Problems != nil {
-			all = append(all, m.Problems()...)
-		}
-	}
-	return all
-}
-
-func (ms modules) served(of *control.Model) {
-	for _, m := range ms {
-		if m.Served != nil {
-			m.Served(of)
-		}
-	}
-}
-
-func (ms modules) measure(s *metrics.State) {
-	for _, m := range ms {
-		if m.Measure != nil {
-			m.Measure(s)
-		}
-	}
-}
-
-func (ms modules) status(s *control.Status) {
-	for _, m := range ms {
-		if m.Status != nil {
-			m.Status(s)
 		}
 	}
 }

@@ -1,7 +1,6 @@
 package driver
 
 import (
-	"context"
 	"slices"
 	"strings"
 
@@ -12,17 +11,8 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// Reasons of Events.
-const (
-	noticeDropped   = "TrafficDropped"
-	noticeFellBack  = "LayoutFellBack"
-	noticeUnchanged = "BackendUnchanged"
-)
-
-// Recorder is a datastore that records Events about problems until ctx ends.
-type Recorder interface {
-	RecordEvents(ctx context.Context, look func(context.Context) ([]datastore.Notice, error)) error
-}
+// noticeDropped is the reason of an Event at a pod whose packets are dropped.
+const noticeDropped = "TrafficDropped"
 
 func (rep *reporter) notices() []datastore.Notice {
 	if !rep.cluster.InSync() {
@@ -34,21 +24,19 @@ func (rep *reporter) notices() []datastore.Notice {
 			all = append(all, datastore.Notice{Problem: p, Kind: kind, Known: known})
 		}
 	}
-	for _, o := range slices.Concat(rep.outages(), rep.objectProblems(), rep.cluster.Conflicts(false)) {
+	for _, o := range slices.Concat(rep.modules.notices(), rep.objectProblems(), rep.cluster.Conflicts(false)) {
 		if o.Kind != "" {
 			all = append(all, o)
 		}
 	}
-	view := rep.stages.quarantine.View()
+	view := rep.quarantine.View()
 	for _, p := range rep.cluster.Problems() {
 		known := datastore.KnownToAll
-		if rep.scheduler.admission.Large(p.Object) {
+		if rep.progress.Large(p.Object) {
 			known = datastore.KnownToSome // the nodes where it applies
 		}
 		add(cluster.NotUnderstood, known, p)
 	}
-	add(noticeFellBack, datastore.KnownHere, rep.layoutProblems()...)
-	add(noticeUnchanged, datastore.KnownHere, rep.unchangedProblems()...)
 	for _, q := range view.Quarantined {
 		for _, object := range quarantine.Policies(q) {
 			add(cluster.Quarantined, datastore.KnownHere, model.Problem{

@@ -5,7 +5,6 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/model"
 )
@@ -20,22 +19,16 @@ func (d *Driver) Model(ctx context.Context) (control.Model, error) {
 // model runs in the loop. Between two calls of the loop, the engine is always flushed.
 func (rep *reporter) model() control.Model {
 	m := control.Model{
-		Node: rep.cluster.Node(), Backend: rep.stages.backend.Name(), Revision: rep.scheduler.programmed,
+		Node:          rep.cluster.Node(),
 		HostAddresses: slices.Clone(rep.cluster.Model().Host.Addresses), ServiceCIDRs: slices.Clone(rep.cluster.Model().Services.Prefixes),
 		Subnets:         slices.Clone(rep.cluster.Model().Host.Subnets),
 		DenialsReported: rep.cluster.Model().Denials.Reported,
 		LogsReported:    rep.cluster.Model().Logs.Reported,
-		RatesUnbounded:  rep.stages.backend.Unbounded() != nil,
 	}
 	if h := rep.cluster.Model().Hops; h != nil {
 		m.HopsKnown, m.Hops = true, slices.Clone(h.Hops)
 	}
 	rep.modules.served(&m)
-	layout := rep.stages.backend.Layout()
-	m.KeptInMaps = layout.Kept
-	if layout.FellBack != nil {
-		m.Settings.NFTablesLayout = config.LayoutRules
-	}
 	for _, u := range rep.cluster.Engine().Snapshot() {
 		m.Add(u)
 	}

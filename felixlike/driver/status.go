@@ -4,9 +4,11 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"time"
 
 	"github.com/felixlike/felixlike/felixlike/cluster"
 	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/felixlike/datastore"
 	"github.com/felixlike/felixlike/felixlike/quarantine"
 	"github.com/felixlike/felixlike/felixlike/version"
 	"github.com/felixlike/felixlike/model"
@@ -15,73 +17,39 @@ import (
 // reporter describes the state of the driver: for status, probes, metrics, notices, and
 // for pods that wait. It belongs to the loop and changes nothing.
 type reporter struct {
-	cfg       *Config
-	cluster   *cluster.Cluster
-	stages    *stages
-	scheduler *scheduler
-	modules   modules
+	cluster    *cluster.Cluster
+	quarantine *quarantine.List
+	progress   progress
+	grace      time.Duration
+	// modules has the driver's own part too.
+	modules modules
+}
+
+// progress says how far the dataplane is.
+type progress interface {
+	// Programmed returns the newest revision of the datastore that is programmed, and since when the next one waits; zero if none does.
+	Programmed() (revision uint64, waits time.Time)
+	// LastError returns why the last apply has failed, or "".
+	LastError() string
+	// Large reports whether the object is a large policy, which only the nodes know where it applies.
+	Large(o model.ObjectRef) bool
 }
 
 // status returns the current status. It runs in the loop.
 func (rep *reporter) status() control.Status {
-	view := rep.stages.quarantine.View()
+	view := rep.quarantine.View()
 	s := control.Status{
-		Version: control.Version, AgentVersion: version.String(), Node: rep.cluster.Node(), Backend: rep.stages.backend.Name(),
-		PID: os.Getpid(), StartedAt: rep.stages.started, InSync: rep.cluster.InSync(),
-		Observed: rep.cluster.Observed(), Programmed: rep.scheduler.programmed, LastApply: rep.scheduler.lastApply,
-		Writes: map[string]int{}, Flows: map[string]int{}, Problems: slices.Concat(rep.cluster.Problems(), rep.scheduler.admission.Waiting()),
-		Quarantined: slices.Clone(view.Quarantined), Repairs: rep.stages.repairs.status(),
+		Version: control.Version, AgentVersion: version.String(), Node: rep.cluster.Node(), PID: os.Getpid(), InSync: rep.cluster.InSync(), Observed: rep.cluster.Observed(),
+		Writes: map[string]int{}, Flows: map[string]int{}, Quarantined: slices.Clone(view.Quarantined),
+		Problems: slices.Concat(rep.cluster.Problems(), rep.cluster.OwnNodeProblems(), rep.modules.problems(), rep.quarantineProblems(view.Quarantined)),
 	}
 	rep.modules.status(&s)
-	if h := rep.stages.handover; h != nil {
-		s.Handover = &control.Handover{To: h.to.Name(), Phase: h.phase().String(), Since: h.began}
-		if h.err != nil {
-			s.Handover.Error = h.err.Error()
-		}
-	}
-	for _, r := range rep.stages.runners {
-		s.Writes[r.Name] = r.writes
-		if r.flows > 0 {
-			s.Flows[r.Name] = r.flows
-		}
-		if r.running {
-			s.Running = append(s.Running, control.Running{Stage: r.Name, Since: r.started})
-		}
-	}
-	s.Problems = append(s.Problems, rep.cluster.OwnNodeProblems()...)
-	s.Problems = append(s.Problems, rep.modules.problems()...)
-	for _, o := range slices.Concat(rep.outages(), rep.objectProblems(), rep.cluster.Conflicts(true)) {
+	for _, o := range slices.Concat(rep.modules.notices(), rep.objectProblems(), rep.cluster.Conflicts(true)) {
 		s.Problems = append(s.Problems, o.Problem)
 	}
-	s.Problems = append(s.Problems, rep.unboundedProblems()...)
-	s.Problems = append(s.Problems, rep.layoutProblems()...)
-	s.Problems = append(s.Problems, rep.unchangedProblems()...)
-	s.Problems = append(s.Problems, rep.quarantineProblems(view.Quarantined)...)
 	cluster.SortProblems(s.Problems)
 	rep.fill(&s, view.Closed)
 	return s
-}
-
-// unboundedProblems reports a missing rate limit: one pod can fill the table of connections.
-func (rep *reporter) unboundedProblems() []model.Problem {
-	err := rep.stages.backend.Unbounded()
-	if err == nil {
-		return nil
-	}
-	return []model.Problem{{
-		Object: model.NodeRef(rep.cluster.Node()), Reason: "the rate of new connections of pods has no limit: " + err.Error(),
-	}}
-}
-
-// layoutProblems reports that the backend does not use the configured layout.
-func (rep *reporter) layoutProblems() []model.Problem {
-	err := rep.stages.backend.Layout().FellBack
-	if err == nil {
-		return nil
-	}
-	return []model.Problem{{
-		Object: model.NodeRef(rep.cluster.Node()), Reason: "NetworkPolicies are in chains of rules, not in maps (nftables.layout), until the agent restarts: " + err.Error(),
-	}}
 }
 
 // quarantineProblems names the policies that are not in force as written.
@@ -102,7 +70,7 @@ func (rep *reporter) quarantineProblems(quarantined []control.Quarantined) []mod
 // podsReady reports whether the pods are attached, known, and programmed. A pod that a
 // quarantined object closes is an error, because the object may stay quarantined.
 func (rep *reporter) podsReady(pods []model.PodID) (bool, error) {
-	closed := rep.stages.quarantine.View().Closed
+	closed := rep.quarantine.View().Closed
 	for _, id := range pods {
 		state, reason := rep.cluster.Model().State(id, closed)
 		if state == control.EndpointClosed && closed[id] != "" && rep.cluster.Model().Endpoints[id] != nil {
@@ -117,13 +85,24 @@ func (rep *reporter) podsReady(pods []model.PodID) (bool, error) {
 
 // unprogrammed returns why the policy of a pod is not in force, if it is not.
 func (rep *reporter) unprogrammed(id model.PodID) string {
-	switch state, reason := rep.cluster.Model().State(id, rep.stages.quarantine.View().Closed); {
+	switch state, reason := rep.cluster.Model().State(id, rep.quarantine.View().Closed); {
 	case state == control.EndpointProgrammed:
 		return ""
 	case state == control.EndpointClosed:
 		return reason
-	case rep.scheduler.lastApply.Error != "":
-		return "programming the dataplane failed: " + rep.scheduler.lastApply.Error
+	case rep.progress.LastError() != "":
+		return "programming the dataplane failed: " + rep.progress.LastError()
 	}
 	return "its policy is still being programmed"
+}
+
+// objectProblems returns the problems that modules have with users' objects, with their files.
+func (rep *reporter) objectProblems() []datastore.Notice {
+	all := rep.modules.objectProblems()
+	for i := range all {
+		if source := rep.cluster.Source(all[i].Object); source != "" {
+			all[i].Source = source
+		}
+	}
+	return all
 }
