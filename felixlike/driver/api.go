@@ -11,10 +11,17 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
+// Model implements control.Agent.
+func (d *Driver) Model(ctx context.Context) (control.Model, error) {
+	var m control.Model
+	err := d.queue.ask(ctx, func() { m = d.reporter.Model() })
+	return m, err
+}
+
 // Status implements control.Agent.
 func (d *Driver) Status() control.Status {
 	var s control.Status
-	if err := d.queue.ask(context.Background(), func() { s = d.reporter.status() }); err != nil {
+	if err := d.queue.ask(context.Background(), func() { s = d.reporter.Status() }); err != nil {
 		return control.Status{Version: control.Version, Node: d.cluster.Node(), Backend: d.cfg.Backend.Name()}
 	}
 	return s
@@ -30,7 +37,7 @@ func (d *Driver) Sync(ctx context.Context, pods []model.PodID) (uint64, error) {
 		if !d.scheduler.reached(revision) {
 			return false, nil
 		}
-		return d.reporter.podsReady(pods)
+		return d.reporter.PodsReady(pods)
 	})
 }
 
@@ -56,7 +63,7 @@ func (d *Driver) Alive() error { return d.stages.alive() }
 // Ready reports whether everything known is programmed.
 func (d *Driver) Ready(ctx context.Context) health.Readiness {
 	var r health.Readiness
-	if err := d.queue.ask(ctx, func() { r = d.reporter.readiness() }); err != nil {
+	if err := d.queue.ask(ctx, func() { r = d.reporter.Readiness() }); err != nil {
 		r.Missing = []string{loopError(err).Error()}
 	}
 	return r
@@ -84,6 +91,6 @@ type Recorder interface {
 // status that concern an object of a user.
 func (d *Driver) Notices(ctx context.Context) ([]datastore.Notice, error) {
 	var all []datastore.Notice
-	err := d.queue.ask(ctx, func() { all = d.reporter.notices() })
+	err := d.queue.ask(ctx, func() { all = d.reporter.Notices() })
 	return all, err
 }

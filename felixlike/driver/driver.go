@@ -28,7 +28,7 @@ type Driver struct {
 	scheduler *scheduler
 	feed      *feed
 	handovers *handovers
-	reporter  *reporter
+	reporter  *Reporter
 	modules   modules
 	metrics   *metrics.Metrics
 }
@@ -47,7 +47,7 @@ func New(cfg Config) *Driver {
 	d.feed = &feed{cluster: d.cluster, stages: d.stages, scheduler: d.scheduler, modules: d.modules}
 	d.scheduler.admission = admission.New(d.cluster, policyStage{d.feed})
 	d.handovers = &handovers{cfg: d.cfg, queue: d.queue, cluster: d.cluster, stages: d.stages, scheduler: d.scheduler, feed: d.feed}
-	d.reporter = &reporter{cluster: d.cluster, quarantine: d.stages.quarantine, progress: d.scheduler, grace: cfg.ReadyGrace, modules: slices.Concat(modules{d.scheduler.module()}, d.modules, modules{{Served: d.scheduler.served}})}
+	d.reporter = &Reporter{Cluster: d.cluster, Quarantine: d.stages.quarantine, Progress: d.scheduler, Grace: cfg.ReadyGrace, Parts: slices.Concat(modules{d.scheduler.module()}, d.modules, modules{{Served: d.scheduler.served}})}
 	d.modules.count(d.metrics)
 	if cfg.View != nil {
 		cfg.View.Loop = loop{d.queue, d.cluster, d.stages, d.scheduler, d.feed}
@@ -110,7 +110,7 @@ func (d *Driver) scrape() (metrics.State, bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), ScrapeTimeout)
 	defer cancel()
 	var s metrics.State
-	err := d.queue.ask(ctx, func() { s = d.reporter.measure() })
+	err := d.queue.ask(ctx, func() { s = d.reporter.Measure() })
 	return s, err == nil
 }
 

@@ -106,3 +106,11 @@ func notProgrammed(t *testing.T, f *fixture, why string) {
 		t.Errorf("%s: applied %v", why, got)
 	}
 }
+
+func texts[T any](values []T, text func(T) string) []string {
+	var out []string
+	for _, v := range values {
+		out = append(out, text(v))
+	}
+	return out
+}

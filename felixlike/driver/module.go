@@ -185,15 +185,15 @@ func (ms modules) updates() []model.Update {
 	return collect(ms, func(m Module) func() []model.Update { return m.Updates })
 }
 
-func (ms modules) notices() []datastore.Notice {
+func (ms modules) Notices() []datastore.Notice {
 	return collect(ms, func(m Module) func() []datastore.Notice { return m.Notices })
 }
 
-func (ms modules) problems() []model.Problem {
+func (ms modules) Problems() []model.Problem {
 	return collect(ms, func(m Module) func() []model.Problem { return m.Problems })
 }
 
-func (ms modules) objectProblems() []datastore.Notice {
+func (ms modules) ObjectProblems() []datastore.Notice {
 	return collect(ms, func(m Module) func() []datastore.Notice { return m.ObjectProblems })
 }
 
@@ -205,15 +205,15 @@ func (ms modules) onEnforced(revision uint64) {
 	tell(ms, revision, func(m Module) func(uint64) { return m.OnEnforced })
 }
 
-func (ms modules) status(s *control.Status) {
+func (ms modules) Status(s *control.Status) {
 	tell(ms, s, func(m Module) func(*control.Status) { return m.Status })
 }
 
-func (ms modules) served(to *control.Model) {
+func (ms modules) Served(to *control.Model) {
 	tell(ms, to, func(m Module) func(*control.Model) { return m.Served })
 }
 
-func (ms modules) measure(s *metrics.State) {
+func (ms modules) Measure(s *metrics.State) {
 	tell(ms, s, func(m Module) func(*metrics.State) { return m.Measure })
 }
 

@@ -14,8 +14,9 @@ import (
 // noticeDropped is the reason of an Event at a pod whose packets are dropped.
 const noticeDropped = "TrafficDropped"
 
-func (rep *reporter) notices() []datastore.Notice {
-	if !rep.cluster.InSync() {
+// Notices returns the problems that concern an object of a user, in the order of their objects.
+func (rep *Reporter) Notices() []datastore.Notice {
+	if !rep.Cluster.InSync() {
 		return nil // an object that seems to be missing may still come
 	}
 	var all []datastore.Notice
@@ -24,15 +25,15 @@ func (rep *reporter) notices() []datastore.Notice {
 			all = append(all, datastore.Notice{Problem: p, Kind: kind, Known: known})
 		}
 	}
-	for _, o := range slices.Concat(rep.modules.notices(), rep.objectProblems(), rep.cluster.Conflicts(false)) {
+	for _, o := range slices.Concat(rep.Parts.Notices(), rep.objectProblems(), rep.Cluster.Conflicts(false)) {
 		if o.Kind != "" {
 			all = append(all, o)
 		}
 	}
-	view := rep.quarantine.View()
-	for _, p := range rep.cluster.Problems() {
+	view := rep.Quarantine.View()
+	for _, p := range rep.Cluster.Problems() {
 		known := datastore.KnownToAll
-		if rep.progress.Large(p.Object) {
+		if rep.Progress.Large(p.Object) {
 			known = datastore.KnownToSome // the nodes where it applies
 		}
 		add(cluster.NotUnderstood, known, p)
@@ -44,8 +45,8 @@ func (rep *reporter) notices() []datastore.Notice {
 			})
 		}
 	}
-	for id := range rep.cluster.Model().Endpoints {
-		if state, reason := rep.cluster.Model().State(id, view.Closed); state == control.EndpointClosed {
+	for id := range rep.Cluster.Model().Endpoints {
+		if state, reason := rep.Cluster.Model().State(id, view.Closed); state == control.EndpointClosed {
 			add(noticeDropped, datastore.KnownHere, model.Problem{Object: id.Ref(), Reason: "the pod's packets are dropped: " + reason})
 		}
 	}

@@ -23,7 +23,7 @@ func (d *Driver) LocalNode(ctx context.Context) (*model.Node, error) {
 		return d.cluster.InSync() && d.scheduler.programmed > 0, nil
 	})
 	if err != nil {
-		return nil, d.because(err, func() string { return strings.Join(d.reporter.readiness().Missing, "; ") })
+		return nil, d.because(err, func() string { return strings.Join(d.reporter.Readiness().Missing, "; ") })
 	}
 	return node, nil
 }
@@ -39,10 +39,10 @@ func (d *Driver) WaitPod(ctx context.Context, want *model.Attachment, uid string
 		if d.unseen(want, uid, revision) != "" {
 			return false, nil
 		}
-		return d.reporter.podsReady([]model.PodID{want.Pod})
+		return d.reporter.PodsReady([]model.PodID{want.Pod})
 	})
 	if err != nil {
-		return d.because(err, func() string { return cmp.Or(d.unseen(want, uid, revision), d.reporter.unprogrammed(want.Pod)) })
+		return d.because(err, func() string { return cmp.Or(d.unseen(want, uid, revision), d.reporter.Unprogrammed(want.Pod)) })
 	}
 	return nil
 }
@@ -73,7 +73,7 @@ func (d *Driver) because(err error, reason func() string) error {
 // Available returns why no pod can be added to this node now, or nil.
 func (d *Driver) Available(ctx context.Context) error {
 	var missing []string
-	if err := d.queue.ask(ctx, func() { missing = d.reporter.unavailable() }); err != nil {
+	if err := d.queue.ask(ctx, func() { missing = d.reporter.Unavailable() }); err != nil {
 		return loopError(err)
 	}
 	if len(missing) > 0 {
