@@ -13,6 +13,7 @@ import (
 	"github.com/felixlike/felixlike/felixlike/cluster"
 	"github.com/felixlike/felixlike/felixlike/datastore"
 	"github.com/felixlike/felixlike/felixlike/metrics"
+	"github.com/felixlike/felixlike/felixlike/status"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/hostnet"
 	"github.com/felixlike/felixlike/ovsfwd/wireguard"
@@ -28,7 +29,7 @@ type Driver struct {
 	scheduler *scheduler
 	feed      *feed
 	handovers *handovers
-	reporter  *Reporter
+	reporter  *status.Reporter
 	modules   modules
 	metrics   *metrics.Metrics
 }
@@ -47,7 +48,7 @@ func New(cfg Config) *Driver {
 	d.feed = &feed{cluster: d.cluster, stages: d.stages, scheduler: d.scheduler, modules: d.modules}
 	d.scheduler.admission = admission.New(d.cluster, policyStage{d.feed})
 	d.handovers = &handovers{cfg: d.cfg, queue: d.queue, cluster: d.cluster, stages: d.stages, scheduler: d.scheduler, feed: d.feed}
-	d.reporter = &Reporter{Cluster: d.cluster, Quarantine: d.stages.quarantine, Progress: d.scheduler, Grace: cfg.ReadyGrace, Parts: slices.Concat(modules{d.scheduler.module()}, d.modules, modules{{Served: d.scheduler.served}})}
+	d.reporter = &status.Reporter{Cluster: d.cluster, Quarantine: d.stages.quarantine, Progress: d.scheduler, Grace: cfg.ReadyGrace, Parts: slices.Concat(modules{d.scheduler.module()}, d.modules, modules{{Served: d.scheduler.served}})}
 	d.modules.count(d.metrics)
 	if cfg.View != nil {
 		cfg.View.Loop = loop{d.queue, d.cluster, d.stages, d.scheduler, d.feed}

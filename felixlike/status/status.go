@@ -1,4 +1,6 @@
-package driver
+// Package status describes an agent: for felixctl status, probes, metrics, Events, tools that ask for its model, and pods that wait. It reads
+// the cluster, the quarantine and what the driver and its modules say of themselves, and changes nothing.
+package status
 
 import (
 	"fmt"

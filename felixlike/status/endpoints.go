@@ -1,4 +1,4 @@
-package driver
+package status
 
 import (
 	"maps"
@@ -28,8 +28,8 @@ func (rep *Reporter) fill(s *control.Status, closed map[model.PodID]string) {
 	for _, name := range slices.Sorted(maps.Keys(t.Nodes)) {
 		n := t.Nodes[name]
 		s.Nodes = append(s.Nodes, control.Node{
-			Name: name, Addresses: textsOf(n.Addresses, netip.Addr.String),
-			PodCIDRs: textsOf(n.PodCIDRs, netip.Prefix.String), Local: name == rep.Cluster.Node(),
+			Name: name, Addresses: texts(n.Addresses, netip.Addr.String),
+			PodCIDRs: texts(n.PodCIDRs, netip.Prefix.String), Local: name == rep.Cluster.Node(),
 		})
 	}
 }
@@ -38,12 +38,12 @@ func endpointOf(t *cluster.Model, id model.PodID, closed map[model.PodID]string,
 	e := control.Endpoint{Namespace: id.Namespace, Name: id.Name}
 	e.State, e.Reason = t.State(id, closed)
 	if a := t.Attachments[id]; a != nil {
-		e.Interface, e.Addresses = a.Interface, textsOf(a.Addresses, netip.Addr.String)
+		e.Interface, e.Addresses = a.Interface, texts(a.Addresses, netip.Addr.String)
 	}
 	if p := t.Endpoints[id]; p != nil {
 		in, out := slices.Collect(p.Ingress.All()), slices.Collect(p.Egress.All())
-		e.IngressPolicies = textsOf(in, model.PolicyID.String)
-		e.EgressPolicies = textsOf(out, model.PolicyID.String)
+		e.IngressPolicies = texts(in, model.PolicyID.String)
+		e.EgressPolicies = texts(out, model.PolicyID.String)
 		both := append(in, out...)
 		slices.SortFunc(both, model.PolicyID.Compare)
 		for _, id := range slices.Compact(both) {
@@ -53,7 +53,7 @@ func endpointOf(t *cluster.Model, id model.PodID, closed map[model.PodID]string,
 	return e
 }
 
-func textsOf[T any](values []T, text func(T) string) []string {
+func texts[T any](values []T, text func(T) string) []string {
 	var out []string
 	for _, v := range values {
 		out = append(out, text(v))

@@ -1,4 +1,4 @@
-package driver
+package status
 
 import (
 	"fmt"
