@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -15,19 +14,9 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// ruleSum are the counters of a rule, summed over the nodes.
-type ruleSum struct {
-	control.RuleHits
-	// Nodes counts the nodes with a pod that the policy applies to.
-	Nodes int `json:"nodes"`
-}
-
 // policySums is the answer of `policies`.
 type policySums struct {
-	At time.Time `json:"at"`
-	// Since is from when on all agents have known the time of a hit.
-	Since time.Time `json:"since"`
-	Rules []ruleSum `json:"rules"`
+	report.RuleSums
 	// NoAnswer are the nodes that are missing in the sums.
 	NoAnswer []string `json:"noAnswer,omitempty"`
 }
@@ -66,9 +55,9 @@ Exit codes: 0 shown; 2 a node gave no answer: the sums lack it.`,
 					fmt.Fprintf(c.ErrOrStderr(), "%s: %s\n", r.Node, r.Fault)
 				}
 			}
-			sums.sum(all)
+			sums.RuleSums = report.SumOfRules(all)
 			if unused {
-				sums.Rules = slices.DeleteFunc(sums.Rules, func(r ruleSum) bool { return !r.Never() })
+				sums.Rules = slices.DeleteFunc(sums.Rules, func(r report.RuleSum) bool { return !r.Never() })
 			}
 			if output == terminal.Name {
 				err = terminal.PrintNames(c.OutOrStdout(), sums.policies())
@@ -85,47 +74,6 @@ Exit codes: 0 shown; 2 a node gave no answer: the sums lack it.`,
 	c.Flags().StringVarP(&namespace, "namespace", "n", "", "only policies of this namespace")
 	c.Flags().BoolVar(&unused, "unused", false, "only rules that were hit on no node")
 	return c
-}
-
-// sum adds up the counters of all nodes. Packets are known only if all nodes count them.
-func (s *policySums) sum(nodes []control.Hits) {
-	type key struct{ policy, rule string }
-	index := map[key]int{}
-	s.Rules = []ruleSum{}
-	for _, n := range nodes {
-		if n.At.After(s.At) {
-			s.At = n.At
-		}
-		if n.Since.After(s.Since) {
-			s.Since = n.Since
-		}
-		for _, h := range n.Rules {
-			k := key{h.Policy, h.Rule}
-			i, known := index[k]
-			if !known {
-				index[k] = len(s.Rules)
-				s.Rules = append(s.Rules, ruleSum{h, 1})
-				continue
-			}
-			s.Rules[i].add(h)
-		}
-	}
-	slices.SortStableFunc(s.Rules, func(a, b ruleSum) int { return cmp.Compare(a.Policy, b.Policy) })
-}
-
-func (r *ruleSum) add(h control.RuleHits) {
-	r.Nodes++
-	r.Connections += h.Connections
-	r.Uncounted = r.Uncounted || h.Uncounted
-	if r.Packets != nil && h.Packets != nil {
-		packets := *r.Packets + *h.Packets
-		r.Packets = &packets
-	} else {
-		r.Packets = nil
-	}
-	if h.Last.After(r.Last) {
-		r.Last = h.Last
-	}
 }
 
 // policies are the names of the rules' policies, each once.

@@ -18,9 +18,9 @@ const waitEvery = 2 * time.Second
 
 // States of a node.
 const (
-	ready    = "Ready"
-	degraded = "Degraded"
-	changing = "changing"
+	ready    = report.StateReady
+	degraded = report.StateDegraded
+	changing = report.StateChanging
 	noAnswer = "NO ANSWER"
 )
 
@@ -146,7 +146,7 @@ func (t target) status(ctx context.Context, progress io.Writer) ([]nodeStatus, e
 		var s control.Status
 		n := nodeStatus{Node: r.Node, State: noAnswer}
 		if r.decode(&s) {
-			n.State, n.Status = stateOf(s), &s
+			n.State, n.Status = report.State(s), &s
 			if n.State == ready && !r.Ready {
 				n.State, r.Fault = degraded, fmt.Sprintf("pod %s is not ready", r.Pod)
 			}
@@ -159,16 +159,6 @@ func (t target) status(ctx context.Context, progress io.Writer) ([]nodeStatus, e
 		return slices.Index(rank, a.State) - slices.Index(rank, b.State)
 	})
 	return nodes, nil
-}
-
-func stateOf(s control.Status) string {
-	switch {
-	case report.Ready(s) && s.Handover == nil:
-		return ready
-	case s.InSync && s.LastApply.Error == "" && len(s.Quarantined) == 0:
-		return changing
-	}
-	return degraded
 }
 
 func printStatus(w io.Writer, nodes []nodeStatus, output terminal.Output) error {
@@ -213,21 +203,10 @@ func (n nodeStatus) faults(to *texts) {
 	if n.Fault != "" {
 		to.add(n.Node, n.Fault)
 	}
-	s := n.Status
-	if s == nil {
-		return
-	}
-	if !s.InSync {
-		to.add(n.Node, "the first listing of the datastore is not complete")
-	}
-	if s.LastApply.Error != "" {
-		to.add(n.Node, "the last apply failed: "+s.LastApply.Error)
-	}
-	for _, q := range s.Quarantined {
-		to.add(n.Node, fmt.Sprintf("quarantined: %s %s: %s", q.Kind, q.Name, q.Reason))
-	}
-	if h := s.Handover; h != nil && h.Error != "" {
-		to.add(n.Node, fmt.Sprintf("the change of the backend to %s fails: %s", h.To, h.Error))
+	if n.Status != nil {
+		for _, fault := range report.Faults(*n.Status) {
+			to.add(n.Node, fault)
+		}
 	}
 }
 

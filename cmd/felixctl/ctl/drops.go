@@ -1,7 +1,6 @@
 package ctl
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,7 +8,6 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"slices"
 	"strings"
 	"time"
 
@@ -18,6 +16,7 @@ import (
 
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/felixlike/report"
 	"github.com/felixlike/felixlike/internal/terminal"
 	"github.com/felixlike/felixlike/model"
 )
@@ -27,7 +26,7 @@ type dropsRequest struct {
 	target
 	follow        bool
 	listen, since time.Duration
-	filter        dropsFilter
+	filter        report.DropFilter
 }
 
 func dropsCommand() *cobra.Command {
@@ -68,9 +67,9 @@ denied; 2 the command failed.`,
 	c.Flags().DurationVar(&r.since, "since", 0, "show what was denied in the time before now, at most an hour, and do not listen")
 	c.MarkFlagsMutuallyExclusive("since", "for")
 	c.MarkFlagsMutuallyExclusive("since", "follow")
-	c.Flags().StringVar(&r.filter.pod, "pod", "", "only packets from or to this pod (namespace/name, or with --namespace its name)")
-	c.Flags().StringVarP(&r.filter.namespace, "namespace", "n", "", "only packets from or to pods of this namespace")
-	c.Flags().StringVar(&r.filter.direction, "direction", "", "only packets that policies of this direction deny: ingress or egress")
+	c.Flags().StringVar(&r.filter.Pod, "pod", "", "only packets from or to this pod (namespace/name, or with --namespace its name)")
+	c.Flags().StringVarP(&r.filter.Namespace, "namespace", "n", "", "only packets from or to pods of this namespace")
+	c.Flags().StringVar(&r.filter.Direction, "direction", "", "only packets that policies of this direction deny: ingress or egress")
 	r.PodFlag(c, "pod")
 	r.NamespaceFlag(c, "namespace")
 	terminal.Complete(c, "direction", model.Ingress.String(), model.Egress.String())
@@ -80,38 +79,12 @@ denied; 2 the command failed.`,
 // ErrDenied makes the exit code say that something was denied.
 var ErrDenied = errors.New("policy has denied packets")
 
-// dropsFilter chooses the drops to print.
-type dropsFilter struct{ pod, namespace, direction string }
-
-func (f dropsFilter) check() error {
-	if f.pod != "" {
-		if _, err := control.ParsePod(f.pod); err != nil {
-			return fmt.Errorf("--pod: %w", err)
-		}
-	}
-	if f.direction != "" && f.direction != model.Ingress.String() && f.direction != model.Egress.String() {
-		return fmt.Errorf("--direction %q: must be ingress or egress", f.direction)
-	}
-	return nil
-}
-
-// shows reports whether a drop is to be shown. That packets are missing always is.
-func (f dropsFilter) shows(d control.Drop) bool {
-	if d.NotShown > 0 {
-		return true
-	}
-	either := func(is func(pod string) bool) bool { return is(d.From.Pod) || is(d.To.Pod) }
-	return (f.direction == "" || d.Direction == f.direction) &&
-		(f.pod == "" || either(func(pod string) bool { return pod == f.pod })) &&
-		(f.namespace == "" || either(func(pod string) bool { return strings.HasPrefix(pod, f.namespace+"/") }))
-}
-
 func (r *dropsRequest) run(c *cobra.Command) error {
-	if f := &r.filter; f.pod != "" && f.namespace != "" && !strings.Contains(f.pod, "/") {
-		f.pod = f.namespace + "/" + f.pod
+	if f := &r.filter; f.Pod != "" && f.Namespace != "" && !strings.Contains(f.Pod, "/") {
+		f.Pod = f.Namespace + "/" + f.Pod
 	}
-	if err := r.filter.check(); err != nil {
-		return err
+	if err := r.filter.Check(); err != nil {
+		return fmt.Errorf("--%w", err)
 	}
 	if r.listen <= 0 {
 		return fmt.Errorf("--for: %s is not positive", r.listen)
@@ -128,7 +101,7 @@ func (r *dropsRequest) run(c *cobra.Command) error {
 	if file, ok := c.OutOrStdout().(*os.File); ok {
 		go untilHangup(ctx, file, hungUp)
 	}
-	if err := namespaceExists(ctx, control.NewClient(r.Socket()), r.filter.namespace); err != nil {
+	if err := namespaceExists(ctx, control.NewClient(r.Socket()), r.filter.Namespace); err != nil {
 		return r.explain(err)
 	}
 	if r.follow {
@@ -206,13 +179,13 @@ func (r *dropsRequest) stream(ctx context.Context, limit *listenLimit, c *cobra.
 		limit.agentBegins()
 		defer limit.begin()
 		warnAboutClosed(ctx, agent, c.ErrOrStderr())
-		warnOfAbsentPod(ctx, agent, r.filter.pod, c.ErrOrStderr())
+		warnOfAbsentPod(ctx, agent, r.filter.Pod, c.ErrOrStderr())
 		if r.output != terminal.JSON {
 			fmt.Fprintln(c.ErrOrStderr(), "following denied packets on this node; interrupt to end")
 		}
 	}, func(d control.Drop) error {
 		switch {
-		case !r.filter.shows(d):
+		case !r.filter.Shows(d):
 			return nil
 		case r.output == terminal.JSON:
 			return json.NewEncoder(out).Encode(d)
@@ -223,19 +196,19 @@ func (r *dropsRequest) stream(ctx context.Context, limit *listenLimit, c *cobra.
 
 // collect adds packets up for a while.
 func (r *dropsRequest) collect(ctx context.Context, limit *listenLimit, c *cobra.Command) error {
-	s := sums{rows: map[sumKey]*sumRow{}}
+	s := sums{}
 	progress := func() {}
 	agent := control.NewClient(r.Socket())
 	err := notBegun(ctx, agent.Drops(ctx, func() {
 		limit.agentBegins()
 		defer limit.begin()
 		warnAboutClosed(ctx, agent, c.ErrOrStderr())
-		warnOfAbsentPod(ctx, agent, r.filter.pod, c.ErrOrStderr())
+		warnOfAbsentPod(ctx, agent, r.filter.Pod, c.ErrOrStderr())
 		fmt.Fprintf(c.ErrOrStderr(), "listening for %s\n", r.listen)
 		progress = terminal.Progress(c.ErrOrStderr(), terminal.Doing("listening"))
 	}, func(d control.Drop) error {
-		if r.filter.shows(d) {
-			s.add(d, 1, d.At)
+		if r.filter.Shows(d) {
+			s.Add(d, 1, d.At)
 		}
 		return nil
 	}))
@@ -256,63 +229,21 @@ func (r *dropsRequest) show(s *sums, w io.Writer) (err error) {
 	} else {
 		err = s.print(w)
 	}
-	if err == nil && len(s.rows) > 0 {
+	if err == nil && s.Len() > 0 {
 		return ErrDenied
 	}
 	return err
 }
 
-// sumKey is the common part of the packets of one row.
-type sumKey struct{ from, to, port, direction, by string }
-
-type sumRow struct {
-	sumKey
-	first   control.Drop
-	packets uint64
-	last    time.Time
-}
-
 // sums are packets added up.
 type sums struct {
-	rows     map[sumKey]*sumRow
-	notShown uint64
+	report.DropSums
 	// past is set if the packets are not of the time of the command.
 	past bool
 }
 
-// add adds packets, the last of which came at a time.
-func (s *sums) add(d control.Drop, packets uint64, last time.Time) {
-	if d.NotShown > 0 {
-		s.notShown += d.NotShown
-		return
-	}
-	k := sumKey{d.From.String(), d.To.String(), d.PortText(), d.Direction, deniedBy(d)}
-	row := s.rows[k]
-	if row == nil {
-		row = &sumRow{sumKey: k, first: d}
-		s.rows[k] = row
-	}
-	row.packets += packets
-	if last.After(row.last) {
-		row.last = last
-	}
-}
-
-// sorted has the most frequent first.
-func (s *sums) sorted() []*sumRow {
-	all := make([]*sumRow, 0, len(s.rows))
-	for _, row := range s.rows {
-		all = append(all, row)
-	}
-	slices.SortFunc(all, func(a, b *sumRow) int {
-		return cmp.Or(cmp.Compare(b.packets, a.packets), cmp.Compare(a.from, b.from), cmp.Compare(a.to, b.to),
-			cmp.Compare(a.port, b.port), cmp.Compare(a.direction, b.direction), cmp.Compare(a.by, b.by))
-	})
-	return all
-}
-
 func (s *sums) print(w io.Writer) error {
-	if len(s.rows) == 0 {
+	if s.Len() == 0 {
 		_, err := fmt.Fprintf(w, "policy has denied nothing%s\n", s.missing())
 		return err
 	}
@@ -321,78 +252,39 @@ func (s *sums) print(w io.Writer) error {
 		heads = append(heads, "LAST")
 	}
 	table := terminal.NewTable(terminal.StyleFor(w), heads...)
-	for _, row := range s.sorted() {
-		cells := []any{row.from, row.to, row.port, row.direction, row.by, row.packets}
+	for _, row := range s.Sorted() {
+		cells := []any{row.From.String(), row.To.String(), row.PortText(), row.Direction, report.DeniedBy(row.Drop), row.Packets}
 		if s.past {
-			cells = append(cells, row.last.Local().Format(time.TimeOnly))
+			cells = append(cells, row.Last.Local().Format(time.TimeOnly))
 		}
 		table.Row(cells...)
 	}
-	if _, err := fmt.Fprintln(w, table); err != nil || s.notShown == 0 {
+	if _, err := fmt.Fprintln(w, table); err != nil || s.NotShown == 0 {
 		return err
 	}
-	_, err := fmt.Fprintf(w, "%d more packets were denied and are not shown: there were too many\n", s.notShown)
+	_, err := fmt.Fprintf(w, "%d more packets were denied and are not shown: there were too many\n", s.NotShown)
 	return err
 }
 
 func (s *sums) missing() string {
-	if s.notShown == 0 {
+	if s.NotShown == 0 {
 		return ""
 	}
-	return fmt.Sprintf(" that is to be shown, and %d packets besides that there was no room for", s.notShown)
-}
-
-// sumObject is a row for machines.
-type sumObject struct {
-	control.Drop
-	Packets uint64    `json:"packets"`
-	Last    time.Time `json:"last"`
+	return fmt.Sprintf(" that is to be shown, and %d packets besides that there was no room for", s.NotShown)
 }
 
 func (s *sums) printJSON(w io.Writer) error {
 	e := json.NewEncoder(w)
-	for _, row := range s.sorted() {
-		first := row.first
-		first.SourcePort = 0 // one of many
-		if err := e.Encode(sumObject{first, row.packets, row.last}); err != nil {
+	for _, row := range s.Sorted() {
+		row.SourcePort = 0 // one of many
+		if err := e.Encode(row); err != nil {
 			return err
 		}
 	}
-	if s.notShown > 0 {
-		return e.Encode(control.Drop{At: time.Now(), NotShown: s.notShown})
+	if s.NotShown > 0 {
+		return e.Encode(control.Drop{At: time.Now(), NotShown: s.NotShown})
 	}
 	return nil
-}
-
-// deniedBy names the denying policies or tier in a few words.
-func deniedBy(d control.Drop) string {
-	switch d.By {
-	case control.ByIsolation:
-		text := strings.Join(d.Policies, ", ")
-		if d.MorePolicies > 0 {
-			text += fmt.Sprintf(" and %d more", d.MorePolicies)
-		}
-		return text
-	case control.ByRule:
-		rule := d.Policy + " " + model.TitledRule(d.Rule, d.RuleName)
-		if d.Rejected {
-			rule += " (rejected)"
-		}
-		return rule
-	case control.ByClosed:
-		return "closed: " + d.Reason
-	case control.ByNoService:
-		return "no policy: no service has this address"
-	case control.ByNoEndpoint:
-		return strings.TrimSpace("no policy: no endpoint of Service " + d.Service)
-	case control.ByNoPort:
-		return strings.TrimSpace("no policy: no such port of Service " + d.Service)
-	case control.ByNoLocalEndpoint:
-		return strings.TrimSpace("no policy: no endpoint on this node (policy Local) of Service " + d.Service)
-	case control.BySourceRanges:
-		return strings.TrimSpace("no policy: sender not in the source ranges of Service " + d.Service)
-	}
-	return "no policy that is in force by now"
 }
 
 // dropLines prints packets in aligned columns.
@@ -413,7 +305,7 @@ func (l *dropLines) print(d control.Drop) error {
 		_, err := fmt.Fprintln(l.w, l.style.Faint(fmt.Sprintf("%d more not shown", d.NotShown)))
 		return err
 	}
-	return l.row(nil, d.At.Local().Format("15:04:05.000"), d.From.String(), d.To.String(), d.PortText(), d.Direction, deniedBy(d))
+	return l.row(nil, d.At.Local().Format("15:04:05.000"), d.From.String(), d.To.String(), d.PortText(), d.Direction, report.DeniedBy(d))
 }
 
 // untilHangup calls f when the reader of a pipe is gone. A failed write would show it

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/felixlike/report"
 )
 
 func end(pod, address string) control.DropEnd {
@@ -39,13 +40,13 @@ func someDrops() []control.Drop {
 }
 
 func TestDropsAddedUp(t *testing.T) {
-	s := sums{rows: map[sumKey]*sumRow{}}
+	s := sums{}
 	var out bytes.Buffer
 	if err := s.print(&out); err != nil || out.String() != "policy has denied nothing\n" {
 		t.Errorf("%q, %v", out.String(), err)
 	}
 	for _, d := range someDrops() {
-		s.add(d, 1, d.At)
+		s.Add(d, 1, d.At)
 	}
 	out.Reset()
 	if err := s.print(&out); err != nil {
@@ -95,25 +96,25 @@ func TestDropsAsTheyCome(t *testing.T) {
 
 func TestDropsFilter(t *testing.T) {
 	for name, c := range map[string]struct {
-		filter dropsFilter
+		filter report.DropFilter
 		want   int
 	}{
-		"all": {dropsFilter{}, 6}, "a pod": {dropsFilter{pod: "shop/db"}, 3}, "a namespace": {dropsFilter{namespace: "ops"}, 4},
-		"a direction": {dropsFilter{direction: "egress"}, 2}, "all of it": {dropsFilter{pod: "ops/x", namespace: "ops", direction: "ingress"}, 2},
-		"a namespace that begins alike": {dropsFilter{namespace: "op"}, 1},
+		"all": {report.DropFilter{}, 6}, "a pod": {report.DropFilter{Pod: "shop/db"}, 3}, "a namespace": {report.DropFilter{Namespace: "ops"}, 4},
+		"a direction": {report.DropFilter{Direction: "egress"}, 2}, "all of it": {report.DropFilter{Pod: "ops/x", Namespace: "ops", Direction: "ingress"}, 2},
+		"a namespace that begins alike": {report.DropFilter{Namespace: "op"}, 1},
 	} {
 		got := 0
 		for _, d := range someDrops() {
-			if c.filter.shows(d) {
+			if c.filter.Shows(d) {
 				got++
 			}
 		}
-		if err := c.filter.check(); got != c.want || err != nil {
+		if err := c.filter.Check(); got != c.want || err != nil {
 			t.Errorf("%s: %d are shown, want %d with the count of those that are not; %v", name, got, c.want, err)
 		}
 	}
-	for _, bad := range []dropsFilter{{pod: "x"}, {direction: "both"}} {
-		if bad.check() == nil {
+	for _, bad := range []report.DropFilter{{Pod: "x"}, {Direction: "both"}} {
+		if bad.Check() == nil {
 			t.Errorf("%+v is taken", bad)
 		}
 	}

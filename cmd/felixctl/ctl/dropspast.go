@@ -22,7 +22,7 @@ func (r *dropsRequest) past(c *cobra.Command) error {
 	ctx, cancel := context.WithTimeout(c.Context(), historyTimeout)
 	defer cancel()
 	agent := control.NewClient(r.Socket())
-	if err := namespaceExists(ctx, agent, r.filter.namespace); err != nil {
+	if err := namespaceExists(ctx, agent, r.filter.Namespace); err != nil {
 		return r.explain(err)
 	}
 	h, err := agent.DropHistory(ctx)
@@ -30,7 +30,7 @@ func (r *dropsRequest) past(c *cobra.Command) error {
 		return r.explain(err)
 	}
 	warnAboutClosed(ctx, agent, c.ErrOrStderr())
-	warnOfAbsentPod(ctx, agent, r.filter.pod, c.ErrOrStderr())
+	warnOfAbsentPod(ctx, agent, r.filter.Pod, c.ErrOrStderr())
 	begin := time.Now().Add(-r.since)
 	switch {
 	case h.From.IsZero():
@@ -41,17 +41,7 @@ func (r *dropsRequest) past(c *cobra.Command) error {
 	if h.Fault != "" {
 		fmt.Fprintf(c.ErrOrStderr(), "denied packets are not reported now: %s\n", h.Fault)
 	}
-	s := sums{rows: map[sumKey]*sumRow{}, past: true}
-	for _, m := range h.Minutes {
-		if m.Begin.Add(time.Minute).Before(begin) {
-			continue
-		}
-		s.notShown += m.NotShown
-		for _, f := range m.Flows {
-			if r.filter.shows(f.Drop) && !f.Last.Before(begin) {
-				s.add(f.Drop, f.Packets, f.Last)
-			}
-		}
-	}
+	s := sums{past: true}
+	s.AddHistory(h, r.filter, begin)
 	return r.show(&s, c.OutOrStdout())
 }

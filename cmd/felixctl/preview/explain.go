@@ -22,7 +22,7 @@ func (t *text) explain(p *Preview) {
 		return
 	}
 	families := p.families()
-	for _, d := range grouped(p.Verdicts) {
+	for _, d := range Grouped(p.Verdicts) {
 		fmt.Fprintf(t, "%s\n", d.sentence(t, families))
 	}
 }

@@ -65,7 +65,7 @@ func TestNodes(t *testing.T) {
 		t.Fatal(err)
 	}
 	var got []string
-	for _, d := range grouped(p.OfNodes) {
+	for _, d := range Grouped(p.OfNodes) {
 		got = append(got, fmt.Sprintf("%s > %s %s: %s", strings.Join(d.From, ","), strings.Join(d.To, ","), strings.Join(d.Ports, " "), d.Becomes))
 	}
 	slices.Sort(got)

@@ -113,7 +113,7 @@ func ReachOf(ctx context.Context, o control.Objects, q Question) (*Reach, error)
 	eitherFamily := func(a, b Difference) bool {
 		return a.Becomes == b.Becomes && a.Because == b.Because && slices.Equal(a.From, b.From) && slices.Equal(a.To, b.To) && slices.Equal(a.Ports, b.Ports)
 	}
-	for _, d := range joined(grouped(all), eitherFamily, func(a *Difference, b Difference) { a.Families = union(a.Families, b.Families) }) {
+	for _, d := range joined(Grouped(all), eitherFamily, func(a *Difference, b Difference) { a.Families = union(a.Families, b.Families) }) {
 		r.Ways = append(r.Ways, Way{d.From, d.To, d.Families, d.Ports, d.Becomes, d.Because})
 	}
 	return r, nil

@@ -92,7 +92,7 @@ func (t *text) verdicts(p *Preview) {
 	}
 	families := p.families()
 	table := terminal.NewTable(t.style, "FROM", "TO", "PORTS", "NOW", "THEN", "BECAUSE")
-	for _, d := range grouped(p.Verdicts) {
+	for _, d := range Grouped(p.Verdicts) {
 		now, then := t.style.Bad(Denied), t.style.Good(Allowed)
 		if d.Becomes == Denied {
 			now, then = t.style.Good(Allowed), t.style.Bad(Denied)
@@ -110,7 +110,7 @@ func (t *text) stillDenied(p *Preview) {
 	fmt.Fprintf(t, "\n%s\n", t.style.Head("Still denied, though the new rules allow it at one end"))
 	families := p.families()
 	table := terminal.NewTable(t.style, "FROM", "TO", "PORTS", "BECAUSE")
-	for _, d := range grouped(p.StillDenied) {
+	for _, d := range Grouped(p.StillDenied) {
 		table.Row(list(d.From), list(d.To), d.portsText(families), d.Because)
 	}
 	fmt.Fprintln(t, table)
@@ -138,9 +138,9 @@ func (d *Difference) portsText(families []string) string {
 	return ports
 }
 
-// grouped joins the differences that differ only in the source of the packets, and
+// Grouped joins the differences that differ only in the source of the packets, and
 // then those that differ only in the destination.
-func grouped(all []Difference) []Difference {
+func Grouped(all []Difference) []Difference {
 	alike := func(a, b Difference) bool {
 		return a.Becomes == b.Becomes && a.Because == b.Because && slices.Equal(a.Ports, b.Ports) && slices.Equal(a.Families, b.Families)
 	}
@@ -211,7 +211,7 @@ func (t *text) ofNodes(p *Preview) {
 	fmt.Fprintf(t, "\n%s\n", t.style.Head("Packets to and from nodes themselves, by the policies of the node"))
 	families := p.families()
 	table := terminal.NewTable(t.style, "FROM", "TO", "PORTS", "NOW", "THEN", "BECAUSE")
-	for _, d := range grouped(p.OfNodes) {
+	for _, d := range Grouped(p.OfNodes) {
 		now, then := t.style.Good(Allowed), t.style.Bad(d.Becomes)
 		if d.Becomes == Allowed {
 			now, then = t.style.Bad(Denied), t.style.Good(Allowed)
