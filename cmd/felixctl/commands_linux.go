@@ -9,12 +9,16 @@ import (
 	"github.com/felixlike/felixlike/cmd/felixctl/ctl"
 	dumpcli "github.com/felixlike/felixlike/cmd/felixctl/dump/cli"
 	tracecli "github.com/felixlike/felixlike/cmd/felixctl/trace/cli"
+	"github.com/felixlike/felixlike/cmd/felixctl/ui"
 )
 
 // nodeCommands are the commands that need a node: an agent, or the rules of a kernel.
 func nodeCommands() []*cobra.Command {
-	return slices.Concat(labCommands(), []*cobra.Command{tracecli.Command()}, dumpcli.Commands(), ctl.Commands())
+	return slices.Concat(labCommands(), []*cobra.Command{ui.LocalCommand(asked)}, asked(), dumpcli.Commands())
 }
+
+// asked are the commands that the pages of felixctl ui run, among others.
+func asked() []*cobra.Command { return append(ctl.Commands(), tracecli.Command()) }
 
 // notAsExpected reports whether an error has exit code 1; its text is printed.
 func notAsExpected(err error) bool {

@@ -20,7 +20,7 @@ func nodeCommands() []*cobra.Command {
 			return err
 		},
 	}}
-	for _, name := range []string{"backend", "check", "diags", "diff", "drops", "dump", "policies", "policy-log", "preview", "prove", "reach", "services", "snapshot", "status", "trace"} {
+	for _, name := range []string{"backend", "check", "diags", "diff", "drops", "dump", "policies", "policy-log", "preview", "prove", "reach", "services", "snapshot", "status", "trace", "ui"} {
 		all = append(all, elsewhere(name, fmt.Sprintf("felixctl --node NODE %s asks an agent of the cluster", name)))
 	}
 	for _, name := range []string{"lab", "bench"} {

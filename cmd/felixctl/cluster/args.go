@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/felixlike/felixlike/cmd/felixctl/netnamespace"
+	"github.com/felixlike/felixlike/cmd/felixctl/ui"
 	"github.com/felixlike/felixlike/felixlike/report"
 )
 
@@ -45,6 +46,7 @@ Without --node these commands answer for all Linux nodes, with several --node fo
   backend set  one node after the other; it stops at the first one that fails
   diags        one archive with the diagnostics and logs of all nodes
   netnamespace the numbers of namespaces; join, isolate, global (without --node)
+  ui           pages about the cluster, for your browser; they are served here
 
 Each of them has --help. Before the command:
 
@@ -73,9 +75,9 @@ func Wanted(argv []string) bool {
 	return slices.Contains([]string{"--node", allNodes, "--context", "--kubeconfig"}, name)
 }
 
-// sendsTraffic reports whether a command is check --traffic, which runs here and not on the node.
-func sendsTraffic(command []string) bool {
-	return command[0] == "check" && slices.ContainsFunc(command, func(a string) bool { return a == "--traffic" || a == "--traffic=true" })
+// runsHere reports whether a command runs here and not on the node: ui, and check --traffic.
+func runsHere(command []string) bool {
+	return command[0] == ui.CommandName || command[0] == "check" && slices.ContainsFunc(command, func(a string) bool { return a == "--traffic" || a == "--traffic=true" })
 }
 
 // Run runs the command that the arguments name, without the program's own name, and
@@ -90,7 +92,7 @@ func Run(ctx context.Context, args []string, io Streams) (int, error) {
 		return 0, nil
 	case command[0] == netnamespace.CommandName && len(t.nodes) > 0:
 		return 2, errors.New("netnamespace is for the whole cluster: leave out --node")
-	case len(t.nodes) == 1 && !sendsTraffic(command), command[0] == "reach" && len(t.nodes) == 0:
+	case len(t.nodes) == 1 && !runsHere(command), command[0] == "reach" && len(t.nodes) == 0:
 		return t.passOn(ctx, command, io)
 	}
 	root := t.commands()

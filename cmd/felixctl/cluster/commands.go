@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -11,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/felixlike/felixlike/cmd/felixctl/netnamespace"
+	"github.com/felixlike/felixlike/cmd/felixctl/ui"
 	"github.com/felixlike/felixlike/felixlike/report"
 	"github.com/felixlike/felixlike/internal/printable"
 	"github.com/felixlike/felixlike/internal/terminal"
@@ -21,7 +23,7 @@ func (t target) commands() *cobra.Command {
 	root := &cobra.Command{Use: PluginName, SilenceUsage: true, SilenceErrors: true}
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.SetHelpCommand(&cobra.Command{Hidden: true})
-	root.AddCommand(t.statusCommand(), t.checkCommand(), t.versionCommand(), t.policiesCommand(), t.servicesCommand(), t.dropsCommand(), t.diffCommand(), t.backendCommand(), t.diagsCommand(), netnamespace.Command(t))
+	root.AddCommand(t.statusCommand(), t.checkCommand(), t.versionCommand(), t.policiesCommand(), t.servicesCommand(), t.dropsCommand(), t.diffCommand(), t.backendCommand(), t.diagsCommand(), netnamespace.Command(t), ui.Command(pageAccess{t}))
 	return root
 }
 
@@ -39,6 +41,26 @@ func (t target) Ask(ctx context.Context, progress io.Writer, stdin []byte, comma
 	var all []netnamespace.Answer
 	for _, r := range replies {
 		all = append(all, netnamespace.Answer{Node: r.Node, Fault: r.Fault, Out: r.out})
+	}
+	return all, err
+}
+
+// pageAccess is how felixctl ui reaches the agents.
+type pageAccess struct{ target }
+
+// Ask runs a command with the agents of the nodes, of those of the target if none is named.
+func (p pageAccess) Ask(ctx context.Context, nodes []string, stdin []byte, command ...string) ([]ui.Answer, error) {
+	t := p.target
+	if len(nodes) > 0 {
+		t.nodes = nodes
+	}
+	replies, err := t.askWith(ctx, io.Discard, stdin, command...)
+	var all []ui.Answer
+	for _, r := range replies {
+		if r.code > 1 && json.Valid(r.out) {
+			r.Fault = "" // as trace, if policies and programmed state disagree
+		}
+		all = append(all, ui.Answer{Node: r.Node, Fault: r.Fault, Out: r.out})
 	}
 	return all, err
 }

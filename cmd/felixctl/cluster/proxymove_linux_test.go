@@ -62,7 +62,7 @@ func parses(args []string) error {
 		return err
 	}
 	root := of.commands()
-	if len(of.nodes) == 1 && !sendsTraffic(command) {
+	if len(of.nodes) == 1 && !runsHere(command) {
 		root = &cobra.Command{}
 		root.AddCommand(ctl.Commands()...)
 	}

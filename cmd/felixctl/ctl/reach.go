@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -13,7 +11,6 @@ import (
 	"github.com/felixlike/felixlike/cmd/felixctl/preview"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/internal/terminal"
-	"github.com/felixlike/felixlike/model"
 )
 
 // ErrPasses is the error of reach --deny if a packet passes, after the output.
@@ -51,8 +48,8 @@ passes; 2 the command failed, or an end has no pod or node.`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			var err error
-			if q.Port, err = parseReachPort(port); err != nil {
-				return err
+			if q.Port, err = preview.ParsePort(port); err != nil {
+				return fmt.Errorf("--%w", err)
 			}
 			return t.call(c.Context(), func(ctx context.Context, agent *control.Client) error {
 				objects, err := allObjects(ctx, agent)
@@ -92,21 +89,4 @@ passes; 2 the command failed, or an end has no pod or node.`,
 	c.Flags().BoolVar(&deny, "deny", false, "exit with 1 if anything passes")
 	c.Flags().BoolVar(&denied, "denied", false, "show what is denied, too")
 	return c
-}
-
-// parseReachPort reads --port.
-func parseReachPort(text string) (model.PortRange, error) {
-	switch text {
-	case "":
-		return model.PortRange{}, nil
-	case "icmp":
-		return model.PortRange{Protocol: model.ICMP}, nil
-	}
-	number, name, _ := strings.Cut(text, "/")
-	n, err := strconv.ParseUint(number, 10, 16)
-	protocol, unknown := model.ParseProtocol(strings.ToUpper(name))
-	if err != nil || unknown != nil || n == 0 || protocol.IsICMP() {
-		return model.PortRange{}, fmt.Errorf("--port %q: want PORT/PROTOCOL (as in 80/tcp) or icmp; the protocols are tcp, udp and sctp", text)
-	}
-	return model.PortRange{Protocol: protocol, First: uint16(n), Last: uint16(n)}, nil
 }

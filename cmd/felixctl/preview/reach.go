@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -27,6 +28,26 @@ type Question struct {
 	// Failsafe are the ports that no policy closes for a node.
 	Failsafe model.Failsafe
 }
+
+// ParsePort reads the Port of a Question: PORT/PROTOCOL, icmp, or nothing for all.
+func ParsePort(text string) (model.PortRange, error) {
+	switch text {
+	case "":
+		return model.PortRange{}, nil
+	case "icmp":
+		return model.PortRange{Protocol: model.ICMP}, nil
+	}
+	number, name, _ := strings.Cut(text, "/")
+	n, err := strconv.ParseUint(number, 10, 16)
+	protocol, unknown := model.ParseProtocol(strings.ToUpper(name))
+	if err != nil || unknown != nil || n == 0 || protocol.IsICMP() {
+		return model.PortRange{}, fmt.Errorf("port %q: want PORT/PROTOCOL (as in 80/tcp) or icmp; the protocols are tcp, udp and sctp", text)
+	}
+	return model.PortRange{Protocol: protocol, First: uint16(n), Last: uint16(n)}, nil
+}
+
+// ErrNoPolicy is the error of ReachOf for ends between which nothing is evaluated.
+var ErrNoPolicy = errors.New("no policy applies between these ends: all packets pass")
 
 // Reach is the answer: every packet of the question is in one of the Ways.
 type Reach struct {
@@ -142,7 +163,7 @@ func reach(ctx context.Context, o control.Objects, q Question) (all []Difference
 		}
 	}
 	if len(all) == 0 {
-		return nil, nil, errors.New("no policy applies between these ends: all packets pass")
+		return nil, nil, ErrNoPolicy
 	}
 	slices.Sort(without)
 	return all, slices.Compact(append(without, more...)), nil

@@ -118,6 +118,7 @@ type Packets struct {
 	From, To *End
 	Ports    model.PortRange
 	oracle.Verdict
+	Family model.Family
 }
 
 // Because names the policies and rules.
@@ -133,7 +134,7 @@ func (w *World) Judge(from, to *End, ports, others []model.PortRange, visit func
 				judge = w.evaluate
 			}
 			judge(pair[0], pair[1], f, ports, others, func(r model.PortRange, v oracle.Verdict) {
-				visit(Packets{pair[0], pair[1], r, v})
+				visit(Packets{pair[0], pair[1], r, v, f})
 			})
 		}
 	}

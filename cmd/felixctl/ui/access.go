@@ -1,0 +1,180 @@
+package ui
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/felixlike/felixlike/cmd/felixctl/agentflag"
+	"github.com/felixlike/felixlike/cmd/felixctl/labs"
+	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/model"
+)
+
+// Access is how the pages reach the agents.
+type Access interface {
+	// Ask runs a command of felixctl with the agents of these nodes, with all if none is named.
+	Ask(ctx context.Context, nodes []string, stdin []byte, command ...string) ([]Answer, error)
+}
+
+// Answer is what a node's agent answered: Out, or a Fault.
+type Answer struct {
+	Node, Fault string
+	Out         []byte
+}
+
+// data is what the pages need of one agent.
+type data struct {
+	Status control.Status `json:"status"`
+	// Layout is the setting nftables.layout in force, empty under other backends.
+	Layout string              `json:"layout,omitempty"`
+	Hits   control.Hits        `json:"hits"`
+	Drops  control.DropHistory `json:"drops"`
+	// Faults name what could not be read.
+	Faults []string `json:"faults,omitempty"`
+	// Objects are a control.Objects, if they were asked for, and Failsafe the ports that no policy closes for a node.
+	Objects  json.RawMessage `json:"objects,omitempty"`
+	Failsafe model.Failsafe  `json:"failsafe,omitzero"`
+}
+
+// collect asks one agent.
+func collect(ctx context.Context, agent *control.Client, withObjects bool) (data, error) {
+	var d data
+	var err error
+	if d.Status, err = agent.Status(ctx); err != nil {
+		return d, err
+	}
+	note := func(what string, err error) {
+		if err != nil {
+			d.Faults = append(d.Faults, fmt.Sprintf("%s: %v", what, err))
+		}
+	}
+	d.Hits, err = agent.Hits(ctx)
+	note("counters of rules", err)
+	d.Drops, err = agent.DropHistory(ctx)
+	note("denied packets", err)
+	m, err := agent.Model(ctx)
+	note("model", err)
+	d.Layout = m.Settings.NFTablesLayout
+	if m.Failsafe != nil {
+		d.Failsafe = *m.Failsafe
+	}
+	if withObjects {
+		o, err := agent.Objects(ctx)
+		if err != nil {
+			return d, err
+		}
+		if d.Objects, err = json.Marshal(o); err != nil {
+			return d, err
+		}
+	}
+	return d, nil
+}
+
+// dataCommand prints the data of this node's agent. The pages of a cluster run it in the agents' pods.
+func dataCommand() *cobra.Command {
+	var t agentflag.Target
+	objects := false
+	c := &cobra.Command{
+		Use: "data", Hidden: true, Args: cobra.NoArgs, Short: "Print what the pages need of this node's agent, in JSON",
+		RunE: func(c *cobra.Command, _ []string) error {
+			d, err := collect(c.Context(), control.NewClient(t.Socket()), objects)
+			if err != nil {
+				return err
+			}
+			return json.NewEncoder(c.OutOrStdout()).Encode(d)
+		},
+	}
+	t.Flags(c)
+	c.Flags().BoolVar(&objects, "objects", false, "with the objects of the cluster")
+	return c
+}
+
+// local is the Access to the agents of a lab, or to that of one socket. It runs the commands in this process.
+type local struct {
+	target   *agentflag.Target
+	commands func() []*cobra.Command
+}
+
+// thisNode names the node of a socket that has not told its name.
+const thisNode = "this node"
+
+// sockets returns the sockets by node.
+func (l local) sockets(nodes []string) (map[string]string, error) {
+	t := l.target
+	if t.Lab == "" || t.Node != "" {
+		return map[string]string{cmp.Or(t.Node, thisNode): t.Socket()}, nil
+	}
+	all, err := labs.Nodes(t.Root, t.Lab)
+	found := map[string]string{}
+	for _, n := range all {
+		if len(nodes) == 0 || slices.ContainsFunc(nodes, func(name string) bool { return labs.NodeFolder(name) == n }) {
+			found[n] = labs.ControlSocket(t.Root, t.Lab, n)
+		}
+	}
+	return found, err
+}
+
+// Ask runs the command for each socket.
+func (l local) Ask(ctx context.Context, nodes []string, stdin []byte, command ...string) ([]Answer, error) {
+	sockets, err := l.sockets(nodes)
+	if err != nil {
+		return nil, err
+	}
+	answers := make(chan Answer, len(sockets))
+	var group errgroup.Group
+	for node, socket := range sockets {
+		group.Go(func() error {
+			answers <- l.run(ctx, node, socket, stdin, command)
+			return nil
+		})
+	}
+	err = group.Wait()
+	close(answers)
+	var all []Answer
+	for a := range answers {
+		all = append(all, a)
+	}
+	slices.SortFunc(all, func(a, b Answer) int { return strings.Compare(a.Node, b.Node) })
+	return all, err
+}
+
+func (l local) run(ctx context.Context, node, socket string, stdin []byte, command []string) Answer {
+	root := &cobra.Command{SilenceErrors: true, SilenceUsage: true}
+	root.AddCommand(l.commands()...)
+	page := &cobra.Command{Use: CommandName}
+	page.AddCommand(dataCommand())
+	root.AddCommand(page)
+	var out bytes.Buffer
+	root.SetArgs(append(slices.Clone(command), "--socket", socket))
+	root.SetIn(bytes.NewReader(stdin))
+	root.SetOut(&out)
+	root.SetErr(io.Discard)
+	a := Answer{Node: node}
+	// A command that has found something denied, or different, has an error and an answer.
+	if err := root.ExecuteContext(ctx); err != nil && out.Len() == 0 {
+		a.Fault = err.Error()
+	}
+	a.Out = out.Bytes()
+	return a
+}
+
+// decode reads the JSON of an answer.
+func (a Answer) decode(into any) error {
+	if a.Fault != "" {
+		return errors.New(a.Fault)
+	}
+	if err := json.Unmarshal(a.Out, into); err != nil {
+		return fmt.Errorf("the answer cannot be read: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,155 @@
+package ui
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/felixlike/felixlike/cmd/felixctl/preview"
+	"github.com/felixlike/felixlike/internal/printable"
+)
+
+// traced is an answer of felixctl trace, as far as the page shows it.
+type traced struct {
+	From, To, Verdict, Why, Service, Disagreement, Because string
+	Policies                                               *struct{ Egress, Ingress tracedEnd }
+	Programmed                                             []struct {
+		Backend string
+		Path    *struct {
+			Fate, At string
+			Steps    []step
+		}
+	}
+	Notes []string
+}
+
+type tracedEnd struct {
+	Who, Why string
+	Allowed  bool
+	Asked    []struct {
+		Policy, Rule, Because string
+		Allows                bool
+	}
+}
+
+type step struct {
+	Node, Place, Table, Rule, Effect, Comment, Policy, PolicyRule string
+	Number                                                        int
+	Sets                                                          []struct{ Set, Member, Owner string }
+	Missed                                                        []struct{ Policy, PolicyRule, Because string }
+}
+
+// why is the page of a trace.
+type why struct {
+	From, To, Port string
+	Asked          []tracedBy
+}
+
+// tracedBy are the answers of one node.
+type tracedBy struct {
+	Node, Fault string
+	Results     []traced
+}
+
+func whyPage(v *view, s *server, r *http.Request) error {
+	q := r.URL.Query()
+	w := why{From: q.Get("from"), To: q.Get("to"), Port: q.Get("port")}
+	v.Title, v.Template = "why", "why"
+	if w.From != "" && w.To != "" && w.Port != "" {
+		v.Title = fmt.Sprintf("why: %s to %s, %s", w.From, w.To, w.Port)
+		if err := w.ask(r.Context(), s, v.Now); err != nil {
+			return err
+		}
+	}
+	v.Body = w
+	return nil
+}
+
+// ask asks the nodes of both ends, each of which judges its own.
+func (w *why) ask(ctx context.Context, s *server, now *snapshot) error {
+	nodes := now.nodesOf(w.From, w.To)
+	for _, n := range now.Nodes {
+		if len(nodes) == 0 && n.Fault == "" {
+			nodes = append(nodes, n.Name)
+		}
+	}
+	// Each value is in the argument of its flag, so that none is taken for another flag.
+	answers, err := s.access.Ask(ctx, nodes, nil, "trace", "--from="+w.From, "--to="+w.To, "--port="+w.Port, "-o=json")
+	if err != nil {
+		return err
+	}
+	for _, a := range answers {
+		by := tracedBy{Node: a.Node}
+		if err := a.decode(&by.Results); err != nil {
+			by.Fault = err.Error()
+		}
+		printable.All(&by)
+		w.Asked = append(w.Asked, by)
+	}
+	return nil
+}
+
+// previewed is an answer of felixctl preview, as far as the page shows it.
+type previewed struct {
+	Policies                               []preview.PolicyChange
+	Verdicts, StillDenied, VerdictsOfNodes []preview.Difference
+	OutlivedConnections                    []preview.Outlived
+	Warnings                               []string
+}
+
+// whatIf is the page of a preview.
+type whatIf struct {
+	YAML, Delete string
+	Answer       *previewed
+	// Ending are connections that would be denied now, by node.
+	Ending []preview.Outlived
+	Faults []string
+}
+
+func whatIfPage(v *view, s *server, r *http.Request) error {
+	v.Title, v.Template = "what if", "what-if"
+	w := whatIf{YAML: r.PostFormValue("yaml"), Delete: r.PostFormValue("delete")}
+	if strings.TrimSpace(w.YAML+w.Delete) != "" {
+		if err := w.ask(r.Context(), s); err != nil {
+			return err
+		}
+	}
+	v.Body = w
+	return nil
+}
+
+// ask asks all nodes: verdicts are of the cluster, connections of the node.
+func (w *whatIf) ask(ctx context.Context, s *server) error {
+	command := []string{"preview", "-o=json"}
+	if strings.TrimSpace(w.YAML) != "" {
+		command = append(command, "--filename=-")
+	}
+	for _, name := range strings.Fields(w.Delete) {
+		command = append(command, "--delete="+name)
+	}
+	answers, err := s.access.Ask(ctx, nil, []byte(w.YAML), command...)
+	if err != nil {
+		return err
+	}
+	for _, a := range answers {
+		var p previewed
+		if err := a.decode(&p); err != nil {
+			w.Faults = append(w.Faults, a.Node+": "+err.Error())
+			continue
+		}
+		printable.All(&p)
+		if w.Ending = append(w.Ending, p.OutlivedConnections...); w.Answer == nil {
+			p.Verdicts, p.StillDenied = preview.Grouped(p.Verdicts), preview.Grouped(p.StillDenied)
+			p.VerdictsOfNodes = preview.Grouped(p.VerdictsOfNodes)
+			w.Answer = &p
+		}
+	}
+	if w.Answer == nil && len(w.Faults) > 0 {
+		// A mistake in the YAML has the same answer on all nodes.
+		_, text, _ := strings.Cut(w.Faults[0], ": ")
+		w.Faults = slices.Compact([]string{text})
+	}
+	return nil
+}

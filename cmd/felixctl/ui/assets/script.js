@@ -1,0 +1,27 @@
+"use strict";
+// A cell of the matrix leads to the rules of its row and column. Without this script the names do.
+document.addEventListener("click", (e) => {
+  const cell = e.target.closest("table.matrix tbody td");
+  if (!cell) return;
+  const end = (th, name) => new URL(th.querySelector("a").href).searchParams.get(name);
+  const head = cell.closest("table").tHead.rows[0].cells[cell.cellIndex];
+  const q = new URLSearchParams({ from: end(cell.parentNode.cells[0], "from"), to: end(head, "to") });
+  location.assign("/reach?" + q);
+});
+// The server says when there is something new. Live pages then load themselves again, unless somebody uses a form.
+if (document.body.hasAttribute("data-live")) {
+  let first = true;
+  new EventSource("/events").onmessage = async () => {
+    const main = document.getElementById("main");
+    if (first || document.hidden || main.contains(document.activeElement)) {
+      first = false;
+      return;
+    }
+    const answer = await fetch(location.href);
+    if (!answer.ok) return;
+    const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+    const lefts = [...main.querySelectorAll(".scroll")].map((s) => s.scrollLeft);
+    main.replaceChildren(...page.getElementById("main").childNodes);
+    main.querySelectorAll(".scroll").forEach((s, i) => { s.scrollLeft = lefts[i] || 0; });
+  };
+}

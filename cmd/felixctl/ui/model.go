@@ -1,0 +1,292 @@
+package ui
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/felixlike/felixlike/cmd/felixctl/preview"
+	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/felixlike/report"
+	"github.com/felixlike/felixlike/internal/printable"
+)
+
+// Ages of a snapshot. Pages show one that is no older than fresh. Objects of an unchanged revision are read again after
+// stale, because the addresses of pods change without a revision.
+const (
+	fresh = 5 * time.Second
+	stale = time.Minute
+)
+
+// node is a node of the cluster with the answer of its agent.
+type node struct {
+	data
+	Name string
+	// Fault is why there is no answer.
+	Fault string
+}
+
+// State is that of felixctl status.
+func (n *node) State() string {
+	if n.Fault != "" {
+		return "NO ANSWER"
+	}
+	return report.State(n.Status)
+}
+
+// Reasons are why the node is not ready, or not known in full.
+func (n *node) Reasons() []string {
+	if n.Fault != "" {
+		return []string{n.Fault}
+	}
+	return append(report.Faults(n.Status), n.Faults...)
+}
+
+// snapshot is what the agents have answered at one time.
+type snapshot struct {
+	At    time.Time
+	Nodes []*node
+	*cluster
+	// Fault is why the objects of the cluster are missing.
+	Fault string
+}
+
+// cluster has the objects of one agent, with all that is computed from them.
+type cluster struct {
+	Objects control.Objects
+	node    *node
+	raw     []byte
+	read    time.Time
+	once    sync.Once
+	matrix  *matrix
+}
+
+// source reads snapshots, one at a time.
+type source struct {
+	access Access
+	mu     sync.Mutex
+	last   *snapshot
+}
+
+// get returns a snapshot that is no older than fresh.
+func (s *source) get(ctx context.Context) (*snapshot, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.last != nil && time.Since(s.last.At) < fresh {
+		return s.last, nil
+	}
+	next, err := s.read(ctx)
+	if err == nil {
+		s.last = next
+	}
+	return next, err
+}
+
+func (s *source) read(ctx context.Context) (*snapshot, error) {
+	answers, err := s.access.Ask(ctx, nil, nil, CommandName, "data")
+	if err != nil {
+		return nil, err
+	}
+	next := &snapshot{cluster: &cluster{}}
+	for _, a := range answers {
+		n := &node{Name: a.Node}
+		if err := a.decode(&n.data); err != nil {
+			n.Fault = printable.String(err.Error())
+		} else {
+			printable.All(&n.data.Status) // a compromised node writes what it likes
+			printable.All(&n.data.Hits)
+			printable.All(&n.data.Drops)
+			n.Name = n.Status.Node
+		}
+		next.Nodes = append(next.Nodes, n)
+	}
+	// Faulty nodes first, as in felixctl status.
+	slices.SortStableFunc(next.Nodes, func(a, b *node) int { return cmp.Compare(rank(a), rank(b)) })
+	if next.cluster, err = s.objects(ctx, next.Nodes); err != nil {
+		next.Fault, next.cluster = err.Error(), &cluster{}
+	}
+	next.At = time.Now()
+	return next, nil
+}
+
+func rank(n *node) int {
+	return slices.Index([]string{"NO ANSWER", report.StateDegraded, report.StateChanging, report.StateReady}, n.State())
+}
+
+// objects returns those of the agent with the newest revision, or those that are known if they are the same.
+func (s *source) objects(ctx context.Context, nodes []*node) (*cluster, error) {
+	var of *node
+	for _, n := range nodes {
+		if n.Fault == "" && n.Status.InSync && (of == nil || s.last != nil && s.last.node != nil && n.Name == s.last.node.Name) {
+			of = n
+		}
+	}
+	if of == nil {
+		return nil, fmt.Errorf("no agent has read the objects of the cluster")
+	}
+	if old := s.last; old != nil && old.node != nil && old.node.Name == of.Name && old.node.Status.PID == of.Status.PID &&
+		old.node.Status.Observed == of.Status.Observed && time.Since(old.cluster.read) < stale {
+		return old.cluster, nil
+	}
+	answers, err := s.access.Ask(ctx, []string{of.Name}, nil, CommandName, "data", "--objects")
+	if err != nil {
+		return nil, err
+	}
+	c := &cluster{read: time.Now(), node: of}
+	for _, a := range answers {
+		var d data
+		if err := a.decode(&d); err != nil {
+			return nil, fmt.Errorf("objects of %s: %w", of.Name, err)
+		}
+		c.raw, c.node.Failsafe = d.Objects, d.Failsafe
+	}
+	if old := s.last; old != nil && bytes.Equal(old.raw, c.raw) {
+		old.cluster.read, old.cluster.node = c.read, of
+		return old.cluster, nil
+	}
+	if err := json.Unmarshal(c.raw, &c.Objects); err != nil {
+		return nil, fmt.Errorf("objects of %s: %w", of.Name, err)
+	}
+	return c, nil
+}
+
+// reach answers who may reach whom.
+func (c *cluster) reach(ctx context.Context, q preview.Question) (*preview.Reach, error) {
+	if c.node != nil {
+		q.Failsafe = c.node.Failsafe
+	}
+	return preview.ReachOf(ctx, c.Objects, q)
+}
+
+// pod returns a pod, or nil.
+func (c *cluster) pod(namespace, name string) *corev1.Pod {
+	at := slices.IndexFunc(c.Objects.Pods, func(p *corev1.Pod) bool { return p.Namespace == namespace && p.Name == name })
+	if at < 0 {
+		return nil
+	}
+	return c.Objects.Pods[at]
+}
+
+// drops adds up denied packets of all nodes since a time.
+func (s *snapshot) drops(f report.DropFilter, since time.Time) *report.DropSums {
+	var sums report.DropSums
+	for _, n := range s.Nodes {
+		sums.AddHistory(n.Drops, f, since)
+	}
+	return &sums
+}
+
+// rules adds up the counters of all nodes.
+func (s *snapshot) rules() report.RuleSums {
+	var all []control.Hits
+	for _, n := range s.Nodes {
+		all = append(all, n.Hits)
+	}
+	return report.SumOfRules(all)
+}
+
+// closedPod is a pod that is closed on its node.
+type closedPod struct{ Node, Pod, Reason string }
+
+// health is the cluster in a line.
+type health struct {
+	State                    string
+	Nodes, Ready             int
+	Pods, Policies, Problems int
+	Closed                   []closedPod
+	DeniedAMinute            uint64
+	// Minutes has the denied packets of each of the last 60 minutes, the last one last.
+	Minutes []uint64
+}
+
+// Rate is the denied packets a second, of the last minute.
+func (h health) Rate() string { return fmt.Sprintf("%.1f", float64(h.DeniedAMinute)/60) }
+
+func (s *snapshot) health() health {
+	h := health{State: report.StateReady, Nodes: len(s.Nodes), Pods: len(s.Objects.Pods), Minutes: make([]uint64, 60)}
+	h.Policies = len(s.Objects.Policies) + len(s.Objects.ClusterPolicies) + len(s.Objects.Antrea.All())
+	problems := map[string]bool{}
+	for _, n := range s.Nodes {
+		if n.State() == report.StateReady {
+			h.Ready++
+		} else if h.State != "NO ANSWER" {
+			h.State = n.State()
+		}
+		for _, e := range n.Status.Endpoints {
+			if e.State == control.EndpointClosed {
+				h.Closed = append(h.Closed, closedPod{n.Name, e.Namespace + "/" + e.Name, e.Reason})
+			}
+		}
+		for _, p := range n.Status.Problems {
+			problems[p.Error()] = true
+		}
+		for _, m := range n.Drops.Minutes {
+			if ago := int(s.At.Sub(m.Begin).Minutes()); ago >= 0 && ago < len(h.Minutes) {
+				h.Minutes[len(h.Minutes)-1-ago] += deniedIn(m)
+			}
+		}
+	}
+	h.Problems = len(problems)
+	last := s.drops(report.DropFilter{}, s.At.Add(-time.Minute))
+	h.DeniedAMinute = last.NotShown
+	for _, row := range last.Sorted() {
+		h.DeniedAMinute += row.Packets
+	}
+	return h
+}
+
+func deniedIn(m control.DropMinute) uint64 {
+	n := m.NotShown
+	for _, f := range m.Flows {
+		n += f.Packets
+	}
+	return n
+}
+
+// problems lists the problems of objects, each once.
+func (s *snapshot) problems() []string {
+	var all []string
+	for _, n := range s.Nodes {
+		for _, p := range n.Status.Problems {
+			all = append(all, p.Error())
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// endpoint returns what the pod's node says of it.
+func (s *snapshot) endpoint(namespace, name string) (control.Endpoint, bool) {
+	for _, n := range s.Nodes {
+		for _, e := range n.Status.Endpoints {
+			if e.Namespace == namespace && e.Name == name {
+				return e, true
+			}
+		}
+	}
+	return control.Endpoint{}, false
+}
+
+// nodesOf returns the nodes of pods and nodes that a text names, as far as there are any.
+func (c *cluster) nodesOf(ends ...string) []string {
+	var all []string
+	for _, text := range ends {
+		if name, is := strings.CutPrefix(text, "node:"); is {
+			all = append(all, name)
+		}
+		namespace, name, _ := strings.Cut(text, "/")
+		if p := c.pod(namespace, name); p != nil && p.Spec.NodeName != "" {
+			all = append(all, p.Spec.NodeName)
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}

@@ -1,0 +1,228 @@
+package ui
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"html/template"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/felixlike/felixlike/cmd/felixctl/preview"
+	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/felixlike/report"
+	"github.com/felixlike/felixlike/model"
+)
+
+// whatIfPath is the only page that takes POST. It changes nothing.
+const whatIfPath = "/what-if"
+
+// pageOf fills in a page.
+type pageOf func(*view, *server, *http.Request) error
+
+var pages = map[string]pageOf{
+	"GET /{$}": clusterPage, "GET /matrix": matrixOf, "GET /reach": reachPage, "GET /pod/{namespace}/{name}": podPage, "GET /why": whyPage,
+	"GET /denied": deniedPage, "GET " + whatIfPath: whatIfPage, "POST " + whatIfPath: whatIfPage, "GET /policies": policiesPage, "GET /backends": backendsPage,
+	"GET /": func(*view, *server, *http.Request) error { return usage{errors.New("there is no such page")} },
+}
+
+// usage is an error of the request.
+type usage struct{ error }
+
+func isUsage(err error) bool { return errors.As(err, &usage{}) }
+
+// urlOf is a link to a page.
+type urlOf struct {
+	path  string
+	query url.Values
+}
+
+func (u *urlOf) String() string {
+	return (&url.URL{Path: u.path, RawQuery: u.query.Encode()}).String()
+}
+
+func clusterPage(v *view, _ *server, _ *http.Request) error {
+	v.Title, v.Template, v.Live, v.Body = "cluster", "cluster", true, v.Now.problems()
+	return nil
+}
+
+func matrixOf(v *view, _ *server, r *http.Request) error {
+	if err := v.Now.known(); err != nil {
+		return err
+	}
+	q := r.URL.Query()
+	by := cmp.Or(q.Get("by"), "class")
+	if by != "class" && by != "namespace" {
+		return usage{fmt.Errorf("by=%q: must be class or namespace", by)}
+	}
+	v.Title, v.Template, v.Live = "who reaches whom", "matrix", true
+	v.Body = v.Now.matrixOf(by, q.Get("from"), q.Get("to"))
+	return nil
+}
+
+// known returns an error if there are no objects to evaluate.
+func (s *snapshot) known() error {
+	if s.Fault != "" {
+		return errors.New(s.Fault)
+	}
+	return nil
+}
+
+// reachAnswer is the page of /reach.
+type reachAnswer struct {
+	From, To, Port string
+	*preview.Reach
+	Note            string
+	Allowed, Denied []preview.Way
+}
+
+// answer asks preview, and takes "no policy applies" for an answer.
+func (s *snapshot) answer(ctx context.Context, from, to string, port model.PortRange) (*reachAnswer, error) {
+	if err := s.known(); err != nil {
+		return nil, err
+	}
+	a := &reachAnswer{From: from, To: to}
+	r, err := s.reach(ctx, preview.Question{From: from, To: to, Port: port})
+	if errors.Is(err, preview.ErrNoPolicy) {
+		a.Note, r = err.Error(), &preview.Reach{}
+	} else if err != nil {
+		return nil, usage{err}
+	}
+	a.Reach = r
+	for _, w := range r.Ways {
+		if w.Verdict == preview.Allowed {
+			a.Allowed = append(a.Allowed, w)
+		} else {
+			a.Denied = append(a.Denied, w)
+		}
+	}
+	return a, nil
+}
+
+func reachPage(v *view, _ *server, r *http.Request) error {
+	q := r.URL.Query()
+	var port model.PortRange
+	if text := q.Get("port"); text != "" {
+		var err error
+		if port, err = preview.ParsePort(text); err != nil {
+			return usage{err}
+		}
+	}
+	a, err := v.Now.answer(r.Context(), q.Get("from"), q.Get("to"), port)
+	if err != nil {
+		return err
+	}
+	a.Port = q.Get("port")
+	v.Title, v.Template, v.Body = "from "+cmp.Or(a.From, "anywhere")+" to "+cmp.Or(a.To, "anywhere"), "reach", a
+	return nil
+}
+
+// onePod is the page of a pod.
+type onePod struct {
+	Name     string
+	Pod      *corev1.Pod
+	Endpoint control.Endpoint
+	Attached bool
+	In, Out  *reachAnswer
+	Denied   []*report.DropSum
+}
+
+func podPage(v *view, _ *server, r *http.Request) error {
+	namespace, name := r.PathValue("namespace"), r.PathValue("name")
+	p := onePod{Name: namespace + "/" + name, Pod: v.Now.pod(namespace, name)}
+	if p.Pod == nil {
+		return usage{fmt.Errorf("there is no pod %s", p.Name)}
+	}
+	p.Endpoint, p.Attached = v.Now.endpoint(namespace, name)
+	var err error
+	if p.In, err = v.Now.answer(r.Context(), "", p.Name, model.PortRange{}); err == nil {
+		p.Out, err = v.Now.answer(r.Context(), p.Name, "", model.PortRange{})
+	}
+	p.Denied = v.Now.drops(report.DropFilter{Pod: p.Name}, v.Now.At.Add(-time.Hour)).Sorted()
+	v.Title, v.Template, v.Body = p.Name, "pod", p
+	return err
+}
+
+// denied is the page of denied packets.
+type denied struct {
+	report.DropFilter
+	Minutes  int
+	Rows     []*report.DropSum
+	NotShown uint64
+	// Faults are nodes whose history is missing or has a gap.
+	Faults []string
+}
+
+// maxHistory is what the agents keep.
+const maxHistory = 60
+
+func (s *snapshot) denied(f report.DropFilter, minutes int) denied {
+	since := s.At.Add(-time.Duration(minutes) * time.Minute)
+	sums := s.drops(f, since)
+	d := denied{DropFilter: f, Minutes: minutes, Rows: sums.Sorted(), NotShown: sums.NotShown}
+	for _, n := range s.Nodes {
+		switch {
+		case n.Fault != "":
+			d.Faults = append(d.Faults, n.Name+": "+n.Fault)
+		case n.Drops.Fault != "":
+			d.Faults = append(d.Faults, n.Name+": denied packets are not reported now: "+n.Drops.Fault)
+		case n.Drops.From.After(since):
+			d.Faults = append(d.Faults, fmt.Sprintf("%s: not all that was denied before %s is known", n.Name, n.Drops.From.Local().Format(time.TimeOnly)))
+		}
+	}
+	return d
+}
+
+func deniedPage(v *view, _ *server, r *http.Request) error {
+	q := r.URL.Query()
+	f := report.DropFilter{Pod: q.Get("pod"), Namespace: q.Get("namespace"), Direction: q.Get("direction")}
+	minutes, err := strconv.Atoi(cmp.Or(q.Get("minutes"), strconv.Itoa(maxHistory)))
+	if err != nil || minutes < 1 || minutes > maxHistory {
+		return usage{fmt.Errorf("minutes=%q: must be from 1 to %d", q.Get("minutes"), maxHistory)}
+	}
+	if err := f.Check(); err != nil {
+		return usage{err}
+	}
+	v.Title, v.Template, v.Live, v.Body = "denied packets", "denied", true, v.Now.denied(f, minutes)
+	return nil
+}
+
+func policiesPage(v *view, _ *server, _ *http.Request) error {
+	v.Title, v.Template, v.Body = "policies", "policies", v.Now.rules()
+	return nil
+}
+
+func backendsPage(v *view, _ *server, _ *http.Request) error {
+	v.Title, v.Template, v.Live = "backends", "backends", true
+	return nil
+}
+
+// writeReport writes the file of --once.
+func writeReport(ctx context.Context, w io.Writer, now *snapshot) error {
+	style, err := assets.ReadFile("assets/style.css")
+	if err != nil {
+		return err
+	}
+	v := view{Title: "report", Now: now, Health: now.health(), Once: true, Style: template.CSS(style), Template: "report"} //nolint:gosec // our own file
+	body := struct {
+		Matrix   matrixPage
+		Problems []string
+		Denied   denied
+		Rules    report.RuleSums
+		Reach    *reachAnswer
+	}{Problems: now.problems(), Denied: now.denied(report.DropFilter{}, maxHistory), Rules: now.rules()}
+	if now.Fault == "" {
+		body.Matrix = now.matrixOf("class", "", "")
+		if body.Reach, err = now.answer(ctx, "", "", model.PortRange{}); err != nil {
+			return err
+		}
+	}
+	v.Body = body
+	return parsed(func(string) string { return "" }).ExecuteTemplate(w, "page", v)
+}
