@@ -133,8 +133,8 @@ type matrixPage struct {
 	Ends         int
 }
 
-// groups returns the ends by class or namespace. A namespace that is not "" leaves out pods of others.
-func (m *matrix) groups(byNamespace bool, namespace string) []group {
+// groups returns the ends by class or namespace, as rows or columns. A namespace that is not "" leaves out pods of others.
+func (m *matrix) groups(byNamespace bool, namespace string, column bool) []group {
 	var all []group
 	at := map[string]int{}
 	for i, e := range m.ends {
@@ -144,7 +144,12 @@ func (m *matrix) groups(byNamespace bool, namespace string) []group {
 				continue
 			}
 			g.Name = pods[0].Namespace + "/" + pods[0].Name
-			if g.Asked, g.More = g.Name, len(pods)-1; byNamespace {
+			// One pod stands for its class. Columns name another one than rows, because a pod always reaches itself.
+			asked := pods[0]
+			if column {
+				asked = pods[len(pods)-1]
+			}
+			if g.Asked, g.More = asked.Namespace+"/"+asked.Name, len(pods)-1; byNamespace {
 				g = group{Name: pods[0].Namespace, Asked: "namespace:" + pods[0].Namespace}
 			}
 		}
@@ -170,10 +175,10 @@ func (m *matrix) page(by, from, to string, denied *report.DropSums) matrixPage {
 		}
 	}
 	p := matrixPage{By: by, From: from, To: to, Namespaces: slices.Sorted(maps.Keys(names)), Ends: len(m.ends)}
-	rows, columns := m.groups(by == "namespace", from), m.groups(by == "namespace", to)
+	rows, columns := m.groups(by == "namespace", from, false), m.groups(by == "namespace", to, true)
 	if by != "namespace" && max(len(rows), len(columns)) > mostClasses+1 { // and the outside
 		p.By = "namespace"
-		rows, columns = m.groups(true, from), m.groups(true, to)
+		rows, columns = m.groups(true, from, false), m.groups(true, to, true)
 	}
 	p.Columns = columns
 	marks := m.marks(denied)

@@ -8,7 +8,6 @@ import (
 	"html/template"
 	"io"
 	"net/http"
-	"net/url"
 	"strconv"
 	"time"
 
@@ -36,16 +35,6 @@ var pages = map[string]pageOf{
 type usage struct{ error }
 
 func isUsage(err error) bool { return errors.As(err, &usage{}) }
-
-// urlOf is a link to a page.
-type urlOf struct {
-	path  string
-	query url.Values
-}
-
-func (u *urlOf) String() string {
-	return (&url.URL{Path: u.path, RawQuery: u.query.Encode()}).String()
-}
 
 func clusterPage(v *view, _ *server, _ *http.Request) error {
 	v.Title, v.Template, v.Live, v.Body = "cluster", "cluster", true, v.Now.problems()

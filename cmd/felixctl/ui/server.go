@@ -10,6 +10,7 @@ import (
 	"html/template"
 	"io"
 	"net/http"
+	"net/url"
 	"strings"
 	"time"
 )
@@ -41,6 +42,10 @@ func newServer(access Access, host string) (*server, error) {
 		s.mux.HandleFunc("GET /"+name, func(w http.ResponseWriter, r *http.Request) { http.ServeFileFS(w, r, assets, "assets/"+name) })
 	}
 	s.mux.HandleFunc("GET /events", s.events)
+	s.mux.HandleFunc("GET /pod", func(w http.ResponseWriter, r *http.Request) {
+		namespace, name, _ := strings.Cut(r.FormValue("name"), "/")
+		http.Redirect(w, r, (&url.URL{Path: "/pod/" + namespace + "/" + name}).String(), http.StatusSeeOther)
+	})
 	for pattern, of := range pages {
 		s.mux.HandleFunc(pattern, s.page(of))
 	}
@@ -79,7 +84,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.SetCookie(w, &http.Cookie{Name: s.cookie(), Value: s.token, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode})
 		q := r.URL.Query()
 		q.Del("token")
-		http.Redirect(w, r, (&urlOf{"/" + strings.TrimLeft(r.URL.Path, "/"), q}).String(), http.StatusSeeOther)
+		http.Redirect(w, r, (&url.URL{Path: "/" + strings.TrimLeft(r.URL.Path, "/"), RawQuery: q.Encode()}).String(), http.StatusSeeOther)
 	default:
 		c, err := r.Cookie(s.cookie())
 		if err != nil || !s.isToken(c.Value) {

@@ -19,7 +19,7 @@ func parsed(pathOf func(name string) string) *template.Template {
 	return template.Must(template.New("").Funcs(template.FuncMap{
 		"podPath": pathOf, "ago": ago, "deniedBy": report.DeniedBy, "titled": model.TitledRule, "first": first, "rest": rest,
 		"ports": func(all []string) string { return strings.Join(all, " ") },
-		"join": func(all []string) string { return strings.Join(all, ", ") }, "count": preview.Count, "bars": bars, "args": args,
+		"join":  func(all []string) string { return strings.Join(all, ", ") }, "count": preview.Count, "bars": bars, "args": args,
 		"sum": func(of map[string]int) (n int) {
 			for _, one := range of {
 				n += one

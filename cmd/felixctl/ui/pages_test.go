@@ -1,0 +1,218 @@
+package ui
+
+import (
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/felixlike/felixlike/felixlike/report"
+	"github.com/felixlike/felixlike/model"
+)
+
+const tracedJSON = `[{"from":"ops/shell","to":"shop/db","verdict":"denied","why":"ingress of shop/db: no rule allows it",
+"policies":{"egress":{"who":"10.1.0.4 (ops/shell)","why":"no policy isolates the pod","allowed":true},"ingress":{"who":"10.1.0.3 (shop/db)","why":"no rule allows it","asked":[{"policy":"shop/db-from-web","rule":"ingress[0]","because":"ops/shell is not in from"}]}},
+"programmed":[{"backend":"nftables","path":{"fate":"dropped","at":"n1, chain pods-in","steps":[{"node":"n1","place":"nftables inet felixlike","table":"chain pods-in","number":2,"rule":"drop","effect":"drop"}]}}],"notes":["a note"]}]`
+
+const previewedJSON = `{"node":"n1","policies":[{"policy":"shop/open","kind":"NetworkPolicy","what":"created","pods":["shop/db"],"problems":["spec: a problem"]}],
+"verdicts":[{"from":["ops/shell"],"to":["shop/db"],"families":["IPv4"],"ports":["tcp/80"],"becomes":"allowed","because":"shop/open ingress[0] allows it"},
+{"from":["ops/shell-2"],"to":["shop/db"],"families":["IPv4"],"ports":["tcp/80"],"becomes":"allowed","because":"shop/open ingress[0] allows it"}],
+"stillDenied":[{"from":["shop/web"],"to":["shop/db"],"families":["IPv4"],"ports":["tcp/81"],"becomes":"denied","because":"egress is isolated"}],
+"outlivedConnections":[{"protocol":"tcp","source":"10.1.0.2","destination":"10.1.0.3","port":5432,"from":"shop/web","to":"shop/db","because":"it ends"}]}`
+
+// TestPages: each page shows what it is for.
+func TestPages(t *testing.T) {
+	t.Parallel()
+	a := shop()
+	a.answers["trace"], a.answers["preview"] = tracedJSON, previewedJSON
+	s := serve(t, a)
+	for path, wants := range map[string][]string{
+		"/":                    {"<b>NO ANSWER</b> 1 of 2 nodes", "no answer within", "1 closed pod<", "shop/x is quarantined", "<b>2.0</b> denied packets a second", "it is odd", `<rect x="236"`},
+		"/matrix":              {`<a href="/reach?from=ops%2fshell">ops/shell</a> +1`, `class="p">5432`, `class="d x"`},
+		"/matrix?by=namespace": {`href="/reach?to=namespace%3ashop"`, `class="m x"`},
+		"/matrix?from=ops":     {`selected>ops`},
+		"/reach?from=shop/web&to=shop/db&port=5432/tcp": {"shop/db-from-web ingress[0] allows it", "tcp/5432"},
+		"/pod/shop/db": {"shop/db-from-web ingress[0] allows it", "closed: shop/x is quarantined", "app=db", "Denied, for", `href="/pod/shop/web"`, "120"},
+		"/why":         {"<form"},
+		"/why?from=ops%2Fshell&to=shop%2Fdb&port=80%2Ftcp": {"no rule allows it", "ops/shell is not in from", "<details>", "1 step", "a note", "As n1 sees it"},
+		"/denied":                         {"ops/shell", "shop/db-from-web", "120", "n2: no answer"},
+		"/denied?pod=ops/shell&minutes=5": {"120"},
+		"/denied?namespace=nosuch":        {"Policy has denied nothing"},
+		"/denied?direction=egress":        {"Policy has denied nothing"},
+		"/what-if":                        {"<textarea"},
+		"/policies":                       {"shop/db-from-web", "<td>7"},
+		"/backends":                       {"nftables", "no answer within"},
+	} {
+		text := s.get(t, path)
+		for _, want := range wants {
+			if !strings.Contains(text, want) {
+				t.Errorf("%s lacks %q:\n%s", path, want, text)
+			}
+		}
+	}
+	answer, text := s.do(t, s.request(t, http.MethodPost, whatIfPath, url.Values{"yaml": {"kind: NetworkPolicy"}, "delete": {"shop/x --lab=y"}}))
+	for _, want := range []string{"shop/open", "a problem", "shop/open ingress[0] allows it", "Still denied", "tcp/81", "it ends", "TCP/5432"} {
+		if answer.StatusCode != http.StatusOK || !strings.Contains(strings.ReplaceAll(text, "tcp/5432", "TCP/5432"), want) {
+			t.Errorf("what if: %s lacks %q:\n%s", answer.Status, want, text)
+		}
+	}
+	if n := strings.Count(text, "shop/open ingress[0] allows it"); n != 1 {
+		t.Errorf("equal differences are on %d rows", n)
+	}
+	last := a.asked[len(a.asked)-1]
+	if want := []string{"preview", "-o=json", "--filename=-", "--delete=shop/x", "--delete=--lab=y"}; !slices.Equal(last, want) {
+		t.Errorf("asked %q, want %q: no text of a form is a flag", last, want)
+	}
+	if answer, _ := s.do(t, s.request(t, http.MethodGet, "/pod?name=shop/db", nil)); answer.Header.Get("Location") != "/pod/shop/db" {
+		t.Errorf("the form of a pod leads to %v", answer.Header)
+	}
+	for _, path := range []string{"/pod/shop/nosuch", "/reach?from=nosuch", "/reach?port=x", "/denied?minutes=0", "/denied?pod=x", "/matrix?by=x"} {
+		if answer, text := s.do(t, s.request(t, http.MethodGet, path, nil)); answer.StatusCode != http.StatusBadRequest || !strings.Contains(text, `class="bad"`) {
+			t.Errorf("%s: %s", path, answer.Status)
+		}
+	}
+}
+
+// TestGap: without an agent that has read the objects, pages of verdicts say so, and the others are there.
+func TestGap(t *testing.T) {
+	t.Parallel()
+	a := shop()
+	d := a.data["n1"]
+	d.Status.InSync = false
+	a.data["n1"] = d
+	s := serve(t, a)
+	if text := s.get(t, "/"); !strings.Contains(text, "the first listing of the datastore is not complete") {
+		t.Errorf("the reason is missing:\n%s", text)
+	}
+	for _, path := range []string{"/matrix", "/reach"} {
+		answer, text := s.do(t, s.request(t, http.MethodGet, path, nil))
+		if answer.StatusCode != http.StatusBadGateway || !strings.Contains(text, "no agent has read the objects") {
+			t.Errorf("%s: %s\n%s", path, answer.Status, text)
+		}
+	}
+}
+
+// TestMatrixOfManyClasses: the matrix of 80 classes is below 60 KB, and beyond it is by namespace.
+func TestMatrixOfManyClasses(t *testing.T) {
+	t.Parallel()
+	s := serve(t, someAgents(manyClasses(8, 10, 12)))
+	text := s.get(t, "/matrix")
+	if n := strings.Count(text, "<tr"); n != 82 {
+		t.Errorf("%d rows, want one for each class, the outside and the head", n)
+	}
+	t.Logf("%d bytes", len(text))
+	if len(text) > 60<<10 {
+		t.Errorf("%d bytes", len(text))
+	}
+	larger := serve(t, someAgents(manyClasses(9, 10, 1)))
+	if text := larger.get(t, "/matrix"); strings.Count(text, "<tr") != 11 || !strings.Contains(text, "namespace%3ateam-8") {
+		t.Errorf("90 classes:\n%s", text)
+	}
+}
+
+// TestMatrixIsReach: each cell agrees with felixctl reach.
+func TestMatrixIsReach(t *testing.T) {
+	t.Parallel()
+	a := shop()
+	s := source{access: a}
+	now, err := s.get(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := now.matrixOf("class", "", "")
+	seen := map[string]int{}
+	for _, r := range page.Rows {
+		for i, c := range r.Cells {
+			class, _, _ := strings.Cut(c.Class, " ")
+			if class == "" {
+				class = closedCell
+				if r.Open {
+					class = openCell
+				}
+			}
+			seen[class]++
+			answer, err := now.answer(t.Context(), r.Asked, page.Columns[i].Asked, model.PortRange{})
+			if err != nil {
+				t.Errorf("%s to %s: %v", r.Name, page.Columns[i].Name, err)
+				continue
+			}
+			want := emptyCell
+			switch {
+			case len(answer.Allowed) > 0 && len(answer.Denied) == 0:
+				want = openCell
+			case len(answer.Allowed) > 0:
+				want = portsCell
+			case len(answer.Denied) > 0:
+				want = closedCell
+			}
+			if class != want && (class != emptyCell || answer.Note == "") {
+				t.Errorf("%s to %s: %s, want %s", r.Name, page.Columns[i].Name, class, want)
+			}
+		}
+	}
+	for _, class := range []string{openCell, portsCell, closedCell} {
+		if seen[class] == 0 {
+			t.Errorf("no cell is %s: %v", class, seen)
+		}
+	}
+}
+
+// TestFirstPaint: with 1,000 pods, each page is there within 300 ms after the agents have answered.
+func TestFirstPaint(t *testing.T) {
+	s := serve(t, someAgents(manyClasses(8, 10, 13)))
+	s.get(t, "/backends") // the agents have answered
+	for _, path := range []string{"/", "/matrix", "/matrix?by=namespace", "/pod/team-0/service-0-0", "/denied", "/backends"} {
+		best := time.Hour
+		for range 3 { // others run beside the test
+			s.last.cluster.forget()
+			begin := time.Now()
+			s.get(t, path)
+			best = min(best, time.Since(begin))
+		}
+		t.Logf("%s: %s", path, best)
+		if best > 300*time.Millisecond {
+			t.Errorf("%s takes %s", path, best)
+		}
+	}
+}
+
+// TestObjectsAreReadOnce: the objects of an unchanged revision are not read again, and those of another one are.
+func TestObjectsAreReadOnce(t *testing.T) {
+	t.Parallel()
+	a := shop()
+	s := source{access: a}
+	read := func() (n int) {
+		if s.last != nil {
+			s.last.At = time.Time{}
+		}
+		if _, err := s.get(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		for _, command := range a.asked {
+			if command[len(command)-1] == "--objects" {
+				n++
+			}
+		}
+		return n
+	}
+	if first, second := read(), read(); first != 1 || second != 1 {
+		t.Errorf("%d and %d times", first, second)
+	}
+	d := a.data["n1"]
+	d.Status.Observed++
+	d.Status.Programmed++
+	a.data["n1"] = d
+	a.objects.Pods = a.objects.Pods[:2]
+	if n := read(); n != 2 || len(s.last.Objects.Pods) != 2 {
+		t.Errorf("%d times, %d pods", n, len(s.last.Objects.Pods))
+	}
+	if h := s.last.health(); h.State != "NO ANSWER" || h.Ready != 1 || report.State(s.last.Nodes[1].Status) != report.StateReady {
+		t.Errorf("%+v", h)
+	}
+}
+
+// forget makes the next page compute the verdicts again.
+func (c *cluster) forget() { c.once, c.matrix = sync.Once{}, nil }
