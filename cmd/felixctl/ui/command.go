@@ -60,7 +60,7 @@ Exit codes: 0 interrupted, or the file is written; 2 the command failed.`,
 				return errors.New("--once and --out FILE belong together")
 			}
 			if o.once {
-				return o.report(ctx, &source{access: access})
+				return o.report(ctx, &source{access: access, life: ctx})
 			}
 			return o.serve(ctx, access, c.OutOrStdout())
 		},
@@ -101,7 +101,7 @@ func (o *options) serve(ctx context.Context, access Access, out io.Writer) error
 	if err != nil {
 		return err
 	}
-	s, err := newServer(access, l.Addr().String())
+	s, err := newServer(ctx, access, l.Addr().String())
 	if err != nil {
 		return errors.Join(err, l.Close())
 	}

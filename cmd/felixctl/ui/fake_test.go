@@ -34,11 +34,16 @@ type agents struct {
 	answers map[string]string
 	mu      sync.Mutex
 	asked   [][]string
+	// hangs holds up all answers until it is closed.
+	hangs chan struct{}
 }
 
 func (a *agents) Ask(_ context.Context, nodes []string, _ []byte, command ...string) ([]Answer, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if a.hangs != nil {
+		<-a.hangs
+	}
 	a.asked = append(a.asked, append(slices.Clone(nodes), command...))
 	var all []Answer
 	for _, n := range a.nodes {
@@ -141,7 +146,7 @@ type site struct {
 func serve(t testing.TB, a Access) site {
 	t.Helper()
 	h := httptest.NewUnstartedServer(nil)
-	s, err := newServer(a, h.Listener.Addr().String())
+	s, err := newServer(t.Context(), a, h.Listener.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}

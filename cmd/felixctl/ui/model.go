@@ -69,28 +69,63 @@ type cluster struct {
 	matrix  *matrix
 }
 
+// patience is how long a page waits for a new snapshot before it shows the last one: one node may cost a minute.
+const patience = 2 * time.Second
+
 // source reads snapshots, one at a time.
 type source struct {
 	access Access
-	mu     sync.Mutex
-	last   *snapshot
+	// life ends the readings.
+	life context.Context //nolint:containedctx // a reading outlives the request that began it
+	mu   sync.Mutex
+	last *snapshot
+	// reading is closed when the reading under way has ended, with its error in err; nil if there is none.
+	reading chan struct{}
+	err     error
 }
 
-// get returns a snapshot that is no older than fresh.
+// get returns a snapshot that is no older than fresh, or the last one if a new one does not come soon.
 func (s *source) get(ctx context.Context) (*snapshot, error) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.last != nil && time.Since(s.last.At) < fresh {
-		return s.last, nil
+	last, reading := s.last, s.reading
+	if last != nil && time.Since(last.At) < fresh {
+		s.mu.Unlock()
+		return last, nil
 	}
-	next, err := s.read(ctx)
-	if err == nil {
-		s.last = next
+	if reading == nil {
+		reading = make(chan struct{})
+		s.reading = reading
+		go s.refresh(last, reading)
 	}
-	return next, err
+	s.mu.Unlock()
+	var late <-chan time.Time
+	if last != nil {
+		late = time.After(patience)
+	}
+	select {
+	case <-reading:
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.last, s.err
+	case <-late:
+		return last, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
 }
 
-func (s *source) read(ctx context.Context) (*snapshot, error) {
+// refresh reads a snapshot.
+func (s *source) refresh(last *snapshot, reading chan struct{}) {
+	next, err := s.read(s.life, last)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.reading, s.err = nil, err; err == nil {
+		s.last = next
+	}
+	close(reading)
+}
+
+func (s *source) read(ctx context.Context, last *snapshot) (*snapshot, error) {
 	answers, err := s.access.Ask(ctx, nil, nil, CommandName, "data")
 	if err != nil {
 		return nil, err
@@ -110,7 +145,7 @@ func (s *source) read(ctx context.Context) (*snapshot, error) {
 	}
 	// Faulty nodes first, as in felixctl status.
 	slices.SortStableFunc(next.Nodes, func(a, b *node) int { return cmp.Compare(rank(a), rank(b)) })
-	if next.cluster, err = s.objects(ctx, next.Nodes); err != nil {
+	if next.cluster, err = s.objects(ctx, next.Nodes, last); err != nil {
 		next.Fault, next.cluster = err.Error(), &cluster{}
 	}
 	next.At = time.Now()
@@ -122,17 +157,17 @@ func rank(n *node) int {
 }
 
 // objects returns those of the agent with the newest revision, or those that are known if they are the same.
-func (s *source) objects(ctx context.Context, nodes []*node) (*cluster, error) {
+func (s *source) objects(ctx context.Context, nodes []*node, old *snapshot) (*cluster, error) {
 	var of *node
 	for _, n := range nodes {
-		if n.Fault == "" && n.Status.InSync && (of == nil || s.last != nil && s.last.node != nil && n.Name == s.last.node.Name) {
+		if n.Fault == "" && n.Status.InSync && (of == nil || old != nil && old.node != nil && n.Name == old.node.Name) {
 			of = n
 		}
 	}
 	if of == nil {
 		return nil, fmt.Errorf("no agent has read the objects of the cluster")
 	}
-	if old := s.last; old != nil && old.node != nil && old.node.Name == of.Name && old.node.Status.PID == of.Status.PID &&
+	if old != nil && old.node != nil && old.node.Name == of.Name && old.node.Status.PID == of.Status.PID &&
 		old.node.Status.Observed == of.Status.Observed && time.Since(old.cluster.read) < stale {
 		return old.cluster, nil
 	}
@@ -148,9 +183,10 @@ func (s *source) objects(ctx context.Context, nodes []*node) (*cluster, error) {
 		}
 		c.raw, c.node.Failsafe = d.Objects, d.Failsafe
 	}
-	if old := s.last; old != nil && bytes.Equal(old.raw, c.raw) {
-		old.cluster.read, old.cluster.node = c.read, of
-		return old.cluster, nil
+	if old != nil && bytes.Equal(old.raw, c.raw) {
+		c.Objects, c.matrix = old.Objects, old.verdicts()
+		c.once.Do(func() {}) // it is computed
+		return c, nil
 	}
 	if err := json.Unmarshal(c.raw, &c.Objects); err != nil {
 		return nil, fmt.Errorf("objects of %s: %w", of.Name, err)

@@ -1,6 +1,7 @@
 package ui
 
 import (
+	"bytes"
 	"net/http"
 	"net/url"
 	"slices"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/felixlike/felixlike/felixlike/report"
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/test/eventually"
 	"github.com/felixlike/felixlike/test/stopwatch"
 )
 
@@ -118,7 +120,7 @@ func TestMatrixOfManyClasses(t *testing.T) {
 func TestMatrixIsReach(t *testing.T) {
 	t.Parallel()
 	a := shop()
-	s := source{access: a}
+	s := source{access: a, life: t.Context()}
 	now, err := s.get(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -184,7 +186,7 @@ func TestFirstPaint(t *testing.T) {
 func TestObjectsAreReadOnce(t *testing.T) {
 	t.Parallel()
 	a := shop()
-	s := source{access: a}
+	s := source{access: a, life: t.Context()}
 	read := func() (n int) {
 		if s.last != nil {
 			s.last.At = time.Time{}
@@ -215,5 +217,38 @@ func TestObjectsAreReadOnce(t *testing.T) {
 	}
 }
 
+// TestSlowNode: while a node takes its time, pages show what the agents answered before, and then what they answer.
+func TestSlowNode(t *testing.T) {
+	t.Parallel()
+	a := shop()
+	s := serve(t, a)
+	s.get(t, "/")
+	s.last.At = time.Time{}
+	a.hangs = make(chan struct{})
+	if text := s.get(t, "/"); !strings.Contains(text, "4 pods") || !s.last.At.IsZero() {
+		t.Errorf("it does not show the last state:\n%s", text)
+	}
+	a.objects.Pods = a.objects.Pods[:2]
+	close(a.hangs)
+	eventually.True(t, "the new state is on the page", func() bool { return !strings.Contains(s.get(t, "/"), "0001-01-01") })
+}
+
 // forget makes the next page compute the verdicts again.
 func (c *cluster) forget() { c.once, c.matrix = sync.Once{}, nil }
+
+// BenchmarkReport writes the file of --once for 80 classes of 13 pods.
+func BenchmarkReport(b *testing.B) {
+	s := source{access: someAgents(manyClasses(8, 10, 13)), life: b.Context()}
+	now, err := s.get(b.Context())
+	if err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		now.cluster.forget()
+		var text bytes.Buffer
+		if err := writeReport(b.Context(), &text, now); err != nil {
+			b.Fatal(err)
+		}
+		b.ReportMetric(float64(text.Len()), "bytes")
+	}
+}

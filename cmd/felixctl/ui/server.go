@@ -36,8 +36,8 @@ type server struct {
 }
 
 // newServer returns the server of the pages at an address.
-func newServer(access Access, host string) (*server, error) {
-	s := &server{source: source{access: access}, host: host, token: rand.Text(), mux: http.NewServeMux(), templates: parsed(podPath)}
+func newServer(ctx context.Context, access Access, host string) (*server, error) {
+	s := &server{source: source{access: access, life: ctx}, host: host, token: rand.Text(), mux: http.NewServeMux(), templates: parsed(podPath)}
 	for _, name := range []string{"style.css", "script.js"} {
 		s.mux.HandleFunc("GET /"+name, func(w http.ResponseWriter, r *http.Request) { http.ServeFileFS(w, r, assets, "assets/"+name) })
 	}
