@@ -104,6 +104,7 @@ func TestReachAnswers(t *testing.T) {
 	}{
 		{"pods:app=web,tier notin (x)", "blue/db", model.PortRange{}, true, "blue/own ingress[0]"},
 		{"red/web", "namespaces:tenant=blue", model.PortRange{}, false, "isolated by blue/own"},
+		{"blue/db", "node:n1", model.PortRange{Protocol: model.UDP, First: 6081, Last: 6081}, false, string(oracle.TunnelEnd)},
 		// A pod in its host's network is its node.
 		{"namespaces:tenant=red", "namespaces:tenant=blue", model.PortRange{}, true, "node n1"},
 		{"namespaces:tenant=blue", "namespaces:tenant=red", model.PortRange{}, true, "no policy isolates"},

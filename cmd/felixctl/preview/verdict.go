@@ -333,6 +333,8 @@ func because(v oracle.Verdict) string {
 			parts = append(parts, string(oracle.FailsafePort))
 		case end.Why == oracle.OwnNode && v.Allowed && len(parts) == 0:
 			parts = append(parts, string(oracle.OwnNode))
+		case !end.Allowed && len(end.Isolating) == 0:
+			parts = append(parts, string(end.Why))
 		case !end.Allowed:
 			parts = append(parts, fmt.Sprintf("%s is isolated by %s, and no rule allows it", end.direction, policiesText(end.Isolating)))
 		}
