@@ -8,7 +8,6 @@ import (
 	"strings"
 
 	"github.com/felixlike/felixlike/cmd/felixctl/preview"
-	"github.com/felixlike/felixlike/internal/printable"
 )
 
 // traced is an answer of felixctl trace, as far as the page shows it.
@@ -85,7 +84,6 @@ func (w *why) ask(ctx context.Context, s *server, now *snapshot) error {
 		if err := a.decode(&by.Results); err != nil {
 			by.Fault = err.Error()
 		}
-		printable.All(&by)
 		w.Asked = append(w.Asked, by)
 	}
 	return nil
@@ -139,7 +137,6 @@ func (w *whatIf) ask(ctx context.Context, s *server) error {
 			w.Faults = append(w.Faults, a.Node+": "+err.Error())
 			continue
 		}
-		printable.All(&p)
 		if w.Ending = append(w.Ending, p.OutlivedConnections...); w.Answer == nil {
 			p.Verdicts, p.StillDenied = preview.Grouped(p.Verdicts), preview.Grouped(p.StillDenied)
 			p.VerdictsOfNodes = preview.Grouped(p.VerdictsOfNodes)

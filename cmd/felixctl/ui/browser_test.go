@@ -82,6 +82,9 @@ func TestHostileTexts(t *testing.T) {
 				t.Errorf("%s has %s", path, tag)
 			}
 		}
+		if strings.ContainsAny(text, "\u202e\x1b") {
+			t.Errorf("%s has a character that changes the text beside it", path)
+		}
 		if strings.Contains(strings.ToLower(text), `href="javascript:`) || regexp.MustCompile(`<[^>"]*("[^"]*"[^>"]*)*\son\w+=`).MatchString(text) {
 			t.Errorf("%s has code:\n%s", path, text)
 		}
@@ -131,6 +134,37 @@ func TestLayout(t *testing.T) {
 
 // widths are those of a telephone and of a desk.
 var widths = []int{390, 1280}
+
+// TestLiveParts: in a real browser, the script hears of a new state and loads the page again.
+func TestLiveParts(t *testing.T) {
+	t.Parallel()
+	program := browser(t)
+	again := make(chan struct{}, 100)
+	s := serve(t, shop(), func(pages http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			pages.ServeHTTP(w, r)
+			if r.URL.Path == "/" && r.Header.Get("Sec-Fetch-Mode") == "cors" {
+				again <- struct{}{}
+			}
+		})
+	})
+	ctx, stop := context.WithCancel(t.Context())
+	c := exec.CommandContext(ctx, program, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--user-data-dir="+filepath.Join(t.TempDir(), "profile"),
+		"--remote-debugging-port=0", s.URL+"/?token="+s.token)
+	c.WaitDelay = time.Second
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		stop()
+		_ = c.Wait() // it was killed
+	}()
+	select {
+	case <-again:
+	case <-time.After(2 * time.Minute):
+		t.Error("the page is not loaded again")
+	}
+}
 
 // inlined returns the page without script, with its style inside.
 func (s site) inlined(t *testing.T, page string) string {

@@ -143,7 +143,7 @@ type site struct {
 	*httptest.Server
 }
 
-func serve(t testing.TB, a Access) site {
+func serve(t testing.TB, a Access, around ...func(http.Handler) http.Handler) site {
 	t.Helper()
 	h := httptest.NewUnstartedServer(nil)
 	s, err := newServer(t.Context(), a, h.Listener.Addr().String())
@@ -151,6 +151,9 @@ func serve(t testing.TB, a Access) site {
 		t.Fatal(err)
 	}
 	h.Config.Handler = s
+	for _, f := range around {
+		h.Config.Handler = f(h.Config.Handler)
+	}
 	h.Start()
 	t.Cleanup(h.Close)
 	return site{s, h}

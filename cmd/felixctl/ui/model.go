@@ -16,7 +16,6 @@ import (
 	"github.com/felixlike/felixlike/cmd/felixctl/preview"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/felixlike/report"
-	"github.com/felixlike/felixlike/internal/printable"
 )
 
 // Ages of a snapshot. Pages show one that is no older than fresh. Objects of an unchanged revision are read again after
@@ -134,11 +133,8 @@ func (s *source) read(ctx context.Context, last *snapshot) (*snapshot, error) {
 	for _, a := range answers {
 		n := &node{Name: a.Node}
 		if err := a.decode(&n.data); err != nil {
-			n.Fault = printable.String(err.Error())
+			n.Fault = err.Error()
 		} else {
-			printable.All(&n.data.Status) // a compromised node writes what it likes
-			printable.All(&n.data.Hits)
-			printable.All(&n.data.Drops)
 			n.Name = n.Status.Node
 		}
 		next.Nodes = append(next.Nodes, n)

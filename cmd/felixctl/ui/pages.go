@@ -1,6 +1,7 @@
 package ui
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -16,6 +17,7 @@ import (
 	"github.com/felixlike/felixlike/cmd/felixctl/preview"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/felixlike/report"
+	"github.com/felixlike/felixlike/internal/printable"
 	"github.com/felixlike/felixlike/model"
 )
 
@@ -213,5 +215,10 @@ func writeReport(ctx context.Context, w io.Writer, now *snapshot) error {
 		}
 	}
 	v.Body = body
-	return parsed(func(string) string { return "" }).ExecuteTemplate(w, "page", v)
+	var text bytes.Buffer
+	if err := parsed(func(string) string { return "" }).ExecuteTemplate(&text, "page", v); err != nil {
+		return err
+	}
+	_, err = io.WriteString(w, printable.Lines(text.String()))
+	return err
 }

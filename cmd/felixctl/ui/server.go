@@ -13,6 +13,8 @@ import (
 	"net/url"
 	"strings"
 	"time"
+
+	"github.com/felixlike/felixlike/internal/printable"
 )
 
 //go:embed assets
@@ -38,7 +40,7 @@ type server struct {
 // newServer returns the server of the pages at an address.
 func newServer(ctx context.Context, access Access, host string) (*server, error) {
 	s := &server{source: source{access: access, life: ctx}, host: host, token: rand.Text(), mux: http.NewServeMux(), templates: parsed(podPath)}
-	for _, name := range []string{"style.css", "script.js"} {
+	for _, name := range []string{"style.css", "script.js", "icon.svg"} {
 		s.mux.HandleFunc("GET /"+name, func(w http.ResponseWriter, r *http.Request) { http.ServeFileFS(w, r, assets, "assets/"+name) })
 	}
 	s.mux.HandleFunc("GET /events", s.events)
@@ -117,7 +119,7 @@ type view struct {
 	Body     any
 }
 
-// page serves a page.
+// page serves a page. Nothing in it is invisible, or changes the direction of the text beside it: a compromised node writes what it likes.
 func (s *server) page(of pageOf) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		r.Body = http.MaxBytesReader(w, r.Body, maxForm)
@@ -142,7 +144,7 @@ func (s *server) page(of pageOf) http.HandlerFunc {
 		}
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
 		w.WriteHeader(status)
-		_, _ = w.Write(text.Bytes()) // the reader may be gone
+		_, _ = io.WriteString(w, printable.Lines(text.String())) // the reader may be gone
 	}
 }
 
