@@ -249,8 +249,8 @@ func (s *snapshot) health() health {
 	for _, n := range s.Nodes {
 		if n.State() == report.StateReady {
 			h.Ready++
-		} else if h.State != "NO ANSWER" {
-			h.State = n.State()
+		} else if h.State == report.StateReady {
+			h.State = n.State() // the worst ones come first
 		}
 		for _, e := range n.Status.Endpoints {
 			if e.State == control.EndpointClosed {

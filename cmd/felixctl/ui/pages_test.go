@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/felixlike/report"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/test/eventually"
@@ -215,6 +216,37 @@ func TestObjectsAreReadOnce(t *testing.T) {
 	if h := s.last.health(); h.State != "NO ANSWER" || h.Ready != 1 || report.State(s.last.Nodes[1].Status) != report.StateReady {
 		t.Errorf("%+v", h)
 	}
+}
+
+// TestWorstState: the line of the cluster has the state of its worst node.
+func TestWorstState(t *testing.T) {
+	t.Parallel()
+	a := someAgents(control.Objects{})
+	for name, change := range map[string]func(*control.Status){
+		"n1": func(*control.Status) {}, "n2": func(s *control.Status) { s.Observed++ }, "n3": func(s *control.Status) { s.LastApply.Error = "no space" },
+	} {
+		d := a.data["n1"]
+		d.Status.Node = name
+		change(&d.Status)
+		a.data[name] = d
+	}
+	a.nodes = []string{"n1", "n2", "n3"}
+	if text := serve(t, a).get(t, "/"); !strings.Contains(text, "<b>Degraded</b> 1 of 3 nodes ready") || strings.Index(text, "<td>n3") > strings.Index(text, "<td>n2") {
+		t.Errorf("the worst state is not first:\n%s", text)
+	}
+}
+
+// TestAtTheSameTime: several pages may be asked at once (for the race detector).
+func TestAtTheSameTime(t *testing.T) {
+	t.Parallel()
+	a := shop()
+	a.answers["trace"], a.answers["preview"] = tracedJSON, previewedJSON
+	s := serve(t, a)
+	var wait sync.WaitGroup
+	for i := range 4 * len(paths) {
+		wait.Go(func() { s.do(t, s.request(t, http.MethodGet, paths[i%len(paths)], nil)) })
+	}
+	wait.Wait()
 }
 
 // TestSlowNode: while a node takes its time, pages show what the agents answered before, and then what they answer.

@@ -8,20 +8,31 @@ document.addEventListener("click", (e) => {
   const q = new URLSearchParams({ from: end(cell.parentNode.cells[0], "from"), to: end(head, "to") });
   location.assign("/reach?" + q);
 });
-// The server says when there is something new. Live pages then load themselves again, unless somebody uses a form.
+// The server says when there is something new. Live pages then load themselves again, unless somebody uses a form. Pages that
+// nobody sees do not listen: a browser has six connections to a host.
+const main = document.getElementById("main");
+let events, first;
+async function reload() {
+  if (first || main.contains(document.activeElement)) {
+    first = false;
+    return;
+  }
+  const answer = await fetch(location.href);
+  if (!answer.ok) return;
+  const page = new DOMParser().parseFromString(await answer.text(), "text/html");
+  const lefts = [...main.querySelectorAll(".scroll")].map((s) => s.scrollLeft);
+  main.replaceChildren(...page.getElementById("main").childNodes);
+  main.querySelectorAll(".scroll").forEach((s, i) => { s.scrollLeft = lefts[i] || 0; });
+}
+function listen() {
+  if (events) events.close();
+  events = null;
+  if (document.hidden) return;
+  events = new EventSource("/events");
+  events.onmessage = reload;
+}
 if (document.body.hasAttribute("data-live")) {
-  let first = true;
-  new EventSource("/events").onmessage = async () => {
-    const main = document.getElementById("main");
-    if (first || document.hidden || main.contains(document.activeElement)) {
-      first = false;
-      return;
-    }
-    const answer = await fetch(location.href);
-    if (!answer.ok) return;
-    const page = new DOMParser().parseFromString(await answer.text(), "text/html");
-    const lefts = [...main.querySelectorAll(".scroll")].map((s) => s.scrollLeft);
-    main.replaceChildren(...page.getElementById("main").childNodes);
-    main.querySelectorAll(".scroll").forEach((s, i) => { s.scrollLeft = lefts[i] || 0; });
-  };
+  first = true;
+  listen();
+  document.addEventListener("visibilitychange", listen);
 }
