@@ -48,7 +48,8 @@ installs nothing, and changes nothing in the cluster.
 
 --once writes one file with health, matrix, denied packets and policies, and ends.
 
-Exit codes: 0 interrupted, or the file is written; 2 the command failed.`,
+Exit codes: 0 interrupted, or the file is written; 2 the command failed, or a node gave no answer: the file
+says so.`,
 		Example: `  felixctl ui --lab demo
   kubectl felixlike ui
   kubectl felixlike ui --once --out report.html`,
@@ -92,7 +93,22 @@ func (o *options) report(ctx context.Context, s *source) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, file.Close()) }()
-	return writeReport(ctx, file, now)
+	if err := writeReport(ctx, file, now); err != nil {
+		return err
+	}
+	if now.Fault != "" {
+		return fmt.Errorf("%s has no verdicts: %s", o.out, now.Fault)
+	}
+	missing := 0
+	for _, n := range now.Nodes {
+		if n.Fault != "" {
+			missing++
+		}
+	}
+	if missing > 0 {
+		return fmt.Errorf("%s is written without %d of %d nodes, which gave no answer", o.out, missing, len(now.Nodes))
+	}
+	return nil
 }
 
 // serve serves the pages until ctx ends.
