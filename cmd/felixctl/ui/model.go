@@ -18,10 +18,12 @@ import (
 	"github.com/felixlike/felixlike/felixlike/report"
 )
 
-// Ages of a snapshot. Pages show one that is no older than fresh. Objects of an unchanged revision are read again after
-// stale, because the addresses of pods change without a revision.
+// Ages of a snapshot. Pages show one that is no older than fresh, or than rest times the time that it took to read: in a large cluster that
+// is a process of kubectl for each node. Objects of an unchanged revision are read again after stale, because the addresses of pods change
+// without a revision.
 const (
 	fresh = 5 * time.Second
+	rest  = 4
 	stale = time.Minute
 )
 
@@ -52,6 +54,7 @@ func (n *node) Reasons() []string {
 // snapshot is what the agents have answered at one time.
 type snapshot struct {
 	At    time.Time
+	took  time.Duration
 	Nodes []*node
 	*cluster
 	// Fault is why the objects of the cluster are missing.
@@ -83,11 +86,11 @@ type source struct {
 	err     error
 }
 
-// get returns a snapshot that is no older than fresh, or the last one if a new one does not come soon.
+// get returns a snapshot that is fresh, or the last one if a new one does not come soon.
 func (s *source) get(ctx context.Context) (*snapshot, error) {
 	s.mu.Lock()
 	last, reading := s.last, s.reading
-	if last != nil && time.Since(last.At) < fresh {
+	if last != nil && time.Since(last.At) < max(fresh, rest*last.took) {
 		s.mu.Unlock()
 		return last, nil
 	}
@@ -115,10 +118,12 @@ func (s *source) get(ctx context.Context) (*snapshot, error) {
 
 // refresh reads a snapshot.
 func (s *source) refresh(last *snapshot, reading chan struct{}) {
+	begin := time.Now()
 	next, err := s.read(s.life, last)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.reading, s.err = nil, err; err == nil {
+		next.took = time.Since(begin)
 		s.last = next
 	}
 	close(reading)

@@ -213,6 +213,12 @@ func TestObjectsAreReadOnce(t *testing.T) {
 	if n := read(); n != 2 || len(s.last.Objects.Pods) != 2 {
 		t.Errorf("%d times, %d pods", n, len(s.last.Objects.Pods))
 	}
+	// A cluster that takes a minute to answer is not asked all the time.
+	asked := len(a.asked)
+	s.last.At, s.last.took = time.Now().Add(-time.Minute), time.Minute
+	if _, err := s.get(t.Context()); err != nil || len(a.asked) != asked {
+		t.Errorf("%v, asked %d times more", err, len(a.asked)-asked)
+	}
 	if h := s.last.health(); h.State != "NO ANSWER" || h.Ready != 1 || report.State(s.last.Nodes[1].Status) != report.StateReady {
 		t.Errorf("%+v", h)
 	}

@@ -151,16 +151,16 @@ func (s *server) page(of pageOf) http.HandlerFunc {
 // events tells the browser when there is something new, so that the script loads the live parts again.
 func (s *server) events(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/event-stream")
-	tick := time.NewTicker(fresh)
+	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
+	var last time.Time
 	for {
-		if now, err := s.get(r.Context()); err == nil {
-			_, _ = fmt.Fprintf(w, "data: %d\n\n", now.At.UnixNano())
-		} else {
-			_, _ = io.WriteString(w, ": no answer\n\n")
-		}
-		if http.NewResponseController(w).Flush() != nil {
-			return
+		if now, err := s.get(r.Context()); err == nil && now.At != last {
+			last = now.At
+			_, err = fmt.Fprintf(w, "data: %d\n\n", last.UnixNano())
+			if err != nil || http.NewResponseController(w).Flush() != nil {
+				return
+			}
 		}
 		select {
 		case <-r.Context().Done():

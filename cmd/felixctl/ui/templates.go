@@ -17,7 +17,7 @@ import (
 // parsed returns the templates of the pages. pathOf returns the page of a pod, or "" for no link.
 func parsed(pathOf func(name string) string) *template.Template {
 	return template.Must(template.New("").Funcs(template.FuncMap{
-		"podPath": pathOf, "ago": ago, "deniedBy": report.DeniedBy, "titled": model.TitledRule, "first": first, "rest": rest,
+		"podPath": pathOf, "ago": ago, "deniedBy": report.DeniedBy, "titled": model.TitledRule, "first": first, "others": others,
 		"ports": func(all []string) string { return strings.Join(all, " ") },
 		"join":  func(all []string) string { return strings.Join(all, ", ") }, "count": preview.Count, "bars": bars, "args": args,
 		"sum": func(of map[string]int) (n int) {
@@ -63,8 +63,8 @@ func ago(t time.Time) string {
 // shown bounds the names that a list shows before it folds the others.
 const shown = 6
 
-func first(all []string) []string { return all[:min(len(all), shown)] }
-func rest(all []string) []string  { return all[min(len(all), shown):] }
+func first(all []string) []string  { return all[:min(len(all), shown)] }
+func others(all []string) []string { return all[min(len(all), shown):] }
 
 // bar is one of a chart, of 60 columns and 24 rows.
 type bar struct{ X, Y, Height int }
