@@ -12,7 +12,7 @@ OWN_MODULE := test/cluster/networkpolicyapi
 # All but the tests that bring up whole clusters.
 FAST = $(shell go list ./... | sed 's,^github.com/felixlike/felixlike,.,' | grep -Ev '/test/(chaos|cluster|e2e|property|scale)(/|$$)')
 
-.PHONY: help demo quick test test-random test-chaos test-soak test-load test-fuzz vulncheck test-cluster test-conformance test-clusterpolicies check build image release manifests lint setup bench bench-kernel bench-services report-screenshots microbench clean
+.PHONY: help demo quick test test-random test-chaos test-soak test-load test-fuzz vulncheck test-cluster test-conformance test-clusterpolicies check build image release manifests lint setup bench bench-kernel bench-services report-screenshots ui-screenshots microbench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -99,6 +99,9 @@ bench-services: setup build ## measure serviceProxy beside kube-proxy in both mo
 
 report-screenshots: build ## look at the page of a benchmark report: pictures in bin/screenshots (installs chromium)
 	@test/scripts/report-screenshots
+
+ui-screenshots: build ## look at the pages of felixctl ui: pictures in bin/screenshots (chromium, root)
+	@test/scripts/ui-screenshots
 
 microbench: setup ## run the Go benchmarks of the policy engine, the nftables driver and the table of Services
 	@go test -run '^$$' -bench . -benchmem ./felixlike/policy/... ./tables/...

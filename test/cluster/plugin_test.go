@@ -80,6 +80,12 @@ func testAllNodes(t *testing.T, s *site, ask func(t *testing.T, want int, args .
 	if out := ask(t, 0, "policies", "--unused"); !strings.Contains(out, "rules on 2 nodes") {
 		t.Errorf("policies:\n%s", out)
 	}
+	page := filepath.Join(t.TempDir(), "report.html")
+	ask(t, 0, "ui", "--once", "--out", page)
+	text, err := os.ReadFile(page)
+	if expectAll(string(text), "2 of 2 nodes ready", "deny-all", "SHA-256"); err != nil {
+		t.Error(err)
+	}
 	archive := filepath.Join(t.TempDir(), "cluster.tar.gz")
 	if out := ask(t, 0, "diags", "--file", archive); !strings.Contains(out, "of 2 nodes") {
 		t.Errorf("diags:\n%s", out)
