@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"html"
+	"io"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -138,31 +141,66 @@ var widths = []int{390, 1280}
 // TestLiveParts: in a real browser, the script hears of a new state and loads the page again.
 func TestLiveParts(t *testing.T) {
 	t.Parallel()
+	again := func(w http.ResponseWriter, r *http.Request, pages http.Handler) bool {
+		pages.ServeHTTP(w, r)
+		return r.URL.Path == "/" && r.Header.Get("Sec-Fetch-Mode") == "cors"
+	}
+	opened(t, "/", again)
+}
+
+// TestForm: a real browser sends the form of a change so that it is taken. A script of the test fills it in.
+func TestForm(t *testing.T) {
+	t.Parallel()
+	posted := func(w http.ResponseWriter, r *http.Request, pages http.Handler) bool {
+		if r.URL.Path == "/script.js" {
+			_, _ = io.WriteString(w, `const text = document.querySelector("textarea"); if (!text.value) { text.value = "kind: NetworkPolicy"; text.form.submit(); }`)
+			return false
+		}
+		record := httptest.NewRecorder()
+		pages.ServeHTTP(record, r)
+		for name, values := range record.Header() {
+			w.Header()[name] = values
+		}
+		w.WriteHeader(record.Code)
+		_, _ = w.Write(record.Body.Bytes())
+		if r.Method == http.MethodPost && (record.Code != http.StatusOK || !strings.Contains(record.Body.String(), "shop/open")) {
+			t.Errorf("%d with Origin %q: %s", record.Code, r.Header.Get("Origin"), record.Body)
+		}
+		return r.Method == http.MethodPost
+	}
+	opened(t, whatIfPath, posted)
+}
+
+// opened opens a page in a browser until a request is the one that is wanted.
+func opened(t *testing.T, path string, serves func(http.ResponseWriter, *http.Request, http.Handler) bool) {
+	t.Helper()
 	program := browser(t)
-	again := make(chan struct{}, 100)
-	s := serve(t, shop(), func(pages http.Handler) http.Handler {
+	wanted := make(chan struct{}, 100)
+	a := shop()
+	a.answers["preview"] = previewedJSON
+	s := serve(t, a, func(pages http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			pages.ServeHTTP(w, r)
-			if r.URL.Path == "/" && r.Header.Get("Sec-Fetch-Mode") == "cors" {
-				again <- struct{}{}
+			if serves(w, r, pages) {
+				wanted <- struct{}{}
 			}
 		})
 	})
 	ctx, stop := context.WithCancel(t.Context())
 	c := exec.CommandContext(ctx, program, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--user-data-dir="+filepath.Join(t.TempDir(), "profile"),
-		"--remote-debugging-port=0", s.URL+"/?token="+s.token)
-	c.WaitDelay = time.Second
+		"--remote-debugging-port=0", s.URL+path+"?token="+s.token)
+	c.Cancel = func() error { return c.Process.Signal(unix.SIGTERM) } // it ends its processes, which write into the profile
+	c.WaitDelay = 20 * time.Second
 	if err := c.Start(); err != nil {
 		t.Fatal(err)
 	}
 	defer func() {
 		stop()
-		_ = c.Wait() // it was killed
+		_ = c.Wait() // it was ended
 	}()
 	select {
-	case <-again:
+	case <-wanted:
 	case <-time.After(2 * time.Minute):
-		t.Error("the page is not loaded again")
+		t.Error("the browser does not ask for it")
 	}
 }
 

@@ -35,10 +35,13 @@ type node struct {
 	Fault string
 }
 
+// noAnswer is the state of a node with a Fault.
+const noAnswer = "NO ANSWER"
+
 // State is that of felixctl status.
 func (n *node) State() string {
 	if n.Fault != "" {
-		return "NO ANSWER"
+		return noAnswer
 	}
 	return report.State(n.Status)
 }
@@ -154,7 +157,7 @@ func (s *source) read(ctx context.Context, last *snapshot) (*snapshot, error) {
 }
 
 func rank(n *node) int {
-	return slices.Index([]string{"NO ANSWER", report.StateDegraded, report.StateChanging, report.StateReady}, n.State())
+	return slices.Index([]string{noAnswer, report.StateDegraded, report.StateChanging, report.StateReady}, n.State())
 }
 
 // objects returns those of the agent with the newest revision, or those that are known if they are the same.
