@@ -122,6 +122,9 @@ func shop() *agents {
 		},
 		Policies: []*networkingv1.NetworkPolicy{allow("shop", "db-from-web", "db", "web", 5432)},
 	}
+	o.Policies = append(o.Policies, &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "nothing"}, Spec: networkingv1.NetworkPolicySpec{
+		PodSelector: metav1.LabelSelector{MatchLabels: map[string]string{"app": "nobody"}},
+	}})
 	a := someAgents(o)
 	a.nodes = append(a.nodes, "n2") // it does not answer
 	d := a.data["n1"]

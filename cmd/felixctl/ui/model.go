@@ -224,13 +224,26 @@ func (s *snapshot) drops(f report.DropFilter, since time.Time) *report.DropSums 
 	return &sums
 }
 
-// rules adds up the counters of all nodes.
-func (s *snapshot) rules() report.RuleSums {
+// policies are the rules of all policies.
+type policies struct {
+	report.RuleSums
+	// NoRules are the NetworkPolicies that isolate pods and allow nothing.
+	NoRules []string
+}
+
+// policies adds up the counters of all nodes.
+func (s *snapshot) policies() (p policies) {
 	var all []control.Hits
 	for _, n := range s.Nodes {
 		all = append(all, n.Hits)
 	}
-	return report.SumOfRules(all)
+	p.RuleSums = report.SumOfRules(all)
+	for _, one := range s.Objects.Policies {
+		if len(one.Spec.Ingress)+len(one.Spec.Egress) == 0 {
+			p.NoRules = append(p.NoRules, one.Namespace+"/"+one.Name)
+		}
+	}
+	return p
 }
 
 // closedPod is a pod that is closed on its node.

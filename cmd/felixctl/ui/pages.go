@@ -185,7 +185,7 @@ func deniedPage(v *view, _ *server, r *http.Request) error {
 }
 
 func policiesPage(v *view, _ *server, _ *http.Request) error {
-	v.Title, v.Template, v.Body = "policies", "policies", v.Now.rules()
+	v.Title, v.Template, v.Body = "policies", "policies", v.Now.policies()
 	return nil
 }
 
@@ -205,9 +205,9 @@ func writeReport(ctx context.Context, w io.Writer, now *snapshot) error {
 		Matrix   matrixPage
 		Problems []string
 		Denied   denied
-		Rules    report.RuleSums
+		Rules    policies
 		Reach    *reachAnswer
-	}{Problems: now.problems(), Denied: now.denied(report.DropFilter{}, maxHistory), Rules: now.rules()}
+	}{Problems: now.problems(), Denied: now.denied(report.DropFilter{}, maxHistory), Rules: now.policies()}
 	if now.Fault == "" {
 		body.Matrix = now.matrixOf("class", "", "")
 		if body.Reach, err = now.answer(ctx, "", "", model.PortRange{}); err != nil {

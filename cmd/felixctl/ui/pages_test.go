@@ -48,6 +48,7 @@ func TestPages(t *testing.T) {
 		"/denied?direction=egress":        {"Policy has denied nothing"},
 		"/what-if":                        {"<textarea"},
 		"/policies":                       {"shop/db-from-web", "<td>7"},
+		"/policies?":                      {"allow nothing: shop/nothing."},
 		"/backends":                       {"nftables", "no answer within"},
 	} {
 		text := s.get(t, path)
