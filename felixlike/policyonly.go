@@ -19,6 +19,7 @@ import (
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/felixlike/driver"
+	"github.com/felixlike/felixlike/felixlike/handover"
 	"github.com/felixlike/felixlike/felixlike/health"
 	"github.com/felixlike/felixlike/felixlike/node"
 	"github.com/felixlike/felixlike/felixlike/revalidate"
@@ -100,7 +101,7 @@ func (a *agent) policyOnlyDriver(ctx context.Context) *api {
 			{Name: "conntrack", Required: true, Timeout: 30 * time.Second, Apply: backend.Writes(conntrack.Apply)},
 			backend.PodSources(a.backendConfig, a.chained.Bridged),
 			a.backend.Stage(), backend.Services(a.backendConfig),
-			{Name: driver.LeftoversStage, BestEffort: true, StartupOnly: true, Timeout: 2 * driver.MigrationTimeout, Apply: backend.Writes(func(ctx context.Context) (int, error) {
+			{Name: handover.LeftoversStage, BestEffort: true, StartupOnly: true, Timeout: 2 * handover.MigrationTimeout, Apply: backend.Writes(func(ctx context.Context) (int, error) {
 				return 0, a.removeOthers(ctx, a.backend.Name())
 			})},
 		},

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/felixlike/felixlike/felixlike/backend"
-	"github.com/felixlike/felixlike/felixlike/driver"
+	"github.com/felixlike/felixlike/felixlike/handover"
 	"github.com/felixlike/felixlike/felixlike/node"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/hostnet"
@@ -17,7 +17,7 @@ import (
 )
 
 // stages returns all stages in their order.
-func (a *agent) stages(startup *driver.StartupHandover, back *node.OVSRestart, conntrack *hostnet.Conntrack, br *node.Bridge, host *hostnet.Reconciler, hosts, senders, tunnelPort, firewalls, forwards, egress, egressAddresses, services, podSources backend.Stage) []backend.Stage {
+func (a *agent) stages(startup *handover.Startup, back *node.OVSRestart, conntrack *hostnet.Conntrack, br *node.Bridge, host *hostnet.Reconciler, hosts, senders, tunnelPort, firewalls, forwards, egress, egressAddresses, services, podSources backend.Stage) []backend.Stage {
 	all := []backend.Stage{
 		startup.Before(),
 		// It needs no other stage, and waits for none.
@@ -51,7 +51,7 @@ func (a *agent) stages(startup *driver.StartupHandover, back *node.OVSRestart, c
 		back.After(),
 	}
 	// Policy in netfilter does not need the switch, and does not wait for it.
-	at := slices.IndexFunc(all, func(s backend.Stage) bool { return s.Name == cmp.Or(a.backend.Stage().After, driver.StartupStage) })
+	at := slices.IndexFunc(all, func(s backend.Stage) bool { return s.Name == cmp.Or(a.backend.Stage().After, handover.StartupStage) })
 	return slices.Insert(all, at+1, a.backend.Stage())
 }
 
@@ -67,9 +67,9 @@ func hostStage(host *hostnet.Reconciler) backend.Stage {
 }
 
 // startupHandover returns the startup handover from the backend that was in force before.
-func (a *agent) startupHandover(migration driver.Migration) *driver.StartupHandover {
+func (a *agent) startupHandover(migration handover.Migration) *handover.Startup {
 	inForce := a.backendConfig.ForOther(a.backend.Name())
-	return &driver.StartupHandover{
+	return &handover.Startup{
 		Place: a.backend.Place(), Migration: migration, Log: a.log.With("component", "driver", "backend", a.backend.Name()),
 		Left:   func(ctx context.Context) (bool, error) { return backend.LeftElsewhere(ctx, inForce, a.backend.Place()) },
 		Remove: func(ctx context.Context) error { return a.removeOthers(ctx, a.backend.Name()) },
@@ -77,8 +77,8 @@ func (a *agent) startupHandover(migration driver.Migration) *driver.StartupHando
 }
 
 // handover returns what a change of the backend needs.
-func (a *agent) handover(ctx context.Context, migration driver.Migration) driver.HandoverConfig {
-	return driver.HandoverConfig{
+func (a *agent) handover(ctx context.Context, migration handover.Migration) handover.Config {
+	return handover.Config{
 		New: func(name string) (backend.Backend, error) {
 			return newBackend(ctx, a.backendConfig.ForOther(name), a.cfg.Datastore, a.log)
 		},

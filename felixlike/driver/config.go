@@ -8,6 +8,7 @@ import (
 	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/felixlike/cluster"
 	"github.com/felixlike/felixlike/felixlike/datastore"
+	"github.com/felixlike/felixlike/felixlike/handover"
 	"github.com/felixlike/felixlike/managers"
 	"github.com/felixlike/felixlike/model"
 )
@@ -29,7 +30,7 @@ type Config struct {
 	Inputs  Inputs
 	// Backend judges packets; its stage is among the Stages. Handover is what a change of it needs.
 	Backend  backend.Backend
-	Handover HandoverConfig
+	Handover handover.Config
 	// View is bound to the driver. Modules use it.
 	View    *View
 	Modules []Module

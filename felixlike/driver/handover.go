@@ -1,21 +1,27 @@
 package driver
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"time"
 
 	"github.com/felixlike/felixlike/felixlike/backend"
+	"github.com/felixlike/felixlike/felixlike/handover"
 )
 
-// handover is a change of the backend on a live node. The new backend is programmed
+// change is a change of the backend on a live node. The new backend is programmed
 // beside the old one and read back; only then the old one is removed. While both are in
 // force, a packet has to pass both, so no packet passes that either denies. Established
 // connections continue: netfilter backends share the kernel's connection tracking. If one
 // of the two judges in the switch, connections are copied to the other connection
 // tracking before and after packets take the other way.
-type handover struct {
+//
+// Its phases, with those in brackets only between the host and the switch:
+//
+//	[carrying] > joining > building > verifying > [carrying > steering > carrying > settling > carrying] > following > adopting > retiring
+//	                 |         |          |                      |
+//	                 +---------+----------+- failed MaxTries times: the way back, if steered, and leaving
+type change struct {
 	from, to backend.Backend
 	runner   *runner
 	// plan has the remaining phases; the first one is the current phase.
@@ -82,9 +88,6 @@ func (p phase) String() string {
 	return fmt.Sprintf("phase(%d)", uint8(p))
 }
 
-// MaxTries bounds how often a phase may fail.
-const MaxTries = 5
-
 // planOf returns the phases of a change. Between two enforcement points, connections are
 // copied four times: before the new backend sees packets that the old one allowed, before
 // packets take the other way, at once after that, and when no packet can take the old way
@@ -97,13 +100,13 @@ func planOf(from, to backend.Place) []phase {
 }
 
 // phase returns the current phase.
-func (h *handover) phase() phase { return h.plan[0] }
+func (h *change) phase() phase { return h.plan[0] }
 
 // in reports whether the phase is the current one. It is false if there is no handover.
-func (h *handover) in(p phase) bool { return h != nil && h.phase() == p }
+func (h *change) in(p phase) bool { return h != nil && h.phase() == p }
 
 // next begins the next phase.
-func (h *handover) next() {
+func (h *change) next() {
 	h.plan = h.plan[1:]
 	h.asked, h.tries = false, 0
 	if h.in(verifying) {
@@ -112,7 +115,7 @@ func (h *handover) next() {
 }
 
 // readBack makes the new backend compare its observed state with its desired state.
-func (h *handover) readBack() {
+func (h *change) readBack() {
 	h.runner.reread()
 	h.runner.again()
 }
@@ -121,9 +124,9 @@ func (h *handover) readBack() {
 // the old backend stays in force: packets that may take the other way are led back first,
 // with the connections begun there. If the way back fails too often, the handover gives up
 // the connections, but nothing else.
-func (h *handover) failed(err error) {
+func (h *change) failed(err error) {
 	h.err = err
-	if h.tries++; h.tries < MaxTries {
+	if h.tries++; h.tries < handover.MaxTries {
 		h.again()
 		return
 	}
@@ -142,7 +145,7 @@ func (h *handover) failed(err error) {
 }
 
 // again retries the phase. Failed cycles are retried anyway.
-func (h *handover) again() {
+func (h *change) again() {
 	h.asked = h.in(steering)
 	if h.in(verifying) {
 		h.readBack()
@@ -151,7 +154,7 @@ func (h *handover) again() {
 
 // note takes the outcome of a stage: of the new backend, or of the forwarding flows that
 // lead to it.
-func (h *handover) note(o outcome) {
+func (h *change) note(o outcome) {
 	if h == nil || !h.awaits(o) {
 		return
 	}
@@ -166,10 +169,10 @@ func (h *handover) note(o outcome) {
 		h.next()
 	case h.in(steering): // the new backend is up to date before
 	case len(o.applied.Refused) > 0:
-		h.tries = MaxTries
+		h.tries = handover.MaxTries
 		h.failed(fmt.Errorf("%s %s: %s", o.applied.Refused[0].Object, o.applied.Refused[0].Name, o.applied.Refused[0].Reason))
 	case len(o.applied.Unreadable) > 0: // the new backend would not be ready
-		h.tries = MaxTries
+		h.tries = handover.MaxTries
 		h.failed(errors.New(o.applied.Unreadable[0]))
 	case h.in(building), h.in(verifying) && o.full && o.applied.Writes == 0:
 		h.next()
@@ -181,7 +184,7 @@ func (h *handover) note(o outcome) {
 }
 
 // awaits reports whether the phase waits for that outcome.
-func (h *handover) awaits(o outcome) bool {
+func (h *change) awaits(o outcome) bool {
 	switch h.phase() {
 	case building, verifying, following, adopting:
 		return o.runner == h.runner
@@ -193,39 +196,12 @@ func (h *handover) awaits(o outcome) bool {
 
 // verifies reports whether the runner's backend is to be read back. Until then, its managers
 // get no updates.
-func (h *handover) verifies(r *runner) bool {
+func (h *change) verifies(r *runner) bool {
 	return h.in(verifying) && h.runner == r
 }
 
 // holds reports whether the runner must not be applied beside the cycles: while packets
 // change their way, neither backend may be ahead of the other.
-func (h *handover) holds(r *runner) bool {
+func (h *change) holds(r *runner) bool {
 	return h.in(steering) && (r == h.runner || r.Name == h.from.Stage().Name)
 }
-
-// HandoverConfig is what changes of the backend need.
-type HandoverConfig struct {
-	// New makes the named backend.
-	New func(name string) (backend.Backend, error)
-	// Migration moves packets and connections between backends with different enforcement points.
-	Migration Migration
-	// RemoveOthers removes the objects of all backends but the named one. It may be nil.
-	RemoveOthers func(ctx context.Context, keep string) error
-}
-
-// Migration moves packets to another enforcement point without breaking connections. Each
-// enforcement point has its own connection tracking.
-type Migration interface {
-	// Carry copies the connections that the other enforcement point allowed to this one. It may
-	// be repeated: it leaves existing entries unchanged.
-	Carry(ctx context.Context, to backend.Place) error
-	// Steer sets the desired forwarding flows to those that lead packets through the
-	// enforcement point. It is called between cycles.
-	Steer(to backend.Place)
-	// Settle returns once no packet takes the old forwarding flows.
-	Settle(ctx context.Context) error
-}
-
-// MigrationTimeout bounds one step of a migration. Copying a hundred thousand connections
-// takes seconds.
-const MigrationTimeout = 30 * time.Second

@@ -13,6 +13,7 @@ import (
 	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/felixlike/datastore"
 	"github.com/felixlike/felixlike/felixlike/driver/drivertest"
+	"github.com/felixlike/felixlike/felixlike/handover"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/test/eventually"
 )
@@ -153,7 +154,7 @@ func handoverOf(t *testing.T) (f *fixture, old, next *fakeBackend, h *history) {
 	old, next = &fakeBackend{name: "old", history: h}, &fakeBackend{name: "new", history: h}
 	f = startWith(t, Config{
 		Backend: old.backend(), Stages: []backend.Stage{old.backend().StageIs},
-		Handover: HandoverConfig{New: func(name string) (backend.Backend, error) {
+		Handover: handover.Config{New: func(name string) (backend.Backend, error) {
 			switch name {
 			case "old":
 				return old.backend(), nil
@@ -297,8 +298,8 @@ func TestBackendChangeEndsTheRemovalOfOthers(t *testing.T) {
 	h := &history{}
 	old, next := &fakeBackend{name: "old", history: h}, &fakeBackend{name: "new", history: h}
 	f := startWith(t, Config{
-		Backend: old.backend(), Handover: HandoverConfig{New: func(string) (backend.Backend, error) { return next.backend(), nil }},
-		Stages: []backend.Stage{old.backend().StageIs, {Name: LeftoversStage, BestEffort: true, StartupOnly: true, Apply: func(context.Context) (backend.Applied, error) {
+		Backend: old.backend(), Handover: handover.Config{New: func(string) (backend.Backend, error) { return next.backend(), nil }},
+		Stages: []backend.Stage{old.backend().StageIs, {Name: handover.LeftoversStage, BestEffort: true, StartupOnly: true, Apply: func(context.Context) (backend.Applied, error) {
 			h.add("others are removed")
 			return backend.Applied{}, errors.New("cannot be looked for")
 		}}},

@@ -10,6 +10,7 @@ import (
 	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/felixlike/driver/drivertest"
+	"github.com/felixlike/felixlike/felixlike/handover"
 	"github.com/felixlike/felixlike/test/eventually"
 )
 
@@ -20,7 +21,7 @@ func leftoversOf(t *testing.T, stages ...backend.Stage) (f *fixture, old, next *
 	old, next, fails = &fakeBackend{name: "old", history: h}, &fakeBackend{name: "new", history: h}, &atomic.Bool{}
 	f = startWith(t, Config{
 		Backend: old.backend(), Stages: append([]backend.Stage{old.backend().StageIs}, stages...),
-		Handover: HandoverConfig{
+		Handover: handover.Config{
 			New: func(string) (backend.Backend, error) { return next.backend(), nil },
 			RemoveOthers: func(context.Context, string) error {
 				if fails.Load() {
@@ -63,7 +64,7 @@ func TestBackendThatCannotBeRemoved(t *testing.T) {
 
 // What the start could not remove makes the node not ready also while a change of the backend is under way, and after it, until it is removed.
 func TestLeftoversDuringAChange(t *testing.T) {
-	f, _, next, fails := leftoversOf(t, backend.Stage{Name: LeftoversStage, BestEffort: true, StartupOnly: true, Apply: func(context.Context) (backend.Applied, error) {
+	f, _, next, fails := leftoversOf(t, backend.Stage{Name: handover.LeftoversStage, BestEffort: true, StartupOnly: true, Apply: func(context.Context) (backend.Applied, error) {
 		return backend.Applied{}, errors.New("a foreign rule")
 	}})
 	fails.Store(true)

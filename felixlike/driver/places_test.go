@@ -11,6 +11,7 @@ import (
 
 	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/felixlike/driver/drivertest"
+	"github.com/felixlike/felixlike/felixlike/handover"
 	"github.com/felixlike/felixlike/ovsfwd/conntrack"
 	"github.com/felixlike/felixlike/test/eventually"
 )
@@ -81,7 +82,7 @@ func migrationOf(t *testing.T, from backend.Place) (f *fixture, old, next *fakeB
 	f = startWith(t, Config{
 		Backend:  at(old.backend(), from),
 		Stages:   []backend.Stage{old.backend().StageIs, {Name: backend.ForwardingStage, Apply: c.forward}},
-		Handover: HandoverConfig{New: func(string) (backend.Backend, error) { return at(next.backend(), 1-from), nil }, Migration: c},
+		Handover: handover.Config{New: func(string) (backend.Backend, error) { return at(next.backend(), 1-from), nil }, Migration: c},
 	})
 	f.begin(t)
 	return f, old, next, c
@@ -134,7 +135,7 @@ func TestBackendChangesPlacesInTheEnd(t *testing.T) {
 	for _, step := range []string{"carry to switch", "lead to switch", "settle"} {
 		t.Run(step, func(t *testing.T) {
 			f, _, _, c := migrationOf(t, backend.InKernel)
-			c.fails[step] = MaxTries - 1
+			c.fails[step] = handover.MaxTries - 1
 			if err := f.SetBackend(t.Context(), "new"); err != nil {
 				t.Fatal(err)
 			}

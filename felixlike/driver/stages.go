@@ -12,6 +12,7 @@ import (
 
 	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/felixlike/cluster"
+	"github.com/felixlike/felixlike/felixlike/handover"
 	"github.com/felixlike/felixlike/felixlike/quarantine"
 	"github.com/felixlike/felixlike/internal/panics"
 )
@@ -40,7 +41,7 @@ type stages struct {
 	noticed chan struct{}
 	// backend is the backend in force; handover is the current change of it, or nil.
 	backend  backend.Backend
-	handover *handover
+	handover *change
 	// quarantine has the stages' quarantined objects, repairs their repairs.
 	quarantine *quarantine.List
 	repairs    *repairs
@@ -116,7 +117,7 @@ func (s *stages) forgive() {
 func (s *stages) ended(o outcome) {
 	s.running--
 	o.runner.finished(o)
-	if o.Name == LeftoversStage {
+	if o.Name == handover.LeftoversStage {
 		s.leftovers.staged(o.err)
 	}
 	if panics.Stack(o.err) != "" {
@@ -142,7 +143,7 @@ func (s *stages) enforce(b backend.Backend) {
 }
 
 // change begins a change of the backend, or notes with nil that there is none.
-func (s *stages) change(h *handover) { s.handover = h }
+func (s *stages) change(h *change) { s.handover = h }
 
 // stays notes why the last change of the backend ended where it began, or nil.
 func (s *stages) stays(err error) { s.unchanged = err }

@@ -10,17 +10,18 @@ import (
 
 	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/felixlike/driver/drivertest"
+	"github.com/felixlike/felixlike/felixlike/handover"
 	"github.com/felixlike/felixlike/test/eventually"
 )
 
 // arriving starts a driver with the backend "mine". The backend finds objects of another
 // backend at the other enforcement point, or none.
-func arriving(t *testing.T, at backend.Place, found bool, prepare func(*StartupHandover, *fakeMigration)) (*fixture, *fakeMigration, *StartupHandover) {
+func arriving(t *testing.T, at backend.Place, found bool, prepare func(*handover.Startup, *fakeMigration)) (*fixture, *fakeMigration, *handover.Startup) {
 	t.Helper()
 	h := &history{}
 	mine := &fakeBackend{name: "mine", history: h}
 	c := &fakeMigration{history: h, fails: map[string]int{}, wanted: at, place: 1 - at}
-	a := &StartupHandover{
+	a := &handover.Startup{
 		Place: at, Migration: c, Log: slog.New(slog.DiscardHandler),
 		Left:   func(context.Context) (bool, error) { return found, c.step("look") },
 		Remove: func(context.Context) error { return c.step("remove others") },
@@ -30,7 +31,7 @@ func arriving(t *testing.T, at backend.Place, found bool, prepare func(*StartupH
 	}
 	decides := mine.backend()
 	decides.PlaceIs = at
-	f := startWith(t, Config{Backend: decides, Handover: HandoverConfig{Migration: c}, Stages: []backend.Stage{
+	f := startWith(t, Config{Backend: decides, Handover: handover.Config{Migration: c}, Stages: []backend.Stage{
 		a.Before(), decides.StageIs, a.Between(),
 		{Name: backend.ForwardingStage, Apply: func(ctx context.Context) (backend.Applied, error) {
 			r, err := c.forward(ctx)
@@ -69,7 +70,7 @@ func TestStartupHandoverAfterNothing(t *testing.T) {
 
 // Nothing is removed that still judges packets.
 func TestStartupHandoverWaitsForTheForwardingFlows(t *testing.T) {
-	_, c, _ := arriving(t, backend.InKernel, true, func(_ *StartupHandover, c *fakeMigration) { c.fails["lead to kernel"] = 3 })
+	_, c, _ := arriving(t, backend.InKernel, true, func(_ *handover.Startup, c *fakeMigration) { c.fails["lead to kernel"] = 3 })
 	got := c.history.all()
 	inOrder(t, got, "lead to kernel", "lead to kernel", "lead to kernel", "lead to kernel", "settle", "carry to kernel", "remove others")
 	if slices.Index(got, "remove others") < slices.Index(got, "settle") {
@@ -82,7 +83,7 @@ func TestStartupHandoverGoesOnInTheEnd(t *testing.T) {
 	for _, step := range []string{"look", "carry to kernel", "settle"} {
 		t.Run(step, func(t *testing.T) {
 			log := &drivertest.LogBuffer{}
-			f, c, _ := arriving(t, backend.InKernel, true, func(a *StartupHandover, c *fakeMigration) {
+			f, c, _ := arriving(t, backend.InKernel, true, func(a *handover.Startup, c *fakeMigration) {
 				c.fails[step], a.Log = 1000, log.Logger()
 			})
 			eventually.True(t, "others are removed", func() bool { return slices.Contains(c.history.all(), "remove others") })
@@ -97,7 +98,7 @@ func TestStartupHandoverGoesOnInTheEnd(t *testing.T) {
 // Pods do not wait for a full table of connections to become empty: each step tries once.
 func TestStartupHandoverWithFullTable(t *testing.T) {
 	log := &drivertest.LogBuffer{}
-	f, c, _ := arriving(t, backend.InKernel, true, func(a *StartupHandover, c *fakeMigration) {
+	f, c, _ := arriving(t, backend.InKernel, true, func(a *handover.Startup, c *fakeMigration) {
 		c.fails["carry to kernel"], c.full, a.Log = 1000, true, log.Logger()
 	})
 	want := []string{"look", "carry to kernel", "mine applies", "carry to kernel", "lead to kernel", "remove others"}
@@ -115,7 +116,7 @@ func TestStartupHandoverWithFullTable(t *testing.T) {
 func TestStartupHandoverHoldsForwardingBack(t *testing.T) {
 	h := &history{}
 	c := &fakeMigration{history: h, fails: map[string]int{"carry to switch": 2}}
-	a := &StartupHandover{
+	a := &handover.Startup{
 		Place: backend.InSwitch, Migration: c, Log: slog.New(slog.DiscardHandler),
 		Left: func(context.Context) (bool, error) { return true, nil },
 	}
@@ -124,7 +125,7 @@ func TestStartupHandoverHoldsForwardingBack(t *testing.T) {
 			t.Errorf("%s: %v", stage.Name, err)
 		}
 	}
-	a.looked = false
+	a = &handover.Startup{Place: a.Place, Migration: a.Migration, Log: a.Log}
 	a.Left = func(context.Context) (bool, error) { return false, errors.New("busy") }
 	if _, err := a.Before().Run(t.Context()); err == nil {
 		t.Error("a look that failed was believed")

@@ -9,6 +9,7 @@ import (
 
 	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/felixlike/cluster"
+	"github.com/felixlike/felixlike/felixlike/handover"
 	"github.com/felixlike/felixlike/internal/panics"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/conntrack"
@@ -49,7 +50,7 @@ func (hs *handovers) begin(name string, outcome chan error) {
 	}
 	hs.stages.leftovers.interrupt()
 	hs.stages.stays(nil)
-	hs.stages.change(&handover{
+	hs.stages.change(&change{
 		from: hs.stages.backend, to: to, plan: planOf(hs.stages.backend.Place(), to.Place()), place: to.Place(), began: time.Now(), outcome: outcome,
 	})
 	to.PrepareBeside(hs.stages.backend.Name())
@@ -81,7 +82,7 @@ func (hs *handovers) step(ctx context.Context) {
 }
 
 // join sends the whole model to the new backend and adds its stage to the cycles.
-func (hs *handovers) join(ctx context.Context, h *handover) {
+func (hs *handovers) join(ctx context.Context, h *change) {
 	stage := h.to.Stage()
 	stage.Required = false // a failure must not stop other stages before it is in force
 	h.runner = newRunner(stage, hs.stages.shared)
@@ -90,7 +91,7 @@ func (hs *handovers) join(ctx context.Context, h *handover) {
 		h.runner.wants.send(u)
 	}
 	// The stages of the startup handover serve the first backend only. Leftovers that they have not removed are removed after the change.
-	if slices.ContainsFunc(hs.stages.runners, func(r *runner) bool { return r.Name == LeftoversStage }) {
+	if slices.ContainsFunc(hs.stages.runners, func(r *runner) bool { return r.Name == handover.LeftoversStage }) {
 		hs.stages.leftovers.want()
 	}
 	hs.stages.dropOnce()
@@ -103,7 +104,7 @@ func (hs *handovers) join(ctx context.Context, h *handover) {
 // follow applies the new backend until it has all updates of the old one, and then puts it in
 // force alone. It runs between cycles, and nothing else starts meanwhile, so the old one
 // gets no further updates.
-func (hs *handovers) follow(ctx context.Context, h *handover, old *runner) {
+func (hs *handovers) follow(ctx context.Context, h *change, old *runner) {
 	switch next := h.runner; {
 	case old.running || next.running:
 	case next.err != nil: // retried, like any failed stage
@@ -119,7 +120,7 @@ func (hs *handovers) follow(ctx context.Context, h *handover, old *runner) {
 // steer makes the next cycle program forwarding flows that lead packets through the
 // handover's enforcement point. The backend there is required from now on, so the cycle
 // brings it up to date first.
-func (hs *handovers) steer(h *handover) {
+func (hs *handovers) steer(h *change) {
 	if slices.ContainsFunc(hs.stages.runners, func(r *runner) bool { return r.running }) {
 		return
 	}
@@ -130,7 +131,7 @@ func (hs *handovers) steer(h *handover) {
 }
 
 // beside runs work of the current phase beside the loop. A failure is retried.
-func (hs *handovers) beside(ctx context.Context, h *handover, work func(context.Context) error) {
+func (hs *handovers) beside(ctx context.Context, h *change, work func(context.Context) error) {
 	h.asked = true
 	wait := time.Duration(0)
 	if h.tries > 0 {
@@ -138,7 +139,7 @@ func (hs *handovers) beside(ctx context.Context, h *handover, work func(context.
 	}
 	hs.stages.group.Go(func() error {
 		pause(ctx, wait)
-		limited, cancel := context.WithTimeout(ctx, MigrationTimeout)
+		limited, cancel := context.WithTimeout(ctx, handover.MigrationTimeout)
 		defer cancel()
 		err := panics.Guard(func() error { return work(limited) })
 		if ctx.Err() != nil {
@@ -151,7 +152,7 @@ func (hs *handovers) beside(ctx context.Context, h *handover, work func(context.
 			}
 			hs.stages.panics.With(hs.stages.log(), err).Warn("a step of the change of the backend has failed", "to", h.to.Name(), "step", h.phase(), "error", err)
 			if errors.Is(err, conntrack.ErrFull) {
-				h.tries = MaxTries // another try finds it full too
+				h.tries = handover.MaxTries // another try finds it full too
 			}
 			h.failed(fmt.Errorf("%s: %w", h.phase(), err))
 		})
@@ -161,7 +162,7 @@ func (hs *handovers) beside(ctx context.Context, h *handover, work func(context.
 
 // takeOver puts the new backend in force. The old one's objects stay until the new one was
 // applied once more: by then it has the objects that the old one kept for both.
-func (hs *handovers) takeOver(h *handover, old *runner) {
+func (hs *handovers) takeOver(h *change, old *runner) {
 	hs.stages.drop(old)
 	h.runner.Required = true
 	h.runner.again()
@@ -175,13 +176,13 @@ func (hs *handovers) takeOver(h *handover, old *runner) {
 }
 
 // retire removes the old backend.
-func (hs *handovers) retire(ctx context.Context, h *handover) {
+func (hs *handovers) retire(ctx context.Context, h *change) {
 	h.asked = true
 	hs.remove(ctx, h, h.from, nil)
 }
 
 // leave removes a new backend that could not be programmed.
-func (hs *handovers) leave(ctx context.Context, h *handover) {
+func (hs *handovers) leave(ctx context.Context, h *change) {
 	err := fmt.Errorf("backend %s stays in force: %s cannot be programmed: %w", hs.stages.backend.Name(), h.to.Name(), h.err)
 	hs.stages.stays(err)
 	if h.runner == nil {
@@ -201,19 +202,19 @@ func (hs *handovers) leave(ctx context.Context, h *handover) {
 
 // remove removes all objects of a backend, beside the loop, and ends the handover. It tries up to maxTries times: leftover
 // objects can only deny more, and removeLeftovers goes on after that.
-func (hs *handovers) remove(ctx context.Context, h *handover, b backend.Backend, result error) {
+func (hs *handovers) remove(ctx context.Context, h *change, b backend.Backend, result error) {
 	keep := hs.stages.backend.Name()
 	hs.stages.group.Go(func() error {
 		wait := hs.cfg.RetryMin
 		for tries := 1; ctx.Err() == nil; tries++ {
-			limited, cancel := context.WithTimeout(ctx, MigrationTimeout)
+			limited, cancel := context.WithTimeout(ctx, handover.MigrationTimeout)
 			err := panics.Guard(func() error { return b.Remove(limited, keep) })
 			cancel()
 			if err != nil {
 				err = fmt.Errorf("backend %s is in force, but backend %s cannot be removed: %w", keep, b.Name(), err)
 				hs.queue.call(ctx, func() { hs.stages.leftovers.failed(err) })
 			}
-			if err == nil || tries == MaxTries {
+			if err == nil || tries == handover.MaxTries {
 				err = errors.Join(err, b.Close())
 				hs.queue.call(ctx, func() { hs.end(ctx, h, errors.Join(result, err)) })
 				return nil
@@ -226,7 +227,7 @@ func (hs *handovers) remove(ctx context.Context, h *handover, b backend.Backend,
 	})
 }
 
-func (hs *handovers) end(ctx context.Context, h *handover, result error) {
+func (hs *handovers) end(ctx context.Context, h *change, result error) {
 	hs.stages.change(nil)
 	hs.removeLeftovers(ctx)
 	// Two variants of iptables share their ipsets, and both have changed them.
@@ -249,7 +250,7 @@ func (hs *handovers) removeLeftovers(ctx context.Context) {
 		defer hs.queue.call(context.WithoutCancel(ctx), l.end)
 		wait := hs.cfg.RetryMin
 		for ctx.Err() == nil {
-			limited, cancel := context.WithTimeout(ctx, 2*MigrationTimeout)
+			limited, cancel := context.WithTimeout(ctx, 2*handover.MigrationTimeout)
 			err := panics.Guard(func() error { return hs.cfg.Handover.RemoveOthers(limited, keep) })
 			cancel()
 			if err == nil {

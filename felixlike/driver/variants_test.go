@@ -11,6 +11,7 @@ import (
 	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/driver/drivertest"
+	"github.com/felixlike/felixlike/felixlike/handover"
 	"github.com/felixlike/felixlike/test/tablestest"
 )
 
@@ -37,7 +38,7 @@ func TestVariantsShareTheirSets(t *testing.T) {
 			var slow atomic.Bool
 			stage := next.Stage()
 			f := startWith(t, Config{
-				Backend: old, Handover: HandoverConfig{New: func(string) (backend.Backend, error) { return drivertest.Staged{Backend: next, StageIs: stage}, nil }},
+				Backend: old, Handover: handover.Config{New: func(string) (backend.Backend, error) { return drivertest.Staged{Backend: next, StageIs: stage}, nil }},
 				Stages: []backend.Stage{old.Stage(), {Name: "slow", Apply: func(ctx context.Context) (backend.Applied, error) {
 					for slow.Load() && ctx.Err() == nil {
 						time.Sleep(time.Millisecond)

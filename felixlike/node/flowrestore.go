@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/felixlike/felixlike/felixlike/backend"
-	"github.com/felixlike/felixlike/felixlike/driver"
+	"github.com/felixlike/felixlike/felixlike/handover"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/ovsdaemon"
 	"github.com/felixlike/felixlike/ovsfwd/pipeline"
@@ -47,7 +47,7 @@ func (f *flowRestore) found(awaits bool) {
 }
 
 func (f *flowRestore) stage() backend.Stage {
-	return backend.Stage{Name: backend.FlowRestoreStage, After: backend.ForwardingStage, Required: true, Timeout: driver.MigrationTimeout, Apply: backend.Writes(f.apply)}
+	return backend.Stage{Name: backend.FlowRestoreStage, After: backend.ForwardingStage, Required: true, Timeout: handover.MigrationTimeout, Apply: backend.Writes(f.apply)}
 }
 
 func (f *flowRestore) apply(ctx context.Context) (int, error) {

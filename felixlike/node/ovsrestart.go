@@ -5,7 +5,7 @@ import (
 	"log/slog"
 
 	"github.com/felixlike/felixlike/felixlike/backend"
-	"github.com/felixlike/felixlike/felixlike/driver"
+	"github.com/felixlike/felixlike/felixlike/handover"
 )
 
 // Names of the stages of an OVS restart.
@@ -19,7 +19,7 @@ const (
 // saved them in the kernel (package supervisor). The stages migrate them back before
 // forwarding flows lead packets to the switch.
 type OVSRestart struct {
-	migration driver.Migration
+	migration handover.Migration
 	// judges reports whether the switch judges packets now and lost its connections.
 	judges func() bool
 	log    *slog.Logger
@@ -45,7 +45,7 @@ func (c *OVSRestart) Found(empty bool) {
 
 // Before is the stage before the forwarding flows.
 func (c *OVSRestart) Before() backend.Stage {
-	return backend.Stage{Name: ovsRestartStage, Required: true, Timeout: driver.MigrationTimeout, Apply: backend.Writes(func(ctx context.Context) (int, error) {
+	return backend.Stage{Name: ovsRestartStage, Required: true, Timeout: handover.MigrationTimeout, Apply: backend.Writes(func(ctx context.Context) (int, error) {
 		if !c.empty || c.carried || !c.judges() {
 			return 0, nil
 		}
@@ -56,7 +56,7 @@ func (c *OVSRestart) Before() backend.Stage {
 // After is the stage after the forwarding flows. It migrates the connections that began
 // meanwhile.
 func (c *OVSRestart) After() backend.Stage {
-	return backend.Stage{Name: settledStage, BestEffort: true, Timeout: driver.MigrationTimeout, Apply: backend.Writes(func(ctx context.Context) (int, error) {
+	return backend.Stage{Name: settledStage, BestEffort: true, Timeout: handover.MigrationTimeout, Apply: backend.Writes(func(ctx context.Context) (int, error) {
 		if !c.empty || !c.forwarding {
 			return 0, nil
 		}
@@ -88,7 +88,7 @@ func (c *OVSRestart) carry(ctx context.Context) error {
 // failed returns the error until it has happened maxTries times. Then it logs the error and
 // gives the step up. Connections may be lost then, but policy stays complete.
 func (c *OVSRestart) failed(err error, giveUp func()) error {
-	if c.tries++; c.tries < driver.MaxTries {
+	if c.tries++; c.tries < handover.MaxTries {
 		return err
 	}
 	c.log.Error("connections from before the restart of ovs-vswitchd may be lost", "error", err)

@@ -1,4 +1,4 @@
-package driver
+package handover
 
 import (
 	"context"
@@ -18,13 +18,13 @@ const (
 	LeftoversStage = "leftovers"
 )
 
-// StartupHandover is the handover at the agent's start. It may find another backend in force than
+// Startup is the handover at the agent's start. It may find another backend in force than
 // its own: after a restart with another setting, or after a crash during a change. The
 // agent removes the other backend's objects when its own backend is in force. Until then,
 // they can only deny more. If the other backend judges at the other enforcement point, it
 // judges until the forwarding flows lead packets elsewhere, and connections are migrated as
 // in a handover.
-type StartupHandover struct {
+type Startup struct {
 	Place     backend.Place
 	Migration Migration
 	// Left reports whether there are objects of a backend at the other enforcement point.
@@ -49,7 +49,7 @@ const lookTimeout = 2 * time.Second
 
 // Before is the first stage of all. It migrates connections that only the switch has tracked
 // so far, because policy in netfilter may judge their packets next.
-func (a *StartupHandover) Before() backend.Stage {
+func (a *Startup) Before() backend.Stage {
 	return backend.Stage{Name: StartupStage, StartupOnly: true, Timeout: MigrationTimeout, Apply: backend.Writes(func(ctx context.Context) (int, error) {
 		if a.looked {
 			return 0, nil
@@ -74,7 +74,7 @@ func (a *StartupHandover) Before() backend.Stage {
 
 // Between is the stage before the forwarding flows: these lead packets through this
 // backend.
-func (a *StartupHandover) Between() backend.Stage {
+func (a *Startup) Between() backend.Stage {
 	return backend.Stage{Name: carryStage, Required: true, StartupOnly: true, Timeout: MigrationTimeout, Apply: backend.Writes(func(ctx context.Context) (int, error) {
 		switch {
 		case !a.looked:
@@ -91,7 +91,7 @@ func (a *StartupHandover) Between() backend.Stage {
 }
 
 // After is the last stage: the other backend's objects are no longer needed.
-func (a *StartupHandover) After() backend.Stage {
+func (a *Startup) After() backend.Stage {
 	return backend.Stage{Name: LeftoversStage, BestEffort: true, StartupOnly: true, Timeout: 2 * MigrationTimeout, Apply: backend.Writes(func(ctx context.Context) (int, error) {
 		if !a.forwarding {
 			return 0, nil // the forwarding stage has failed, and its retry runs this stage again
@@ -105,7 +105,7 @@ func (a *StartupHandover) After() backend.Stage {
 	})}
 }
 
-func (a *StartupHandover) arrive(ctx context.Context) error {
+func (a *Startup) arrive(ctx context.Context) error {
 	if a.found && !a.settled {
 		if err := a.Migration.Settle(ctx); err != nil {
 			return err
@@ -122,13 +122,13 @@ func (a *StartupHandover) arrive(ctx context.Context) error {
 }
 
 // Leads notes that the forwarding flows are programmed.
-func (a *StartupHandover) Leads() { a.forwarding = true }
+func (a *Startup) Leads() { a.forwarding = true }
 
 // failed returns the error until it has happened maxTries times. Then it logs the error and
 // gives the step up. Connections may be lost then, but policy stays complete. It gives a step
 // up at once for which the kernel's table of connections has no room: pods must not wait for
 // tries that find it full too.
-func (a *StartupHandover) failed(err error, giveUp func()) error {
+func (a *Startup) failed(err error, giveUp func()) error {
 	if a.tries++; a.tries < MaxTries && !errors.Is(err, conntrack.ErrFull) {
 		return err
 	}
