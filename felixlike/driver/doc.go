@@ -18,14 +18,17 @@
 // Each part of the driver is a type that owns its state. It calls only those below it:
 //
 //	Driver      the loop; answers control socket, CNI and probes
-//	handovers   changes of the backend
-//	reporter    status, readiness, metrics, notices
+//	handovers   changes of the backend; package handover has migrations, and what happens at a start
+//	status      package: status, readiness, metrics, notices
 //	feed        objects to the engine, the engine's updates to the managers
 //	scheduler   sync cycles, and runs beside them
-//	admission   the queue of large policies: when the engine gets them, and which are refused
-//	stages      runs of stages, quarantine, repairs, the backend in force
-//	cluster     objects, model and problems; the first listings
+//	admission   package: the queue of large policies: when the engine gets them, and which are refused
+//	stages      runs of stages, repairs, the backend in force
+//	quarantine  package: quarantined objects, and whom they concern
+//	cluster     package: objects, model and problems; the first listings
 //	queue       calls of other goroutines into the loop
+//
+// No part writes a field of another one. The packages do not know the driver.
 //
 // A feature beside the stages is a Module in a package of its own: audit, revalidate, packetlog, counters, egress. It sees the driver through a View, and the
 // driver knows none of them.
