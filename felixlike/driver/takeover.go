@@ -215,8 +215,8 @@ func (hs *handovers) remove(ctx context.Context, h *change, b backend.Backend, r
 				hs.queue.call(ctx, func() { hs.stages.leftovers.failed(err) })
 			}
 			if err == nil || tries == handover.MaxTries {
-				err = errors.Join(err, b.Close())
-				hs.queue.call(ctx, func() { hs.end(ctx, h, errors.Join(result, err)) })
+				result = errors.Join(result, err, b.Close()) // the loop may read err still
+				hs.queue.call(ctx, func() { hs.end(ctx, h, result) })
 				return nil
 			}
 			hs.stages.panics.With(hs.stages.log(), err).Error("the backend cannot be removed", "removing", b.Name(), "error", err, "retry", wait)

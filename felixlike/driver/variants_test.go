@@ -46,10 +46,12 @@ func TestVariantsShareTheirSets(t *testing.T) {
 					return backend.Applied{}, ctx.Err()
 				}}},
 			})
-			apply, round := stage.Apply, 0
+			apply := stage.Apply
+			var rounds atomic.Int32
 			const building, verifying = 1, 2
 			stage.Apply = func(ctx context.Context) (backend.Applied, error) {
-				if round++; round > verifying {
+				round := rounds.Add(1)
+				if round > verifying {
 					return apply(ctx)
 				}
 				slow.Store(true)
@@ -73,7 +75,7 @@ func TestVariantsShareTheirSets(t *testing.T) {
 			if err := f.SetBackend(t.Context(), c[1]); err != nil {
 				t.Fatal(err)
 			}
-			if round <= verifying {
+			if round := rounds.Load(); round <= verifying {
 				t.Errorf("the new backend was applied %d times", round)
 			}
 			for i := range verifying {
