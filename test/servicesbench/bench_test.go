@@ -64,9 +64,14 @@ func (f figures) add(name string, value float64) { f[name] = append(f[name], val
 // rows are the printed figures in order, with their units.
 func rows() []struct{ name, title string } {
 	return []struct{ name, title string }{
-		{"load-cpu", "first load, CPU-s"}, {"load", "  until Services answer, s"}, {"memory", "  peak memory, MB"},
-		{"restart-cpu", "restart, CPU-s"}, {"service-cpu", "one Service, CPU-ms"}, {"service", "  until it answers, ms"},
-		{"endpoint-cpu", "one endpoint, CPU-ms"}, {"endpoint", "  until it is reached, ms"},
+		{"load-cpu", "first load, CPU-s"},
+		{"load", "  until Services answer, s"},
+		{"memory", "  peak memory, MB"},
+		{"restart-cpu", "restart, CPU-s"},
+		{"service-cpu", "one Service, CPU-ms"},
+		{"service", "  until it answers, ms"},
+		{"endpoint-cpu", "one endpoint, CPU-ms"},
+		{"endpoint", "  until it is reached, ms"},
 		{"packet", "first packet, us above direct"},
 	}
 }
