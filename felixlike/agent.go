@@ -31,12 +31,12 @@ import (
 	"github.com/felixlike/felixlike/felixlike/node"
 	"github.com/felixlike/felixlike/felixlike/revalidate"
 	"github.com/felixlike/felixlike/felixlike/serviceproxy"
+	"github.com/felixlike/felixlike/felixlike/tenants"
 	"github.com/felixlike/felixlike/felixlike/version"
 	"github.com/felixlike/felixlike/managers"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/carry"
 	"github.com/felixlike/felixlike/ovsfwd/hostnet"
-	"github.com/felixlike/felixlike/ovsfwd/openflow"
 	"github.com/felixlike/felixlike/ovsfwd/ovsdb"
 	"github.com/felixlike/felixlike/ovsfwd/pipeline"
 	"github.com/felixlike/felixlike/ovsfwd/vswitchd"
@@ -181,7 +181,11 @@ func newSource(cfg *config.Effective, log *slog.Logger) (datastore.Source, error
 // newBackend returns the configured backend. It logs the effect of a missing serviceCIDRs if
 // the datastore cannot supply the ranges.
 func newBackend(ctx context.Context, c backend.Config, datastore string, log *slog.Logger) (backend.Backend, error) {
-	if err := errors.Join(config.CheckPolicyOnly(c.TrafficMode.String(), c.Name), config.CheckSNAT(c.Switch.Node.SNAT != nil, c.Name)); err != nil {
+	variant := config.VariantDefault
+	if c.Multitenant() {
+		variant = config.VariantOpenShift
+	}
+	if err := errors.Join(config.CheckVariant(variant, c.Name), config.CheckPolicyOnly(c.TrafficMode.String(), c.Name), config.CheckSNAT(c.Switch.Node.SNAT != nil, c.Name)); err != nil {
 		return nil, err
 	}
 	b, err := backend.New(ctx, c)
@@ -228,25 +232,25 @@ type agent struct {
 // driver chooses and wires datastore, managers and stages.
 func (a *agent) driver(ctx context.Context) (*api, *node.Bridge) {
 	cfg, log, ports := a.cfg, a.log, a.backendConfig.Switch.Node
-	flows := openflow.NewFlowTable(pipeline.Owner, pipeline.Version)
-	forwarding := managers.NewForwardingManager(cfg.NodeName, ports, flows)
-	tunnel := managers.NewTunnelManager(cfg.NodeName, a.backendConfig.TrafficMode, ports, flows)
+	fwd := a.forwarding()
 	carrier := carry.New(carry.Options{
 		Node: cfg.NodeName, TrafficMode: a.backendConfig.TrafficMode, RunDir: cfg.OVSRunDir, Socket: a.backendConfig.Switch.ManagementSocket(), DatapathType: a.backendConfig.Switch.DatapathType(),
 	})
 	conntrack := hostnet.NewConntrack(carrier)
-	migration := node.NewMigration(a.backendConfig.Switch, carrier, forwarding, tunnel, log.With("component", "driver"))
-	a.migration = migration
+	migration := node.NewMigration(a.backendConfig.Switch, carrier, fwd, fwd.tunnel, log.With("component", "driver"))
+	if a.migration = migration; fwd.multitenant != nil {
+		migration.Untracked()
+	}
 	migration.Steer(a.backend.Place())
 	back := node.NewOVSRestart(migration, log.With("component", "driver"))
 	host := hostnet.NewReconciler()
-	br := node.NewBridge(a.bridgeOptions(flows, host, back))
+	br := node.NewBridge(a.bridgeOptions(fwd, host, back))
 	hops := hostnet.NewHops(model.GatewayPort)
 	if ports.SNAT != nil {
 		// An agent that starts again must not remove the flows that need the next hop. Failures are reported by watchHops.
 		hops.SetPeers([]netip.Addr{model.Outside()})
 		if known, err := hops.Now(ctx); err == nil {
-			forwarding.OnUpdate(model.HopsUpdate{Hops: known})
+			fwd.OnUpdate(model.HopsUpdate{Hops: known})
 		}
 	}
 	api := newAPI(os.Stdout)
@@ -268,12 +272,14 @@ func (a *agent) driver(ctx context.Context) (*api, *node.Bridge) {
 	timing.Resync = time.Duration(cfg.ResyncInterval)
 	routes := a.routes(host)
 	translations := managers.NewTranslationManager(cfg.NodeName, cfg.Masquerade, ports.SNAT != nil, ports.ServiceCIDRs)
-	all := a.encryption.With(br, carrier, routes, managers.NewConntrackManager(conntrack), forwarding, tunnel, translations)
+	all := a.encryption.With(br, carrier, routes, managers.NewConntrackManager(conntrack), fwd, fwd.tunnel, translations)
 	if a.watchTunnels(); a.tunnels != nil {
 		all = append(all, a.tunnels)
 	}
-	api.connections = func(ctx context.Context, place backend.Place) ([]control.Connection, error) {
-		return node.Connections(ctx, carrier, place, ports.ServiceCIDRs)
+	if fwd.multitenant == nil {
+		api.connections = func(ctx context.Context, place backend.Place) ([]control.Connection, error) {
+			return node.Connections(ctx, carrier, place, ports.ServiceCIDRs)
+		}
 	}
 	existing := revalidate.NewConnections(api.view, a.established(carrier), ports.ServiceCIDRs, timing)
 	sources := struct {
@@ -285,7 +291,7 @@ func (a *agent) driver(ctx context.Context) (*api, *node.Bridge) {
 		Run:     func(ctx context.Context) error { return a.watchSwitch(ctx, api.view, br) },
 		Notices: outages.Now,
 		Problems: func() []model.Problem {
-			return slices.Concat(br.Problems(), routes.Problems(), forwarding.Problems(), a.encryption.Problems(), distrusted(), tunnelPort.Problems(), dropping(), a.tunnelProblems(), a.strangers.Problems(time.Now()))
+			return slices.Concat(br.Problems(), routes.Problems(), fwd.Problems(), a.encryption.Problems(), distrusted(), tunnelPort.Problems(), dropping(), a.tunnelProblems(), a.strangers.Problems(time.Now()))
 		},
 		Status: func(s *control.Status) {
 			underlay, offload := a.network.Status(), a.offloading.Status(migration)
@@ -305,7 +311,7 @@ func (a *agent) driver(ctx context.Context) (*api, *node.Bridge) {
 			})
 		},
 	}
-	asked := audit.New(api.view, audit.Options{
+	asked := a.audit(api.view, audit.Options{
 		Trace: func(ctx context.Context, p vswitchd.TracedPacket) (vswitchd.Traced, error) {
 			return daemon.Trace(ctx, cfg.Bridge, p)
 		},
@@ -319,9 +325,9 @@ func (a *agent) driver(ctx context.Context) (*api, *node.Bridge) {
 		Managers: all,
 		Stages:   a.stages(a.startupHandover(migration), back, conntrack, br, host, hosts.Table.Stage(), senders, tunnelPort.Stage, firewalls, forwards, egress, egressAddresses, backend.Services(a.backendConfig), backend.RemovePodSources(a.backendConfig)),
 		View:     api.view,
-		Modules: append(append(api.modules(), a.serviceProxy(api, timing)...),
+		Modules: append(slices.Concat(api.modules(), fwd.modules(), a.serviceProxy(api, timing, fwd.tenants)),
 			driver.Source(api.view, addressesNeeded, a.watchHostAddresses), driver.Source(api.view, "", a.watchHops(hops)), driver.Source(api.view, "", a.offloading.Run),
-			a.egress(api.view).Module(), hosts.Module(), existing.Module(), revalidate.NewTranslations(api.view, sources, timing).Module(), asked.Module(), a.lost.Module(api.view), node.Peers(api.view), watches),
+			a.egressModule(api.view), hosts.Module(), existing.Module(), revalidate.NewTranslations(api.view, sources, timing).Module(), asked, a.lost.Module(api.view), node.Peers(api.view), watches),
 		Log: log, Timing: timing,
 	})
 	migration.OnCarried(existing.Carried)
@@ -410,14 +416,21 @@ func (a *agent) routes(host *hostnet.Reconciler) *managers.RouteManager {
 }
 
 // serviceProxy returns the module of Services, if the agent serves them.
-func (a *agent) serviceProxy(to *api, timing driver.Timing) []driver.Module {
+func (a *agent) serviceProxy(to *api, timing driver.Timing, limit *tenants.Tenants) []driver.Module {
 	if !a.backendConfig.ServiceProxy {
 		return nil
 	}
-	to.services = serviceproxy.New(to.view, serviceproxy.Options{
+	o := serviceproxy.Options{
 		Node: a.cfg.NodeName, NodePortAddresses: a.cfg.NodePortAddresses, Resync: timing.Resync, Log: a.log.With("component", "services"),
 		KubeProxy: func(ctx context.Context) ([]string, error) { return backend.KubeProxy(ctx, a.backendConfig.NetNS) },
-	})
+	}
+	if limit != nil {
+		o.Reaches = limit.Reaches
+	}
+	to.services = serviceproxy.New(to.view, o)
+	if limit != nil {
+		limit.OnChange(to.services.Reconsider)
+	}
 	return []driver.Module{to.services.Module()}
 }
 
@@ -428,6 +441,22 @@ func (a *agent) egress(v *driver.View) *egress.Egress {
 		o.API = s.Dynamic()
 	}
 	return egress.New(v, o)
+}
+
+// egressModule returns the module of Egresses. With pipelineVariant: openshift there is none: the pods that an Egress selects are closed.
+func (a *agent) egressModule(v *driver.View) driver.Module {
+	if a.backendConfig.Multitenant() {
+		return driver.Module{}
+	}
+	return a.egress(v).Module()
+}
+
+// audit returns the module of the audit. With pipelineVariant: openshift there is none: it knows the packets' way through the other pipeline.
+func (a *agent) audit(v *driver.View, o audit.Options) driver.Module {
+	if a.backendConfig.Multitenant() {
+		return driver.Module{}
+	}
+	return audit.New(v, o).Module()
 }
 
 // hosts returns the module of the policies of the node itself.
@@ -457,6 +486,6 @@ func (a *agent) settings() control.Settings {
 		OVSRunDir: at.RunDir, Bridge: at.Bridge, Userspace: at.Node.Userspace,
 		Masquerade: a.backendConfig.Masquerade, SNAT: at.Node.SNAT != nil, TrafficMode: a.backendConfig.TrafficMode, TunnelPort: a.backendConfig.TunnelPort, ServiceCIDRs: at.Node.ServiceCIDRs, Offload: a.offloading.Active(),
 		NFTablesLayout: a.backendConfig.Layout, Isolation: a.cfg.Isolation == config.IsolationNamespaces,
-		ServiceProxy: a.backendConfig.ServiceProxy, NodePortAddresses: a.backendConfig.NodePortAddresses,
+		ServiceProxy: a.backendConfig.ServiceProxy, NodePortAddresses: a.backendConfig.NodePortAddresses, ClusterCIDR: a.backendConfig.Cluster,
 	}
 }

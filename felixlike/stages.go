@@ -11,7 +11,6 @@ import (
 	"github.com/felixlike/felixlike/felixlike/node"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/hostnet"
-	"github.com/felixlike/felixlike/ovsfwd/openflow"
 	"github.com/felixlike/felixlike/ovsfwd/ovsdb"
 	"github.com/felixlike/felixlike/ovsfwd/pipeline"
 )
@@ -93,9 +92,9 @@ func (a *agent) removeOthers(ctx context.Context, keep string) error {
 }
 
 // bridgeOptions configures the stage of the bridge.
-func (a *agent) bridgeOptions(flows *openflow.FlowTable, host *hostnet.Reconciler, back *node.OVSRestart) node.BridgeOptions {
+func (a *agent) bridgeOptions(fwd *forwarding, host *hostnet.Reconciler, back *node.OVSRestart) node.BridgeOptions {
 	options := node.BridgeOptions{
-		DB: a.bridgeConfig(), RunDir: a.cfg.OVSRunDir, Flows: flows, Network: a.network, SNAT: a.backendConfig.Switch.Node.SNAT,
+		DB: a.bridgeConfig(), RunDir: a.cfg.OVSRunDir, Flows: fwd.flows, Owner: fwd.owner, Others: fwd.others, Network: a.network, SNAT: a.backendConfig.Switch.Node.SNAT,
 		GatewayMTU: a.encryption.MTU(host.SetMTU), Connected: back.Found, Log: a.log,
 	}
 	if r, ok := a.source.(interface{ Reconnect() }); ok {

@@ -25,6 +25,8 @@ type HostOptions struct {
 	Masquerade bool
 	// SNATBridge is the host's interface with the node's address if the switch does that for IPv4; else empty.
 	SNATBridge string
+	// Numbered is set if the switch judges by numbers of tenants alone.
+	Numbered bool
 }
 
 // HostManager keeps the host's chains and sets for the backend that judges in the
@@ -119,7 +121,7 @@ func (m *HostManager) CompleteDeferredWork() {
 }
 
 func (m *HostManager) host(n *model.Node) rules.Host {
-	h := rules.Host{Node: n, Services: slices.Clone(m.services.all), Masquerade: m.options.Masquerade}
+	h := rules.Host{Node: n, Services: slices.Clone(m.services.all), Masquerade: m.options.Masquerade, Numbered: m.options.Numbered}
 	if a := n.Address(model.IPv4); m.options.SNATBridge != "" && a.IsValid() {
 		h.SNAT = &rules.SNAT{Address: a.Unmap(), Bridge: m.options.SNATBridge}
 	}

@@ -21,6 +21,8 @@ type Host struct {
 	Masquerade bool
 	// SNAT is set if the switch does that for IPv4.
 	SNAT *SNAT
+	// Numbered is set if the switch judges by numbers of tenants alone (package multitenant), and sends answers straight to the client.
+	Numbered bool
 }
 
 // SNAT says where translated packets of pods come from and go to.
@@ -78,10 +80,17 @@ func HostSets(f model.Family) []ipsets.Set {
 // With SNAT, the switch translates packets of pods to the outside. On its userspace datapath the kernel gets a copy of the answers,
 // which it would reset.
 //
+// With Numbered, the switch has compared the numbers of client and Service, and the client has to get its answers from the host: the source
+// of what a Service leads back to pods is the gateway port's address. No Service leads to a UDP port of a tunnel: the packet would
+// come to a node as one of the tunnel, with this node's address.
+//
 // Without a tunnel, packets of a peer's pods come from outside: the switch judges them by the
 // pod's address, which Senders has believed.
 func (n NodeChains) Host(h Host) []tables.Chain {
-	all := ofEveryPod(n.hostPrerouting(h), n.hostForward(), n.fromSwitch(h), n.hostFromOutside(h), n.hostSources(h), n.rewritten(h))
+	all := ofEveryPod(n.hostPrerouting(h), n.hostForward(), n.fromSwitch(h), n.hostFromOutside(h), n.hostSources(h))
+	if !h.Numbered {
+		all = append(all, ofEveryPod(n.rewritten(h))...)
+	}
 	if h.Masquerade {
 		all = append(all, n.untranslated(h.Node))
 	}
@@ -131,8 +140,16 @@ func (n NodeChains) hostForward() tables.Chain {
 func (n NodeChains) fromSwitch(h Host) tables.Chain {
 	c := tables.Chain{Name: ChainFromSwitch, Rules: []tables.Rule{
 		dropInvalid(), forwardedDiscovery(),
-		{Matches: []tables.Match{n.out()}, Action: tables.Accept{}, Comment: "the switch judges it"},
 	}}
+	for _, port := range model.TunnelPorts() {
+		if h.Numbered {
+			c.Rules = append(c.Rules, tables.Rule{
+				Matches: []tables.Match{tables.MatchConnDNAT{}, tables.MatchProtocol{Protocol: model.UDP}, tables.MatchDestinationPorts{First: port, Last: port}},
+				Action:  tables.Drop{}, Comment: "a service leads to a tunnel",
+			})
+		}
+	}
+	c.Rules = append(c.Rules, tables.Rule{Matches: []tables.Match{n.out()}, Action: tables.Accept{}, Comment: "the switch judges it"})
 	for _, p := range h.Services {
 		c.Rules = append(c.Rules, tables.Rule{
 			Matches: []tables.Match{tables.MatchPrefix{Side: tables.Destination, Prefix: p}},
@@ -188,6 +205,14 @@ func (n NodeChains) hostSources(h Host) tables.Chain {
 		Matches: []tables.Match{n.out(), tables.MatchLocal{Side: tables.Source}},
 		Action:  tables.Return{}, Comment: "from this node itself",
 	})
+	for _, p := range h.Node.PodCIDRs {
+		if h.Numbered {
+			c.Rules = append(c.Rules, tables.Rule{
+				Matches: []tables.Match{n.out(), tables.MatchPrefix{Side: tables.Source, Prefix: p}, tables.MatchConnDNAT{}},
+				Action:  tables.Masquerade{}, Comment: "a pod through a service: the answer comes back",
+			})
+		}
+	}
 	for _, side := range []tables.Side{tables.Destination, tables.Source} {
 		for _, p := range h.Node.PodCIDRs {
 			c.Rules = append(c.Rules, tables.Rule{

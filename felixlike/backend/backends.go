@@ -35,6 +35,9 @@ func New(ctx context.Context, c Config) (Backend, error) {
 		b.why = why
 		return b, nil
 	case config.OpenFlow:
+		if c.Multitenant() {
+			return newMultitenant(c), nil
+		}
 		return newOpenFlow(c, inScratch), nil
 	}
 	return nil, fmt.Errorf("%q is not one of %s", c.Name, strings.Join(config.BackendNames(), ", "))

@@ -32,6 +32,8 @@ type Config struct {
 	// on the addresses of NodePortAddresses, without any on all but loopback.
 	ServiceProxy      bool
 	NodePortAddresses []netip.Prefix
+	// Cluster is the prefix of all nodes' pods with the pipeline of OpenShift SDN (setting pipelineVariant); else the zero Prefix.
+	Cluster netip.Prefix
 	// NetNS is the descriptor of the network namespace to program; the
 	// caller's if zero.
 	NetNS int
@@ -56,8 +58,12 @@ func ConfigOf(cfg *config.Effective, datapath string) (Config, error) {
 	if err := config.CheckDatapath(&cfg.Config, datapath); err != nil {
 		return Config{}, err
 	}
+	var cluster netip.Prefix
+	if cfg.PipelineVariant == config.VariantOpenShift {
+		cluster = cfg.ClusterCIDR[0]
+	}
 	return Config{
-		Name: cfg.Backend, TrafficMode: mode, TunnelPort: TunnelPortOf(&cfg.Config), Variant: variant, Layout: cfg.NFTablesLayout, Node: cfg.NodeName, Masquerade: cfg.Masquerade,
+		Cluster: cluster, Name: cfg.Backend, TrafficMode: mode, TunnelPort: TunnelPortOf(&cfg.Config), Variant: variant, Layout: cfg.NFTablesLayout, Node: cfg.NodeName, Masquerade: cfg.Masquerade,
 		ServiceProxy: cfg.ServiceProxy == config.ServiceProxyFull, NodePortAddresses: cfg.NodePortAddresses,
 		Switch: Switch{RunDir: cfg.OVSRunDir, Bridge: cfg.Bridge, Node: pipeline.Node{
 			GatewayPort: ovsdb.GatewayOFPort, TunnelPort: ovsdb.TunnelOFPort, GatewayMAC: ovsdb.GatewayMAC(cfg.NodeName),
@@ -103,6 +109,9 @@ func (s Switch) DatapathType() string {
 	}
 	return ovsdb.DatapathSystem
 }
+
+// Multitenant reports whether the bridge has the pipeline of OpenShift SDN.
+func (c Config) Multitenant() bool { return c.Cluster.IsValid() }
 
 // ForOther returns the config of a backend of another kind for the same node.
 func (c Config) ForOther(name string) Config {

@@ -40,8 +40,8 @@ func (l *Link) Connect(ctx context.Context) error {
 	return nil
 }
 
-// apply connects, and brings the switch to the flow table's desired state.
-func (l *Link) apply(ctx context.Context) (Applied, error) {
+// Apply connects, and brings the switch to the flow table's desired state.
+func (l *Link) Apply(ctx context.Context) (Applied, error) {
 	if err := l.Connect(ctx); err != nil {
 		return Applied{}, err
 	}

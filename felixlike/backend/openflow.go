@@ -273,7 +273,7 @@ func (p *switchPolicy) Remove(ctx context.Context, _ string) error {
 func (p *switchPolicy) removeFlows(ctx context.Context) error {
 	for _, owner := range []uint16{pipeline.PolicyOwner, pipeline.AssociationOwner} {
 		none := Link{Socket: p.link.Socket, Flows: openflow.NewFlowTable(owner, pipeline.Version)}
-		_, err := none.apply(ctx)
+		_, err := none.Apply(ctx)
 		none.Close()
 		if err != nil {
 			return err

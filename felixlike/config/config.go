@@ -58,6 +58,12 @@ const (
 	IsolationNamespaces = "namespaces"
 )
 
+// Values of the setting pipelineVariant.
+const (
+	VariantDefault   = "default"
+	VariantOpenShift = "openshift"
+)
+
 // Values of the setting trafficMode.
 const (
 	Encap   = "encap"
@@ -140,6 +146,10 @@ type Config struct {
 	// Isolation is "namespaces" where the pods of a namespace are not to be reached from others, as with OpenShift SDN's
 	// multitenant mode. NetNamespaces join namespaces and make them global.
 	Isolation string `json:"isolation" help:"who reaches the pods of a namespace: none (no limit but policies), or namespaces: only pods of that namespace, of joined and of global ones (NetNamespaces), nodes and the outside; the same on all nodes"`
+	// PipelineVariant is "openshift" where the bridge has to hold the flows of OpenShift SDN's multitenant mode, without connection
+	// tracking. ClusterCIDR is the prefix in its flows that holds the pods of all nodes.
+	PipelineVariant string   `json:"pipelineVariant" help:"flows of the bridge: default, or openshift, those of OpenShift SDN's multitenant mode: isolation of namespaces by number and nothing else, IPv4 only (backend openflow, tunnel vxlan, trafficMode encap, isolation namespaces, serviceProxy full); the same on all nodes"`
+	ClusterCIDR     Prefixes `json:"clusterCIDR" help:"IPv4 prefix of the pods of all nodes; needed with pipelineVariant openshift"`
 	// Masquerade hides pods behind the node's address on the way out of the cluster. Turn it off where pod
 	// addresses are routed.
 	Masquerade bool `json:"masquerade" help:"hide pods behind the node's address on the way out of the cluster; false where pod addresses are routed"`
@@ -199,6 +209,8 @@ func Defaults() Config {
 
 		ServiceProxy: ServiceProxyOff,
 		Isolation:    IsolationNone,
+
+		PipelineVariant: VariantDefault,
 
 		Masquerade: true, ForwardAccept: true,
 		SNAT: HostSNAT,

@@ -31,6 +31,7 @@ func Choices(key string) []string {
 
 		"serviceProxy":        {ServiceProxyOff, ServiceProxyFull},
 		"isolation":           {IsolationNone, IsolationNamespaces},
+		"pipelineVariant":     {VariantDefault, VariantOpenShift},
 		"snat":                {HostSNAT, OpenFlow},
 		"existingConnections": {Keep, Revalidate},
 		"offload":             {OffloadAuto, OffloadOn, OffloadOff},
@@ -134,6 +135,7 @@ func (c *Config) validate() error {
 		{"encryption", c.Encryption},
 		{"serviceProxy", c.ServiceProxy},
 		{"isolation", c.Isolation},
+		{"pipelineVariant", c.PipelineVariant},
 		{"snat", c.SNAT},
 		{"existingConnections", c.ExistingConnections},
 		{"offload", c.Offload},
@@ -163,7 +165,7 @@ func (c *Config) validate() error {
 		// Pods' addresses may be outside the prefixes that Node objects have.
 		all = append(all, fmt.Errorf("isolation: %s does not work with trafficMode %s, where the other CNI chooses the addresses of pods: set isolation to %s", IsolationNamespaces, PolicyOnly, IsolationNone))
 	}
-	all = append(all, checkEncryption(c.Encryption, c.TrafficMode), c.checkServiceProxy(), c.checkSNAT(), CheckPolicyOnly(c.TrafficMode, c.Backend))
+	all = append(all, checkEncryption(c.Encryption, c.TrafficMode), c.checkServiceProxy(), c.checkSNAT(), CheckPolicyOnly(c.TrafficMode, c.Backend), c.checkVariant())
 	if c.WireGuardPort < 1 || c.WireGuardPort > 65535 {
 		all = append(all, fmt.Errorf("wireguard.port: %d is not between 1 and 65535", c.WireGuardPort))
 	}

@@ -80,6 +80,8 @@ type Settings struct {
 	// ServiceProxy reports that the agent serves Services, NodePorts on the addresses of NodePortAddresses.
 	ServiceProxy      bool           `json:"serviceProxy,omitempty"`
 	NodePortAddresses []netip.Prefix `json:"nodePortAddresses,omitempty"`
+	// ClusterCIDR is valid with pipelineVariant: openshift alone.
+	ClusterCIDR netip.Prefix `json:"clusterCIDR,omitzero"`
 }
 
 // Group is a group with its members.

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -35,6 +36,9 @@ type Bridge struct {
 	// of their last successful apply.
 	forwarding backend.Link
 	programmed *openflow.Conn
+	// owner is that of the forwarding flows, others those of flows of the other pipeline.
+	owner  uint16
+	others []uint16
 	// physical is the connection to the bridge with the uplink, for the flows of snat.
 	physical backend.Link
 	// snat is nil without the setting. Then flows of an earlier agent with it are removed once, and removed is set.
@@ -66,9 +70,13 @@ type Bridge struct {
 // BridgeOptions configure a bridge.
 type BridgeOptions struct {
 	// DB is the configuration of the bridge without addresses, uplink and MTU.
-	DB      ovsdb.Config
-	RunDir  string
-	Flows   *openflow.FlowTable
+	DB     ovsdb.Config
+	RunDir string
+	Flows  *openflow.FlowTable
+	// Owner is the owner of Flows, pipeline.Owner if it is zero. Others are the owners of the flows of the other pipeline: its tables mean
+	// other things, so these flows are removed from a new connection's switch before anything else is programmed, in this order.
+	Owner   uint16
+	Others  []uint16
 	Network *Network
 	// SNAT has the ports of translation by the switch; nil without it.
 	SNAT       *pipeline.SNAT
@@ -80,7 +88,7 @@ type BridgeOptions struct {
 }
 
 func NewBridge(o BridgeOptions) *Bridge {
-	b := &Bridge{cfg: o.DB, network: o.Network, gatewayMTU: o.GatewayMTU, connected: o.Connected, readdressed: o.Readdressed, log: o.Log, lost: make(chan error, 1), node: o.DB.NodeName, uplink: uplink.In(o.RunDir)}
+	b := &Bridge{cfg: o.DB, network: o.Network, gatewayMTU: o.GatewayMTU, connected: o.Connected, readdressed: o.Readdressed, log: o.Log, owner: cmp.Or(o.Owner, pipeline.Owner), others: o.Others, lost: make(chan error, 1), node: o.DB.NodeName, uplink: uplink.In(o.RunDir)}
 	b.daemon = vswitchd.New(o.RunDir, o.DB.DatapathType)
 	b.restore = &flowRestore{bridge: b, log: o.Log.With("component", "ovs")}
 	b.forwarding = backend.Link{Socket: backend.Switch{RunDir: o.RunDir, Bridge: o.DB.Bridge}.ManagementSocket(), Flows: o.Flows, Lost: b.connectionLost}
@@ -166,9 +174,10 @@ func (b *Bridge) connect(ctx context.Context) error {
 		return err
 	}
 	awaits, err := b.daemon.AwaitsFlows(ctx)
+	err = errors.Join(err, b.removeOthers(ctx))
 	var flows []openflow.Installed
 	if err == nil {
-		flows, err = b.forwarding.Conn.Dump(ctx, pipeline.Owner)
+		flows, err = b.forwarding.Conn.Dump(ctx, b.owner)
 	}
 	if err != nil {
 		b.forwarding.Close() // the next connect asks again
@@ -176,6 +185,23 @@ func (b *Bridge) connect(ctx context.Context) error {
 	}
 	b.restore.found(awaits)
 	b.connected(len(flows) == 0)
+	return nil
+}
+
+// removeOthers removes the flows of the other pipeline. Until the forwarding flows come, the bridge drops everything.
+func (b *Bridge) removeOthers(ctx context.Context) error {
+	for _, owner := range b.others {
+		none := backend.Link{Socket: b.forwarding.Socket, Flows: openflow.NewFlowTable(owner, pipeline.Version)}
+		did, err := none.Apply(ctx)
+		none.Close()
+		if err != nil {
+			return fmt.Errorf("remove the flows of another pipelineVariant: %w", err)
+		}
+		if did.Writes > 0 {
+			b.unpurged = true
+			b.log.Info("removed the flows of another pipelineVariant", "component", "ovs")
+		}
+	}
 	return nil
 }
 

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/felixlike/felixlike/felixlike/backend"
-	"github.com/felixlike/felixlike/managers"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/carry"
 	"github.com/felixlike/felixlike/ovsfwd/openflow"
@@ -21,8 +20,10 @@ import (
 type Migration struct {
 	at         backend.Switch
 	carrier    *carry.Carrier
-	forwarding *managers.ForwardingManager
-	tunnel     *managers.TunnelManager
+	forwarding Forwarding
+	tunnel     Steered
+	// untracked is set if the switch tracks no connections: there are none to carry.
+	untracked bool
 	// carried is called after each Carry, also a failed one.
 	carried func()
 	log     *slog.Logger
@@ -38,12 +39,25 @@ type Migration struct {
 	leads atomic.Pointer[backend.Place]
 }
 
+// Steered keeps flows that lead packets to an enforcement point.
+type Steered interface{ SetMode(mode pipeline.Mode) }
+
+// Forwarding keeps the flows of pods.
+type Forwarding interface {
+	Steered
+	// Forwards reports whether the flows that were set last are those of the attachment as it is.
+	Forwards(a *model.Attachment) bool
+}
+
 // NewMigration returns the Migration between this node's kernel and its switch. Whoever uses it first calls OnCarried.
-func NewMigration(at backend.Switch, carrier *carry.Carrier, forwarding *managers.ForwardingManager, tunnel *managers.TunnelManager, log *slog.Logger) *Migration {
+func NewMigration(at backend.Switch, carrier *carry.Carrier, forwarding Forwarding, tunnel Steered, log *slog.Logger) *Migration {
 	c := &Migration{at: at, carrier: carrier, forwarding: forwarding, tunnel: tunnel, log: log}
 	c.wait = c.revalidated
 	return c
 }
+
+// Untracked says that the switch tracks no connections: none are carried, also after a restart of the switch.
+func (c *Migration) Untracked() { c.untracked = true }
 
 // OnCarried sets a function that is called after each Carry, also a failed one.
 func (c *Migration) OnCarried(carried func()) { c.carried = carried }
@@ -60,6 +74,9 @@ func (c *Migration) leadsTo() (place backend.Place, known bool) {
 // Carry implements Migration.
 func (c *Migration) Carry(ctx context.Context, to backend.Place) error {
 	defer c.carried()
+	if c.untracked {
+		return nil
+	}
 	carry := c.carrier.ToKernel
 	if to == backend.InSwitch {
 		carry = c.carrier.ToSwitch
@@ -111,7 +128,7 @@ func (c *Migration) Apply(ctx context.Context, program func(context.Context) (ba
 
 // judges reports whether the desired forwarding flows lead through a switch that loses its
 // connections when it ends.
-func (c *Migration) judges() bool { return c.inSwitch.Load() && c.at.Node.Userspace }
+func (c *Migration) judges() bool { return c.inSwitch.Load() && c.at.Node.Userspace && !c.untracked }
 
 // Settle implements Migration.
 func (c *Migration) Settle(ctx context.Context) error {

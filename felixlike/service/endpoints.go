@@ -85,6 +85,32 @@ func parseSlice(s *discoveryv1.EndpointSlice, node string) *slice {
 	return p
 }
 
+// endpointsOf returns the endpoints of a port that its Service may lead to, by family.
+func (e *Engine) endpointsOf(p *spec, all map[string]*slice, at port) map[family][]endpoint {
+	found := endpointsOf(all, at)
+	if e.reaches != nil {
+		for f := range found {
+			found[f] = slices.DeleteFunc(found[f], func(ep endpoint) bool { return !e.reaches(p.name.Namespace, ep.Addr()) })
+		}
+	}
+	return found
+}
+
+// unreached returns a problem if endpoints of a port are left out.
+func (e *Engine) unreached(p *spec, at port, all map[string]*slice) []model.Problem {
+	if e.reaches == nil {
+		return nil
+	}
+	for _, found := range endpointsOf(all, at) {
+		for _, ep := range found {
+			if !e.reaches(p.name.Namespace, ep.Addr()) {
+				return []model.Problem{p.newProblem("", "endpoint %s is left out: it belongs to no pod that the project of the Service reaches", ep.Addr())}
+			}
+		}
+	}
+	return nil
+}
+
 // endpointsOf returns the endpoints of a port, by family, sorted and each once: while an endpoint moves from slice to slice, both have it.
 func endpointsOf(all map[string]*slice, at port) map[family][]endpoint {
 	found := map[netip.AddrPort]endpoint{}

@@ -27,6 +27,8 @@ type Engine struct {
 	// problems are those of the Services that have some.
 	problems map[types.NamespacedName][]model.Problem
 	health   map[types.NamespacedName]model.ServiceHealth
+	// reaches reports whether a Service of a namespace may lead to an address; nil if to all.
+	reaches func(namespace string, a netip.Addr) bool
 	// healthChanged reports that Flush has to send health, as the first one does.
 	healthChanged bool
 }
@@ -45,6 +47,21 @@ func New(node string) *Engine {
 	return &Engine{
 		node: node, services: map[types.NamespacedName]*service{}, serviceOf: map[types.NamespacedName]types.NamespacedName{}, claims: newClaims(), nodes: map[string][]netip.Addr{},
 		dirty: map[types.NamespacedName]bool{}, problems: map[types.NamespacedName][]model.Problem{}, health: map[types.NamespacedName]model.ServiceHealth{}, healthChanged: true,
+	}
+}
+
+// Limit has the engine leave out the endpoints that Services of a namespace may not lead to. It is called before all objects come.
+func (e *Engine) Limit(reaches func(namespace string, a netip.Addr) bool) { e.reaches = reaches }
+
+// Reconsider has the engine ask again about the Services of namespaces with endpoints for which changed returns true.
+func (e *Engine) Reconsider(changed func(namespace string, a netip.Addr) bool) {
+	for name, s := range e.services {
+		for _, one := range s.slices {
+			if slices.ContainsFunc(one.endpoints, func(ep endpoint) bool { return changed(name.Namespace, ep.Addr()) }) {
+				e.dirty[name] = true
+				break
+			}
+		}
 	}
 }
 

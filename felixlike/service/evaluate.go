@@ -22,11 +22,12 @@ func (e *Engine) evaluate(name types.NamespacedName, s *service) map[model.Servi
 		problems = append(problems, refused...)
 		for _, at := range p.ports {
 			one, more := e.port(p, at, usable, s.slices)
+			more = append(more, e.unreached(p, at, s.slices)...)
 			ports[one.ID] = one
 			problems = append(problems, more...)
 		}
 		if p.health != 0 {
-			health = model.ServiceHealth{Namespace: name.Namespace, Name: name.Name, Port: p.health, LocalEndpoints: readyHere(p, s.slices)}
+			health = model.ServiceHealth{Namespace: name.Namespace, Name: name.Name, Port: p.health, LocalEndpoints: e.readyHere(p, s.slices)}
 		}
 	}
 	problems = slices.Compact(problems) // a node port has one problem for both families
@@ -113,7 +114,7 @@ type choice struct {
 
 // choose returns the endpoints of a port for the families of its Service.
 func (e *Engine) choose(p *spec, at port, all map[string]*slice) map[family]*choice {
-	byFamily, chosen := endpointsOf(all, at), map[family]*choice{}
+	byFamily, chosen := e.endpointsOf(p, all, at), map[family]*choice{}
 	for _, f := range p.families {
 		c := &choice{selection: newSelection(byFamily[f], e.node, e.zone), all: byFamily[f]}
 		c.cluster = used(c.all, c.selection.cluster)
@@ -145,13 +146,13 @@ func (c *choice) frontend(p *spec, kind model.FrontendKind, a netip.Addr, number
 }
 
 // readyHere returns the number of ready endpoints on this node. Of a Service with two families, an endpoint has two addresses and counts once.
-func readyHere(p *spec, all map[string]*slice) int {
+func (e *Engine) readyHere(p *spec, all map[string]*slice) int {
 	addresses := map[family]map[netip.Addr]bool{4: {}, 6: {}}
 	for _, at := range p.ports {
-		for f, found := range endpointsOf(all, at) {
-			for _, e := range found {
-				if e.local && e.ready {
-					addresses[f][e.Addr()] = true
+		for f, found := range e.endpointsOf(p, all, at) {
+			for _, ep := range found {
+				if ep.local && ep.ready {
+					addresses[f][ep.Addr()] = true
 				}
 			}
 		}

@@ -42,7 +42,9 @@ type Options struct {
 	// KubeProxy returns what kube-proxy has on this node, each with how to remove it. It is called at the start and every Resync, sooner while there is something.
 	KubeProxy func(ctx context.Context) ([]string, error)
 	Resync    time.Duration
-	Log       *slog.Logger
+	// Reaches reports whether a Service of a namespace may lead to an address; nil if to all. Reconsider says when that changes.
+	Reaches func(namespace string, a netip.Addr) bool
+	Log     *slog.Logger
 }
 
 // Proxy is the module. All but Module and Services belongs to the loop.
@@ -59,6 +61,7 @@ type Proxy struct {
 // New returns the module of a driver that is made next.
 func New(v *driver.View, o Options) *Proxy {
 	p := &Proxy{Options: o, view: v, engine: service.New(o.Node), sources: map[model.ObjectRef]string{}}
+	p.engine.Limit(o.Reaches)
 	p.health = newHealth(o.NodePortAddresses, p.healthy, o.Log)
 	return p
 }
@@ -66,6 +69,11 @@ func New(v *driver.View, o Options) *Proxy {
 // Module returns the functions of the module.
 func (p *Proxy) Module() driver.Module {
 	return driver.Module{OnEvent: p.onEvent, Updates: p.updates, Run: p.run, Served: p.served, Notices: p.notices, ObjectProblems: p.problems}
+}
+
+// Reconsider has the module ask Options.Reaches again about endpoints for which changed returns true. The loop calls it.
+func (p *Proxy) Reconsider(changed func(namespace string, a netip.Addr) bool) {
+	p.engine.Reconsider(changed)
 }
 
 func (p *Proxy) onEvent(e datastore.Event) {

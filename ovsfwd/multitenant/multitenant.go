@@ -24,22 +24,23 @@
 //     has to drop what it translates to a node's tunnel port.
 //   - A NodePort is open to all tenants, as to the outside.
 //   - A pod without a known number has no flow: no packet leaves it or reaches it.
-//   - Pods ask for the MAC addresses of other pods, so their interface has a route for ClusterPrefix. No table changes MAC addresses or
-//     decrements the time to live, and none learns.
+//   - Tables 30 and 70 set the destination's MAC address, so a pod may send everything to its gateway, as package cni has it, or ask for
+//     other pods (ARP). No table decrements the time to live, and none learns.
 //
 // IPv4 only: other packets than those of IPv4 and ARP are dropped. There are no NetworkPolicies and no policy for the outside.
 //
 // Flows that the reference does not print are of three kinds: ARP and the default flows, as OpenShift SDN has them; the number by the
-// pod's address (table 25); and guards: a pod sends with its address and its MAC address only (0, 20), and neither
+// pod's address (table 25); the MAC addresses (30, 70); and guards: a pod sends with its address and its MAC address only (0, 20), and neither
 // tunnel packets to nodes nor redirects (21); peers send from their pod prefix to this node's pods only (10); the host sends with no pod
 // address of another node (0); ARP takes part in isolation (40). TestReference lists them with reasons.
 //
-// The agent does not use this package: `felixctl bench packets` measures what packets cost without connection
-// tracking. It is tested by comparison with the reference's flows and by packets of pods on two real switches.
+// The agent uses this package with pipelineVariant: openshift (managers.MultitenantManager), and `felixctl bench packets` measures what packets
+// cost without connection tracking. It is tested by comparison with the reference's flows and by packets of pods on two real switches.
 package multitenant
 
 import (
 	"cmp"
+	"net"
 	"net/netip"
 	"slices"
 
@@ -50,13 +51,22 @@ import (
 // Node is this node. All addresses and prefixes are of IPv4.
 type Node struct {
 	GatewayPort, TunnelPort uint32
-	// Gateway is the gateway port's address, inside PodPrefix.
-	Gateway netip.Addr
+	// Gateway is the gateway port's address, inside PodPrefix, and GatewayMAC its MAC address.
+	Gateway    netip.Addr
+	GatewayMAC net.HardwareAddr
 	// Addresses are the addresses of this node at which it takes tunnel packets.
 	Addresses []netip.Addr
-	// PodPrefix has the addresses of this node's pods, ClusterPrefix of all nodes' pods, ServicePrefix of Services.
-	PodPrefix, ClusterPrefix, ServicePrefix netip.Prefix
+	// PodPrefix has the addresses of this node's pods, ClusterPrefix of all nodes' pods.
+	PodPrefix, ClusterPrefix netip.Prefix
+	// ServicePrefixes have the addresses of Services.
+	ServicePrefixes []netip.Prefix
 }
+
+// The flows' owner and version in their cookies: those of the other pipeline are never taken for these.
+const (
+	Owner   uint16 = 0xf11b
+	Version uint8  = 1
+)
 
 // MaxNumber is the greatest number of a tenant: a VXLAN's identifier has 24 bits.
 const MaxNumber = 1<<24 - 1
@@ -71,7 +81,7 @@ type Tenant struct {
 
 func (t Tenant) known() bool { return t.Global == (t.Number == 0) && t.Number <= MaxNumber }
 
-// Service is a Service with an address of ServicePrefix.
+// Service is a Service with an address of ServicePrefixes.
 type Service struct {
 	Address netip.Addr
 	Ports   []ServicePort

@@ -90,7 +90,7 @@ func (l *lab) startNode(i int, nodes []*model.Node) {
 	}
 	run(fmt.Sprintf(`ip addr add %s/24 dev %s; ip link set %[2]s up; ip addr add %s/23 dev flx-gw0; ip link set flx-gw0 up
 		ip route add %s dev flx-gw0 scope link; ip route add %s dev flx-gw0 scope link`,
-		w.node.Addresses[0], underlay, w.node.Gateway, w.node.ClusterPrefix, w.node.ServicePrefix))
+		w.node.Addresses[0], underlay, w.node.Gateway, w.node.ClusterPrefix, w.node.ServicePrefixes[0]))
 	l.station(station{name: "node" + fmt.Sprint(i+1), address: w.node.Gateway, host: i, pod: -1}, b.NS)
 	for p, project := range projects {
 		l.startPod(i, p, project, db)

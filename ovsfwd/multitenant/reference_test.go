@@ -9,6 +9,7 @@ import (
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/flowtext"
 	"github.com/felixlike/felixlike/ovsfwd/openflow"
+	"github.com/felixlike/felixlike/ovsfwd/ovsdb"
 	"github.com/felixlike/felixlike/test/ovstest"
 )
 
@@ -61,7 +62,7 @@ func nodeOf(name, address, prefix string) *model.Node {
 func own(n *model.Node) Node {
 	return Node{
 		GatewayPort: 2, TunnelPort: 1, Gateway: n.PodCIDRs[0].Addr().Next(), Addresses: n.Addresses, PodPrefix: n.PodCIDRs[0],
-		ClusterPrefix: netip.MustParsePrefix("10.128.0.0/14"), ServicePrefix: netip.MustParsePrefix("172.30.0.0/16"),
+		GatewayMAC: ovsdb.GatewayMAC(n.Name), ClusterPrefix: netip.MustParsePrefix("10.128.0.0/14"), ServicePrefixes: []netip.Prefix{netip.MustParsePrefix("172.30.0.0/16")},
 	}
 }
 
@@ -120,6 +121,8 @@ func whyExtra(f *flowtext.Flow) string {
 	switch {
 	case len(f.Match) == 0 && f.Priority == 0 && f.Drops():
 		return "packets that no other flow matches are dropped"
+	case f.Priority == priorityAddress && has(checked):
+		return "the destination's MAC address: the sender knows its gateway's alone"
 	case has(checked) && has(openflow.EthSrc), has(checked) && f.Table == tableDispatch:
 		return "a pod sends with its own MAC address only, and an unknown port sends nothing"
 	case has(checked):

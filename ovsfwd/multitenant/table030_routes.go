@@ -2,6 +2,7 @@ package multitenant
 
 // Table 30: by destination.
 //
+//	table=30,priority=400,ip,reg3=0/0x2,nw_dst=GWIP actions=set_field:GWMAC->eth_dst,set_field:0x2/0x2->reg3,resubmit(,30)
 //	table=30,priority=300,ip,nw_dst=GWIP actions=output:GATEWAY           *
 //	table=30,priority=300,arp,arp_tpa=GWIP actions=output:GATEWAY
 //	table=30,priority=200,ip,nw_dst=PODS actions=goto_table:70            *
@@ -17,21 +18,39 @@ package multitenant
 //	table=100,priority=0 actions=goto_table:101                           *
 //	table=101,priority=0 actions=output:GATEWAY                           *
 
-import "github.com/felixlike/felixlike/ovsfwd/openflow"
+import (
+	"net/netip"
+
+	"github.com/felixlike/felixlike/ovsfwd/openflow"
+)
 
 func routes(n Node) []openflow.Flow {
 	gateway, toHost := single(n.Gateway), openflow.Output(n.GatewayPort)
-	return []openflow.Flow{
+	flows := []openflow.Flow{
+		address(tableRoutes, to(gateway), n.GatewayMAC),
 		flow(tableRoutes, 300, to(gateway), toHost),
 		flow(tableRoutes, 300, asks(gateway), toHost),
 		flow(tableRoutes, 200, to(n.PodPrefix), jump(tablePods)),
 		flow(tableRoutes, 200, asks(n.PodPrefix), jump(tableARPPods)),
-		flow(tableRoutes, 100, to(n.ServicePrefix), jump(tableServices)),
 		flow(tableRoutes, 100, to(n.ClusterPrefix), jump(tableTunnel)),
 		flow(tableRoutes, 100, asks(n.ClusterPrefix), jump(tableARPPeers)),
 		flow(tableRoutes, 0, openflow.IPv4(), jump(tableOutside)),
 		flow(tableRoutes, 0, openflow.ARP()),
 	}
+	for _, p := range services(n) {
+		flows = append(flows, flow(tableRoutes, 100, to(p), jump(tableServices)))
+	}
+	return flows
+}
+
+// services returns the IPv4 prefixes of Services.
+func services(n Node) (all []netip.Prefix) {
+	for _, p := range n.ServicePrefixes {
+		if p.Addr().Is4() {
+			all = append(all, p)
+		}
+	}
+	return all
 }
 
 func outside(n Node) []openflow.Flow {

@@ -2,6 +2,7 @@ package multitenant
 
 // Table 70: pods of this node. Table 80: the numbers of sender and receiver. Table 90: pods of other nodes.
 //
+//	table=70,priority=400,ip,reg3=0/0x2,nw_dst=IP actions=set_field:MAC->eth_dst,set_field:0x2/0x2->reg3,resubmit(,70)
 //	table=70,priority=100,ip,nw_dst=IP actions=set_field:NUMBER->reg1,set_field:POD->reg2,goto_table:80                      *
 //	table=70,priority=0 actions=drop
 //	table=80,priority=200,reg0=0 actions=output:NXM_NX_REG2[]                                                               *
@@ -21,7 +22,10 @@ import (
 func podsBase() []openflow.Flow { return []openflow.Flow{drop(tablePods)} }
 
 func podsPod(p pod) []openflow.Flow {
-	return []openflow.Flow{flow(tablePods, 100, to(single(p.address)), deliver(p.number, p.port)...)}
+	return []openflow.Flow{
+		address(tablePods, to(single(p.address)), p.mac),
+		flow(tablePods, 100, to(single(p.address)), deliver(p.number, p.port)...),
+	}
 }
 
 func numbersBase() []openflow.Flow {

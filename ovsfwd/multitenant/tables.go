@@ -33,6 +33,12 @@ const (
 	checked  = openflow.Reg3
 )
 
+// The bits of checked: a guard has checked the sender, or the packet has the MAC address of its destination.
+const (
+	bitChecked   uint32 = 1
+	bitAddressed uint32 = 2
+)
+
 // registerBits is the width of a register.
 const registerBits = 32
 
@@ -41,6 +47,9 @@ const (
 	priorityCheck     uint16 = 120
 	priorityUnchecked uint16 = 110
 )
+
+// priorityAddress is above all flows of the tables that address sets MAC addresses in.
+const priorityAddress uint16 = 400
 
 // pod is a pod with all that its flows need.
 type pod struct {
@@ -69,12 +78,18 @@ func single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) 
 
 // check marks the packets of a match as checked, and looks the table up again: the rows of the reference then apply to them.
 func check(table uint8, m openflow.Match) openflow.Flow {
-	return flow(table, priorityCheck, m.Bits(checked, 0, 1), openflow.SetBits(checked, 1, 1), openflow.Resubmit(table))
+	return flow(table, priorityCheck, m.Bits(checked, 0, bitChecked), openflow.SetBits(checked, bitChecked, bitChecked), openflow.Resubmit(table))
+}
+
+// address sets the MAC address of the destination, and looks the table up again: senders know their gateway's alone.
+func address(table uint8, m openflow.Match, mac net.HardwareAddr) openflow.Flow {
+	return flow(table, priorityAddress, m.Bits(checked, 0, bitAddressed),
+		openflow.SetMAC(openflow.EthDst, mac), openflow.SetBits(checked, bitAddressed, bitAddressed), openflow.Resubmit(table))
 }
 
 // unchecked drops the packets that no check has marked.
 func unchecked(table uint8) openflow.Flow {
-	return flow(table, priorityUnchecked, openflow.Any().Bits(checked, 0, 1))
+	return flow(table, priorityUnchecked, openflow.Any().Bits(checked, 0, bitChecked))
 }
 
 // deliver gives a packet to the port of a receiver with a number, if table 80 lets it pass.

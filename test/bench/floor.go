@@ -131,8 +131,8 @@ func (p *path) isolate(ctx context.Context) error {
 		return err
 	}
 	flows = append(flows, multitenant.Base(multitenant.Node{
-		GatewayPort: ovsdb.GatewayOFPort, TunnelPort: ovsdb.TunnelOFPort, Gateway: pods.Addr().Next(), PodPrefix: pods,
-		ClusterPrefix: netip.MustParsePrefix("10.244.0.0/16"), ServicePrefix: netip.MustParsePrefix("10.96.0.0/12"),
+		GatewayPort: ovsdb.GatewayOFPort, TunnelPort: ovsdb.TunnelOFPort, Gateway: pods.Addr().Next(), GatewayMAC: ovsdb.GatewayMAC("bench"), PodPrefix: pods,
+		ClusterPrefix: netip.MustParsePrefix("10.244.0.0/16"), ServicePrefixes: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/12")},
 	})...)
 	if err := p.run(ctx, script); err != nil {
 		return err

@@ -38,7 +38,7 @@ func FindAgent() (string, error) {
 
 // Settings are the settings of a node's agents that may change while a lab runs.
 type Settings struct {
-	Backend, Offload, TrafficMode, Encryption, NFTablesLayout, SNAT, ServiceProxy, Isolation string
+	Backend, Offload, TrafficMode, Encryption, NFTablesLayout, SNAT, ServiceProxy, Isolation, PipelineVariant string
 	// Source are the flags that name another datastore than the lab's manifests.
 	Source []string
 }
@@ -57,6 +57,9 @@ const podMTU = 1420
 // Services returns the prefix of the addresses of Services; MapPrefix gives that of
 // IPv6. The caller provides the proxy that translates them.
 func Services() netip.Prefix { return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 96}), 16) }
+
+// Pods returns the prefix of the IPv4 addresses of pods of nodes without a prefix of their own.
+func Pods() netip.Prefix { return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 10}), 16) }
 
 func (c agentCommand) args(n *Node) []string {
 	plugins := ""
@@ -86,6 +89,9 @@ func (c agentCommand) args(n *Node) []string {
 	}
 	if c.Isolation != config.IsolationNone {
 		args = append(args, "--isolation", c.Isolation)
+	}
+	if c.PipelineVariant != config.VariantDefault {
+		args = append(args, "--pipeline-variant", c.PipelineVariant, "--cluster-cidr", Pods().String())
 	}
 	return args
 }
