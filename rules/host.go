@@ -80,8 +80,7 @@ func HostSets(f model.Family) []ipsets.Set {
 // With SNAT, the switch translates packets of pods to the outside. On its userspace datapath the kernel gets a copy of the answers,
 // which it would reset.
 //
-// With Numbered, the switch has compared the numbers of client and Service, and the client has to get its answers from the host: the source
-// of what a Service leads back to pods is the gateway port's address. No Service leads to a UDP port of a tunnel: the packet would
+// With Numbered, the switch has compared the numbers of client and Service (see numberedSources). No Service leads to a UDP port of a tunnel: the packet would
 // come to a node as one of the tunnel, with this node's address.
 //
 // Without a tunnel, packets of a peer's pods come from outside: the switch judges them by the
@@ -201,18 +200,13 @@ func (n NodeChains) hostSources(h Host) tables.Chain {
 			Action:  tables.SourceNAT{To: a}, Comment: "a pod reaches itself through a service",
 		})
 	}
+	if h.Numbered {
+		c.Rules = append(c.Rules, n.numberedSources(h.Node)...)
+	}
 	c.Rules = append(c.Rules, tables.Rule{
 		Matches: []tables.Match{n.out(), tables.MatchLocal{Side: tables.Source}},
 		Action:  tables.Return{}, Comment: "from this node itself",
 	})
-	for _, p := range h.Node.PodCIDRs {
-		if h.Numbered {
-			c.Rules = append(c.Rules, tables.Rule{
-				Matches: []tables.Match{n.out(), tables.MatchPrefix{Side: tables.Source, Prefix: p}, tables.MatchConnDNAT{}},
-				Action:  tables.Masquerade{}, Comment: "a pod through a service: the answer comes back",
-			})
-		}
-	}
 	for _, side := range []tables.Side{tables.Destination, tables.Source} {
 		for _, p := range h.Node.PodCIDRs {
 			c.Rules = append(c.Rules, tables.Rule{
@@ -230,6 +224,26 @@ func (n NodeChains) hostSources(h Host) tables.Chain {
 		c.Rules = append(c.Rules, n.masquerade(h.Node, h.SNAT != nil)...)
 	}
 	return c
+}
+
+// numberedSources gives packets the gateway port's address where the switch compares numbers: other nodes believe no other address of this node, and
+// answers to what a Service has translated have to come back to the host.
+func (n NodeChains) numberedSources(node *model.Node) (all []tables.Rule) {
+	for _, p := range node.PodCIDRs {
+		if model.FamilyOf(p.Addr()) != model.IPv4 {
+			continue
+		}
+		all = append(all,
+			tables.Rule{
+				Matches: []tables.Match{n.out(), tables.MatchLocal{Side: tables.Source}, tables.MatchPrefix{Side: tables.Destination, Prefix: p, Negated: true}},
+				Action:  tables.Masquerade{}, Comment: "from this node to another node's pods",
+			},
+			tables.Rule{
+				Matches: []tables.Match{n.out(), tables.MatchPrefix{Side: tables.Source, Prefix: p}, tables.MatchConnDNAT{}},
+				Action:  tables.Masquerade{}, Comment: "a pod through a service",
+			})
+	}
+	return all
 }
 
 // rewritten drops packets that have an address of this node as their source although

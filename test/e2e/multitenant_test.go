@@ -33,9 +33,7 @@ func multitenantMatrix(t *testing.T, l *lab.Lab, reach map[string]string) {
 	var probes []lab.Probe
 	var wanted []bool
 	add := func(through bool, from, to string) {
-		for _, proto := range []model.Protocol{model.TCP, model.UDP} {
-			probes, wanted = append(probes, lab.Probe{From: from, To: to, Protocol: proto, Port: 80, Family: model.IPv4}), append(wanted, through)
-		}
+		probes, wanted = append(probes, lab.Probe{From: from, To: to, Protocol: model.TCP, Port: 80, Family: model.IPv4}), append(wanted, through)
 	}
 	for from, all := range reach {
 		for to := range reach {
