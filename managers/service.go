@@ -36,6 +36,7 @@ type ServiceManager struct {
 	// pending are the ports to program, nil for those that are gone.
 	pending map[model.ServicePortID]*model.ServicePort
 	moved   bool // nodes have changed
+	tcp     bool // EndTCP
 	known   bool // all ports have come once
 	// denials is the last DenialsUpdate that is not rendered yet.
 	denials *bool
@@ -110,7 +111,7 @@ func (m *ServiceManager) CompleteDeferredWork() {
 	// An address may go from one Service to another.
 	for _, id := range changed {
 		old := m.ports[id]
-		m.unreconciled = m.unreconciled || strands(old, m.pending[id])
+		m.unreconciled = m.unreconciled || strands(old, m.pending[id], m.tcp)
 		if old != nil {
 			m.render(old, m.table.Remove, -1)
 			delete(m.ports, id)

@@ -12,16 +12,16 @@ import (
 // Each packet of a flow of UDP or SCTP keeps its entry alive, so a client that does not stop is led to a former endpoint for ever; or,
 // if it began before the first endpoint came, to none. (A TCP connection ends by itself, and to an endpoint that terminates it goes on.)
 
-// strands reports whether a change of a port may leave such flows behind. Either port may be nil.
-func strands(old, now *model.ServicePort) bool {
+// strands reports whether a change of a port may leave such flows behind, with tcp also such connections of TCP. Either port may be nil.
+func strands(old, now *model.ServicePort, tcp bool) bool {
 	if old == nil || now == nil {
 		p := old
 		if p == nil {
 			p = now
 		}
-		return p != nil && p.ID.Protocol != model.TCP
+		return p != nil && (tcp || p.ID.Protocol != model.TCP)
 	}
-	if now.ID.Protocol == model.TCP {
+	if now.ID.Protocol == model.TCP && !tcp {
 		return false
 	}
 	before, after := destinations{}, destinations{}
@@ -64,7 +64,11 @@ func (d destinations) add(p *model.ServicePort) {
 				all[e.AddrPort] = true
 			}
 		}
-		for _, e := range p.Serving {
+		others := p.Serving
+		if p.ID.Protocol == model.TCP {
+			others = p.Known // to an endpoint that is not ready it goes on
+		}
+		for _, e := range others {
 			if e.Addr().Is4() == f.Addr.Is4() {
 				all[e] = true
 			}
@@ -73,20 +77,24 @@ func (d destinations) add(p *model.ServicePort) {
 	}
 }
 
-// Stranded returns a function that reports whether an entry of UDP or SCTP leads past the endpoints of its Service, or nil if no change
-// since the last Reconciled can have left one. It needs to know the addresses of this node.
+// EndTCP has connections of TCP end as well when their endpoint is no longer one of the Service: the endpoint may be of another tenant now,
+// and the packets that the host has translated do not show the client's.
+func (m *ServiceManager) EndTCP() { m.tcp = true }
+
+// Stranded returns a function that reports whether an entry of UDP or SCTP, or TCP after EndTCP, leads past the endpoints of its Service,
+// or nil if no change since the last Reconciled can have left one. It needs to know the addresses of this node.
 func (m *ServiceManager) Stranded() func(c *conntrack.Connection, local func(netip.Addr) bool) bool {
 	if !m.unreconciled {
 		return nil
 	}
 	all := destinations{}
 	for id, p := range m.ports {
-		if id.Protocol != model.TCP {
+		if m.tcp || id.Protocol != model.TCP {
 			all.add(p)
 		}
 	}
 	return func(c *conntrack.Connection, local func(netip.Addr) bool) bool {
-		if p := model.Protocol(c.Original.Protocol); c.Zone != 0 || p != model.UDP && p != model.SCTP {
+		if p := model.Protocol(c.Original.Protocol); c.Zone != 0 || p != model.UDP && p != model.SCTP && (p != model.TCP || !m.tcp) {
 			return false
 		}
 		to := netip.AddrPortFrom(c.Original.Dst, c.Original.DstPort)

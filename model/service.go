@@ -34,6 +34,9 @@ type ServicePort struct {
 	// Serving are all endpoints of the port that still answer, sorted, also those that get no new connections (terminating, not chosen by a hint,
 	// of another node under policy Local): connections of UDP and SCTP to them go on.
 	Serving []netip.AddrPort
+	// Known are all endpoints of the port that its Service may lead to, sorted, in whatever condition, where some are left out because
+	// their pods are of other tenants; else nil.
+	Known []netip.AddrPort
 	// Masquerade reports that a client outside the cluster is seen by an endpoint on another node under this node's address
 	// (externalTrafficPolicy Cluster): its answer would not come back otherwise.
 	Masquerade bool

@@ -108,5 +108,9 @@ func endStranded(netns int, m *managers.ServiceManager) (ended int, err error) {
 
 // ServiceManager returns the manager of that table.
 func ServiceManager(c Config, table managers.ServiceTable) *managers.ServiceManager {
-	return managers.NewServiceManager(c.Node, c.NodePortAddresses, table)
+	m := managers.NewServiceManager(c.Node, c.NodePortAddresses, table)
+	if c.Multitenant() {
+		m.EndTCP()
+	}
+	return m
 }

@@ -234,7 +234,7 @@ func compareIDs(a, b model.ServicePortID) int {
 
 // equal reports whether two ports are the same.
 func equal(a, b *model.ServicePort) bool {
-	return a.ID == b.ID && a.Affinity == b.Affinity && a.Masquerade == b.Masquerade && slices.Equal(a.Serving, b.Serving) && slices.EqualFunc(a.Frontends, b.Frontends, func(x, y model.Frontend) bool {
+	return a.ID == b.ID && a.Affinity == b.Affinity && a.Masquerade == b.Masquerade && slices.Equal(a.Serving, b.Serving) && slices.Equal(a.Known, b.Known) && slices.EqualFunc(a.Frontends, b.Frontends, func(x, y model.Frontend) bool {
 		return sameFrontend(x, y) && x.Empty == y.Empty && (x.Sources == nil) == (y.Sources == nil) && slices.Equal(x.Sources, y.Sources) &&
 			slices.Equal(x.Endpoints, y.Endpoints) && slices.Equal(x.Inside, y.Inside)
 	})

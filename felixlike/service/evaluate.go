@@ -70,8 +70,12 @@ func (e *Engine) port(p *spec, at port, addresses []address, all map[string]*sli
 			if ep.ready || ep.serving {
 				served.Serving = append(served.Serving, ep.AddrPort)
 			}
+			if e.reaches != nil {
+				served.Known = append(served.Known, ep.AddrPort)
+			}
 		}
 	}
+	slices.SortFunc(served.Known, netip.AddrPort.Compare)
 	slices.SortFunc(served.Serving, netip.AddrPort.Compare)
 	add := func(kind model.FrontendKind, a netip.Addr, number uint16, field string) {
 		if slices.ContainsFunc(served.Frontends, func(f model.Frontend) bool { return f.Addr == a && f.Port == number }) {

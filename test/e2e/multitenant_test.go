@@ -1,13 +1,23 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
+	"maps"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/test/eventually"
 	"github.com/felixlike/felixlike/test/lab"
+	"github.com/felixlike/felixlike/test/lab/traffic"
 )
 
 // newMultitenantLab makes a lab with pipelineVariant: openshift.
@@ -63,11 +73,173 @@ func probeAll(t *testing.T, l *lab.Lab, probes []lab.Probe, wanted []bool) {
 	}
 }
 
-// TestMultitenant sends packets between projects with pipelineVariant: openshift, on one node and between two, and from nodes. Joining and
-// isolating is in force when it is reported.
+// multitenantServices returns a Service of each project with its pods as endpoints, and "stray" of project x, whose EndpointSlice was
+// written by hand: it has pods of the named project.
+func multitenantServices(l *lab.Lab, stray string) string {
+	var b strings.Builder
+	write := func(namespace, name, endpoints string, number int) {
+		fmt.Fprintf(&b, "---\n{apiVersion: v1, kind: Service, metadata: {namespace: %s, name: %s}, spec: {clusterIPs: [10.96.0.%d], ports: [{port: %d}]}}\n", namespace, name, number, servicePort)
+		for i, node := range []string{"node1", "node2"} {
+			p := l.Pod(model.PodID{Namespace: endpoints, Name: fmt.Sprint("on", i+1)})
+			fmt.Fprintf(&b, "---\n{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, metadata: {namespace: %s, name: %[2]s-%[3]d, labels: {kubernetes.io/service-name: %[2]s}}, addressType: IPv4, ports: [{name: '', port: 80}], endpoints: [{addresses: [%[4]s], nodeName: %[5]s}]}\n",
+				namespace, name, i, p.Address(model.IPv4), node)
+		}
+	}
+	for i, name := range slices.Sorted(maps.Keys(reached)) {
+		write(name, name, name, multitenantService+i)
+	}
+	write("x", "stray", stray, multitenantStray)
+	return b.String()
+}
+
+// The last bytes of addresses of Services: of the first project, and of "stray".
+const multitenantService, multitenantStray = 10, 30
+
+func setServices(t *testing.T, l *lab.Lab, objects string) {
+	t.Helper()
+	if err := os.WriteFile(filepath.Join(l.Manifests(), "services.yaml"), []byte(objects), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Sync(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// multitenantThroughServices tries each Service from a pod of each project on both nodes, several times: each endpoint has its turn.
+func multitenantThroughServices(t *testing.T, l *lab.Lab, reach map[string]string) {
+	t.Helper()
+	var running sync.WaitGroup
+	defer running.Wait()
+	for i, to := range slices.Sorted(maps.Keys(reach)) {
+		for from, all := range reach {
+			for _, node := range []string{"1", "2"} {
+				through := strings.Contains(" "+all+" ", " "+to+" ")
+				for range 3 {
+					running.Go(func() { multitenantConnect(t, l, through, from, node, multitenantService+i, to) })
+				}
+			}
+		}
+	}
+}
+
+func multitenantConnect(t *testing.T, l *lab.Lab, through bool, from, node string, service int, name string) {
+	t.Helper()
+	ns, source, err := l.Host(from+"/on"+node, model.IPv4)
+	timeout := probeTimeout
+	if through {
+		timeout = patience
+	}
+	var conn *os.File
+	if err == nil {
+		conn, err = traffic.Connect(ns, source, netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 96, 0, byte(service)}), servicePort), timeout)
+	}
+	if err == nil {
+		err = traffic.Echo(conn, timeout)
+		conn.Close()
+	}
+	if (err == nil) != through {
+		t.Errorf("%s/on%s to the Service of %s: %v, want through %t", from, node, name, err, through)
+	}
+}
+
+// TestMultitenant sends packets between projects with pipelineVariant: openshift, on one node and between two, from nodes, and through
+// Services. Joining and isolating is in force when it is reported, and ends what it denies.
 func TestMultitenant(t *testing.T) {
 	t.Parallel()
 	l := newMultitenantLab(t)
 	set(t, l, state(t, multitenantProjects(7)))
+	setServices(t, l, multitenantServices(l, "milk"))
+	multitenantMatrix(t, l, reached)
+	multitenantThroughServices(t, l, reached)
+	stray := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 96, 0, multitenantStray}), servicePort)
+	milk := netip.AddrPortFrom(l.Pod(model.PodID{Namespace: "milk", Name: "on2"}).Address(model.IPv4), 80)
+	ending := []*talker{
+		talkTo(t, "x to milk", dialTo(t, l, "on1", "tcp", milk)),
+		talkTo(t, "x to milk through a Service of x", dialTo(t, l, "on1", "tcp", stray)),
+	}
+	kept := talkTo(t, "x to x", dialTo(t, l, "on1", "tcp", netip.AddrPortFrom(l.Pod(pod("on2")).Address(model.IPv4), 80)))
+	for _, k := range append(ending, kept) {
+		k.wait(t)
+	}
+	isolated := maps.Clone(reached)
+	isolated["x"], isolated["milk"] = "x common", "milk common"
+	set(t, l, state(t, multitenantProjects(8)))
+	changed := time.Now()
+	setServices(t, l, multitenantServices(l, "milk"))
+	multitenantMatrix(t, l, isolated)
+	multitenantThroughServices(t, l, isolated)
+	multitenantConnect(t, l, false, "x", "1", multitenantStray, "x with endpoints of milk")
+	for _, k := range ending {
+		if at, _ := k.last(); at.Sub(changed) > endedWithin {
+			t.Errorf("%s: an echo %s after the end of the join", k.name, at.Sub(changed))
+		}
+	}
+	kept.wait(t)
+	hasProblem(t, l.Node("node1"), "Service x/stray", "is left out")
+	hasProblem(t, l.Node("node1"), "Namespace loner", "no NetNamespace gives it a number")
+
+	set(t, l, state(t, multitenantProjects(7)))
+	multitenantConnect(t, l, true, "x", "1", multitenantStray, "x with endpoints of milk, joined again")
+	multitenantMatrix(t, l, reached)
+}
+
+// hasProblem waits until status names an object with a reason.
+func hasProblem(t *testing.T, n *lab.Node, object, reason string) {
+	t.Helper()
+	eventually.True(t, object+" is named", func() bool {
+		s, err := n.Status(t.Context())
+		return err == nil && slices.ContainsFunc(s.Problems, func(p model.Problem) bool { return p.Object.String() == object && strings.Contains(p.Reason, reason) })
+	})
+}
+
+// TestMultitenantClosesWhatItCannotLimit: the pods that a policy selects neither send nor receive, and the policy is named.
+func TestMultitenantClosesWhatItCannotLimit(t *testing.T) {
+	t.Parallel()
+	const policies = `---
+{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {namespace: x, name: all}, spec: {podSelector: {}, ingress: [{}]}}
+---
+{apiVersion: crd.antrea.io/v1beta1, kind: ClusterNetworkPolicy, metadata: {name: open}, spec: {tier: emergency, priority: 1, appliedTo: [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: milk}}}], egress: [{action: Allow}]}}
+---
+{apiVersion: network.openshift.io/v1, kind: EgressNetworkPolicy, metadata: {namespace: other, name: outside}, spec: {egress: [{type: Allow, to: {cidrSelector: 0.0.0.0/0}}]}}
+`
+	l := newMultitenantLab(t)
+	set(t, l, state(t, multitenantProjects(8)+project("lone", 12)+policies))
+	closed := map[string]string{"x": "", "milk": "", "other": "", "loner": "", "lone": "lone common", "common": "lone common"}
+	multitenantMatrix(t, l, closed)
+	for _, object := range []string{"NetworkPolicy x/all", "ClusterNetworkPolicy.crd.antrea.io open", "EgressNetworkPolicy.network.openshift.io other/outside"} {
+		hasProblem(t, l.Node("node1"), object, "not in force with pipelineVariant: openshift")
+	}
+	set(t, l, state(t, multitenantProjects(7)))
+	multitenantMatrix(t, l, reached)
+}
+
+// TestMultitenantRestart: flows stay while the agent is away, come back with a new switch, and are repaired.
+func TestMultitenantRestart(t *testing.T) {
+	t.Parallel()
+	l := newMultitenantLab(t)
+	set(t, l, state(t, multitenantProjects(7)))
+	n := l.Node("node1")
+	before := flows(t, n)
+	if err := n.KillAgent(); err != nil {
+		t.Fatal(err)
+	}
+	multitenantMatrix(t, l, reached)
+	if err := n.StartAgent(); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.Sync(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if now := flows(t, n); now != before {
+		t.Errorf("the flows after a restart of the agent:\n%s\nbefore:\n%s", now, before)
+	}
+	ofctl(t, n, "del-flows", "table=80")
+	eventually.True(t, "the flows are repaired", func() bool { return flows(t, n) == before })
+	ofctl(t, n, "add-flow", "cookie=0xf11b010000000000,table=80,priority=300,actions=output:reg2")
+	eventually.True(t, "the foreign flow is removed", func() bool { return flows(t, n) == before })
+	if err := errors.Join(n.OVS().KillVSwitchd(), n.OVS().StartVSwitchd(t.Context())); err != nil {
+		t.Fatal(err)
+	}
+	eventually.True(t, "the flows are back", func() bool { return flows(t, n) == before })
 	multitenantMatrix(t, l, reached)
 }

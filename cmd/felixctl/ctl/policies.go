@@ -93,6 +93,9 @@ func (t *target) printOrder(c *cobra.Command, end string) error {
 	}
 	return t.call(c.Context(), func(ctx context.Context, agent *control.Client) error {
 		m, err := agent.Model(ctx)
+		if err == nil {
+			err = m.Judges()
+		}
 		if err != nil {
 			return err
 		}

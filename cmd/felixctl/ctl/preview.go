@@ -113,15 +113,18 @@ func allObjects(ctx context.Context, agent *control.Client) (control.Objects, er
 
 // compute gets the agent's objects, and computes the effects of the change.
 func compute(ctx context.Context, agent *control.Client, change preview.Change) (*preview.Preview, error) {
+	m, err := agent.Model(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := m.Judges(); err != nil {
+		return nil, err
+	}
 	objects, err := allObjects(ctx, agent)
 	if err != nil {
 		return nil, err
 	}
 	p, err := preview.Of(ctx, objects, change)
-	if err != nil {
-		return nil, err
-	}
-	m, err := agent.Model(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -52,19 +52,20 @@ passes; 2 the command failed, or an end has no pod or node.`,
 				return fmt.Errorf("--%w", err)
 			}
 			return t.call(c.Context(), func(ctx context.Context, agent *control.Client) error {
+				m, err := agent.Model(ctx)
+				if err == nil {
+					err = m.Judges()
+				}
+				if err != nil {
+					return err
+				}
 				objects, err := allObjects(ctx, agent)
 				if err != nil {
 					return err
 				}
 				stop := terminal.Progress(c.ErrOrStderr(), terminal.Doing("evaluating packets"))
-				if len(objects.Antrea.ClusterPolicies) > 0 { // some may be for nodes
-					m, err := agent.Model(ctx)
-					if err != nil {
-						return err
-					}
-					if m.Failsafe != nil {
-						q.Failsafe = *m.Failsafe
-					}
+				if m.Failsafe != nil {
+					q.Failsafe = *m.Failsafe
 				}
 				r, err := preview.ReachOf(ctx, objects, q)
 				stop()

@@ -313,6 +313,8 @@ func world(models []*control.Model) (*control.Model, error) {
 	where := "node " + all.Node
 	for _, m := range models {
 		switch s := m.Settings; {
+		case m.Judges() != nil:
+			return nil, &NotProved{where, "pipelineVariant: openshift"}
 		case s.TrafficMode != model.Encap:
 			return nil, &NotProved{where, fmt.Sprintf("traffic mode %s over switch and host", s.TrafficMode)}
 		case s.SNAT:

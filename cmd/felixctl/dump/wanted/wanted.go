@@ -41,6 +41,9 @@ type Node struct {
 // NewNode returns a node with the settings of a model and the features that the model uses, without
 // its objects. For name see Of.
 func NewNode(m *control.Model, name string) (*Node, error) {
+	if err := m.Judges(); err != nil {
+		return nil, err
+	}
 	if name == "" {
 		name = m.Backend
 	}

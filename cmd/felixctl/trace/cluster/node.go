@@ -41,6 +41,9 @@ func (n *Node) read(ctx context.Context) error {
 	if n.Model, err = n.Agent.Model(ctx); err != nil {
 		return err
 	}
+	if err := n.Model.Judges(); err != nil {
+		return err
+	}
 	n.Name, n.Backend, n.OVSDir, n.NetNS = n.Model.Node, n.Model.Backend, n.Model.Settings.OVSRunDir, fmt.Sprintf("/proc/%d/ns/net", pid)
 	at := reader.Node{NetNS: n.NetNS, OVSRunDir: n.OVSDir, Bridge: n.Model.Settings.Bridge}
 	parts, err := reader.Read(ctx, at, reader.Options{Backend: n.Backend})
