@@ -147,8 +147,13 @@ func multitenantConnect(t *testing.T, l *lab.Lab, through bool, from, node strin
 func TestMultitenant(t *testing.T) {
 	t.Parallel()
 	l := newMultitenantLab(t)
-	set(t, l, state(t, multitenantProjects(7)))
-	setServices(t, l, multitenantServices(l, "milk"))
+	set(t, l, state(t, multitenantProjects(-1)))
+	// Services and the number of milk are in a file of their own, so that one changes without the other.
+	services := multitenantServices(l, "milk")
+	number := func(milk int) {
+		setServices(t, l, services+fmt.Sprintf("---\n{apiVersion: network.openshift.io/v1, kind: NetNamespace, metadata: {name: milk}, netname: milk, netid: %d}\n", milk))
+	}
+	number(7)
 	multitenantMatrix(t, l, reached)
 	multitenantThroughServices(t, l, reached)
 	stray := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, 96, 0, multitenantStray}), servicePort)
@@ -163,9 +168,8 @@ func TestMultitenant(t *testing.T) {
 	}
 	isolated := maps.Clone(reached)
 	isolated["x"], isolated["milk"] = "x common", "milk common"
-	set(t, l, state(t, multitenantProjects(8)))
+	number(8)
 	changed := time.Now()
-	setServices(t, l, multitenantServices(l, "milk"))
 	multitenantMatrix(t, l, isolated)
 	multitenantThroughServices(t, l, isolated)
 	multitenantConnect(t, l, false, "x", "1", multitenantStray, "x with endpoints of milk")
@@ -178,7 +182,7 @@ func TestMultitenant(t *testing.T) {
 	hasProblem(t, l.Node("node1"), "Service x/stray", "is left out")
 	hasProblem(t, l.Node("node1"), "Namespace loner", "no NetNamespace gives it a number")
 
-	set(t, l, state(t, multitenantProjects(7)))
+	number(7)
 	multitenantConnect(t, l, true, "x", "1", multitenantStray, "x with endpoints of milk, joined again")
 	multitenantMatrix(t, l, reached)
 }
@@ -200,7 +204,7 @@ func TestMultitenantClosesWhatItCannotLimit(t *testing.T) {
 ---
 {apiVersion: crd.antrea.io/v1beta1, kind: ClusterNetworkPolicy, metadata: {name: open}, spec: {tier: emergency, priority: 1, appliedTo: [{namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: milk}}}], egress: [{action: Allow}]}}
 ---
-{apiVersion: network.openshift.io/v1, kind: EgressNetworkPolicy, metadata: {namespace: other, name: outside}, spec: {egress: [{type: Allow, to: {cidrSelector: 0.0.0.0/0}}]}}
+{apiVersion: network.openshift.io/v1, kind: EgressNetworkPolicy, metadata: {namespace: other, name: outside}, spec: {egress: [{type: Deny, to: {cidrSelector: 192.0.2.0/24}}]}}
 `
 	l := newMultitenantLab(t)
 	set(t, l, state(t, multitenantProjects(8)+project("lone", 12)+policies))
@@ -240,6 +244,11 @@ func TestMultitenantRestart(t *testing.T) {
 	if err := errors.Join(n.OVS().KillVSwitchd(), n.OVS().StartVSwitchd(t.Context())); err != nil {
 		t.Fatal(err)
 	}
-	eventually.True(t, "the flows are back", func() bool { return flows(t, n) == before })
+	eventually.True(t, "traffic after the switch came back", func() bool {
+		return l.Probe(t.Context(), []lab.Probe{{From: "x/on1", To: "x/on2", Protocol: model.TCP, Port: 80, Family: model.IPv4}}, probeTimeout)[0].Through
+	})
+	if now := flows(t, n); now != before {
+		t.Errorf("the flows of the new switch:\n%s\nbefore:\n%s", now, before)
+	}
 	multitenantMatrix(t, l, reached)
 }
