@@ -227,6 +227,20 @@ func TestTokensSpeakForTheirNode(t *testing.T) {
 		_, err = objects.Resource(numbers).Update(t.Context(), o, metav1.UpdateOptions{})
 		return err
 	}
+	// number has the agent create a NetNamespace.
+	number := func(number int64, addresses []any, annotations map[string]string) error {
+		t.Helper()
+		_ = all.Resource(numbers).Delete(t.Context(), "new", metav1.DeleteOptions{})
+		o := &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "network.openshift.io/v1", "kind": "NetNamespace", "metadata": map[string]any{"name": "new"}, "netname": "new", "netid": number,
+		}}
+		if addresses != nil {
+			o.Object["egressIPs"] = addresses
+		}
+		o.SetAnnotations(annotations)
+		_, err := objects.Resource(numbers).Create(t.Context(), o, metav1.CreateOptions{})
+		return err
+	}
 	for _, c := range []struct {
 		what string
 		err  error
@@ -240,6 +254,10 @@ func TestTokensSpeakForTheirNode(t *testing.T) {
 		{"a namespace that asks to join, made global", netNamespace("join:bank", 0, false), false},
 		{"a namespace that asks to join, with another address", netNamespace("join:bank", 21, false, "192.0.2.101"), false},
 		{"a namespace that asks to be global, joined", netNamespace("global", 21, false), false},
+		{"a namespace without a number", number(30, nil, nil), true},
+		{"a namespace without a number, made global", number(0, nil, nil), false},
+		{"a namespace without a number, with an address", number(30, []any{"192.0.2.1"}, nil), false},
+		{"a namespace without a number, as joined on purpose", number(30, nil, map[string]string{model.JoinedAnnotation: "30"}), false},
 		{"the Lease of NetNamespaces", create("felixlike-netnamespaces", "n1"), true},
 		{"the Lease of numbers", create("felixlike-netnamespace-numbers", ""), true},
 		{"the Lease of numbers, deleted", remove("felixlike-netnamespace-numbers", ""), false},

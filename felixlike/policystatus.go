@@ -33,15 +33,20 @@ func writePolicyStatus(ctx context.Context, source datastore.Source, node string
 	})
 }
 
-// changeNetNamespaces takes part in the election of the agent that makes the changes that annotations of NetNamespaces ask for, if
+// changeNetNamespaces takes part in the election of the agent that makes the changes that annotations of NetNamespaces ask for, and gives numbers with
+// pipelineVariant: openshift, if
 // namespaces are isolated and the datastore is an API server.
 func changeNetNamespaces(ctx context.Context, source datastore.Source, cfg *config.Effective, log *slog.Logger) error {
 	s, ok := source.(*kubernetes.Source)
 	if !ok || cfg.Isolation != config.IsolationNamespaces {
 		return nil
 	}
+	number, needed := cfg.PipelineVariant == config.VariantOpenShift, s.HasNetNamespaces
+	if number {
+		needed = s.ServesNetNamespaces
+	}
 	return netnamespaces.Run(ctx, netnamespaces.Options{
-		Client: s.Dynamic(), Node: cfg.NodeName, Namespace: agentNamespace(), Nodes: s.Nodes, Needed: s.HasNetNamespaces, Exists: s.HasNamespace,
+		Client: s.Dynamic(), Node: cfg.NodeName, Namespace: agentNamespace(), Nodes: s.Nodes, Needed: needed, Number: number, Exists: s.HasNamespace,
 		Log: log.With("component", "netnamespaces"), Timing: netnamespaces.DefaultTiming(),
 	})
 }

@@ -2,7 +2,7 @@
 // controller answers them: one agent of the cluster, which holds a Lease.
 //
 // felixlike/tenancy/change decides what is written, the same for felixctl. An annotation that cannot be followed stays and is
-// tried again; the log has the reason once. Nothing waits for this package: isolation is in force without it. Where the API server
+// tried again; the log has the reason once. With Options.Number, it also gives a number to each namespace that has none. Nothing waits for this package: isolation is in force without it. Where the API server
 // has no NetNamespaces it asks for nothing.
 //
 // It is tested against a real API server, with the rights of deploy/.
@@ -13,6 +13,7 @@ import (
 	"log/slog"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -34,7 +35,7 @@ const effect = "namespaces stay as they are"
 // Rights returns the rights that Run needs for NetNamespaces, in addition to those to list and watch them. The component
 // deploy/components/isolation grants them.
 func Rights() []rbacv1.PolicyRule {
-	return []rbacv1.PolicyRule{{APIGroups: []string{antrea.NetNamespaceGroupName}, Resources: []string{"netnamespaces"}, Verbs: []string{"get", "update"}}}
+	return []rbacv1.PolicyRule{{APIGroups: []string{antrea.NetNamespaceGroupName}, Resources: []string{"netnamespaces"}, Verbs: []string{"get", "create", "update"}}}
 }
 
 // Options configure Run.
@@ -46,8 +47,10 @@ type Options struct {
 	Namespace string
 	// Nodes returns how many nodes there are: all are candidates.
 	Nodes func() int
-	// Needed reports whether there is a NetNamespace.
+	// Needed reports whether there is a NetNamespace, or with Number whatever has to get one.
 	Needed func() bool
+	// Number has each namespace without a NetNamespace get one with a number of its own, for pipelineVariant: openshift.
+	Number bool
 	// Exists reports whether there is a namespace.
 	Exists func(string) bool
 	Log    *slog.Logger
@@ -106,10 +109,19 @@ func (w *worker) run(ctx context.Context) {
 	if store == nil {
 		return
 	}
+	var namespaces cache.Store
+	if w.Number {
+		all, end := leases.Watch(ctx, w.Client.Resource(corev1.SchemeGroupVersion.WithResource("namespaces")), "", &w.read, signal)
+		defer end()
+		if namespaces = all; all == nil {
+			return
+		}
+	}
 	pause := w.Timing.Retry
 	for {
 		var again <-chan time.Time
-		if w.pass(ctx, store) {
+		followed := w.pass(ctx, store)
+		if numbered := w.number(ctx, namespaces, store); followed && numbered {
 			pause = w.Timing.Retry
 		} else {
 			again = time.After(pause)
@@ -160,6 +172,28 @@ func (w *worker) pass(ctx context.Context, store cache.Store) bool {
 	for name := range w.failed {
 		if !asking[name] {
 			delete(w.failed, name)
+		}
+	}
+	return good
+}
+
+// number gives numbers to the namespaces without a NetNamespace, and reports whether it could.
+func (w *worker) number(ctx context.Context, namespaces, numbered cache.Store) bool {
+	if namespaces == nil {
+		return true
+	}
+	good := true
+	for _, name := range namespaces.ListKeys() {
+		if _, has, _ := numbered.GetByKey(name); has || ctx.Err() != nil {
+			continue
+		}
+		done, err := w.changer.Number(ctx, name)
+		switch {
+		case err != nil:
+			good = false
+			w.Log.Warn("cannot give a namespace a number: it is tried again; its pods are closed", "namespace", name, "error", err)
+		case done.Written:
+			w.Log.Info("NetNamespace created", "namespace", name, "number", *done.After)
 		}
 	}
 	return good

@@ -70,10 +70,10 @@ func (o *output) String() string {
 	return o.text.String()
 }
 
-// TestAnnotations: two agents, with the rights of deploy/, on a real API server. An annotation is answered by the number that it asks
-// for, with the write that removes it; one that cannot be followed stays, and is followed as soon as it can be. If the agent that
-// does it ends, the other one does.
-func TestAnnotations(t *testing.T) {
+// start starts two agents with the rights of deploy/ on a real API server. It returns an administrator's client, their log, and functions
+// that end each.
+func start(t *testing.T, number bool) (dynamic.Interface, *output, map[string]func()) {
+	t.Helper()
 	if testing.Short() {
 		t.Skip("takes seconds")
 	}
@@ -91,8 +91,7 @@ func TestAnnotations(t *testing.T) {
 		return err == nil
 	}, func() string { return "not served" })
 
-	var out output
-	stops := map[string]func(){}
+	out, stops := &output{}, map[string]func(){}
 	for _, node := range []string{"n1", "n2"} {
 		config := rest.CopyConfig(admin)
 		config.Impersonate = rest.ImpersonationConfig{UserName: "system:serviceaccount:" + system + ":felixlike"}
@@ -105,8 +104,8 @@ func TestAnnotations(t *testing.T) {
 		go func() {
 			defer close(ended)
 			_ = netnamespaces.Run(ctx, netnamespaces.Options{
-				Client: client, Node: node, Namespace: system, Nodes: func() int { return 2 }, Needed: func() bool { return true },
-				Exists: func(name string) bool { return name != "nobody" }, Log: slog.New(slog.NewTextHandler(&out, nil)).With("node", node),
+				Client: client, Node: node, Namespace: system, Nodes: func() int { return 2 }, Needed: func() bool { return true }, Number: number,
+				Exists: func(name string) bool { return name != "nobody" }, Log: slog.New(slog.NewTextHandler(out, nil)).With("node", node),
 				Timing: netnamespaces.Timing{
 					Election: elect.Timing{Lease: 6 * time.Second, Poll: 100 * time.Millisecond, PerNode: time.Millisecond, Needed: 10 * time.Millisecond},
 					Retry:    50 * time.Millisecond, RetryMost: 100 * time.Millisecond,
@@ -116,7 +115,15 @@ func TestAnnotations(t *testing.T) {
 		stops[node] = func() { cancel(); <-ended }
 		t.Cleanup(stops[node])
 	}
+	return all, out, stops
+}
 
+// TestAnnotations: two agents, with the rights of deploy/, on a real API server. An annotation is answered by the number that it asks
+// for, with the write that removes it; one that cannot be followed stays, and is followed as soon as it can be. If the agent that
+// does it ends, the other one does.
+func TestAnnotations(t *testing.T) {
+	all, out, stops := start(t, false)
+	objects := all.Resource(change.NetNamespaces().GroupVersionResource)
 	put := func(name string, number int64) {
 		t.Helper()
 		o := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "network.openshift.io/v1", "kind": "NetNamespace", "netname": name, "netid": number}}
@@ -183,4 +190,49 @@ func TestAnnotations(t *testing.T) {
 	stops[holder]()
 	ask("c", "isolate")
 	until("c", "11  stays")
+}
+
+// TestNumbers: with Options.Number each namespace gets a number of its own, once, also one that comes later; a NetNamespace that is there stays
+// as it is.
+func TestNumbers(t *testing.T) {
+	all, out, _ := start(t, true)
+	objects, namespaces := all.Resource(change.NetNamespaces().GroupVersionResource), all.Resource(schema.GroupVersionResource{Version: "v1", Resource: "namespaces"})
+	global := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "network.openshift.io/v1", "kind": "NetNamespace", "netname": "dns", "netid": int64(0)}}
+	global.SetName("dns")
+	if _, err := objects.Create(t.Context(), global, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"dns", "shop", "bank"} {
+		o := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace"}}
+		o.SetName(name)
+		if _, err := namespaces.Create(t.Context(), o, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	have := func() map[string]int64 {
+		list, err := objects.List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		numbers := map[string]int64{}
+		for _, o := range list.Items {
+			numbers[o.GetName()], _, _ = unstructured.NestedInt64(o.Object, "netid")
+		}
+		return numbers
+	}
+	eventually.True(t, "all namespaces have a number", func() bool {
+		now := have()
+		_, system := now[system]
+		return system && now["shop"] != 0 && now["bank"] != 0
+	}, out.String)
+	now, used := have(), map[int64]string{}
+	for name, number := range now {
+		if other, taken := used[number]; taken {
+			t.Errorf("%s and %s have number %d", name, other, number)
+		}
+		used[number] = name
+	}
+	if now["dns"] != 0 {
+		t.Errorf("the global namespace has number %d", now["dns"])
+	}
 }

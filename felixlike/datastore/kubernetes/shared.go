@@ -26,6 +26,9 @@ func (s *Source) HasNetNamespaces() bool {
 	return len(s.state.stores[kindNetNamespace].records) > 0
 }
 
+// ServesNetNamespaces reports whether the API server has NetNamespaces.
+func (s *Source) ServesNetNamespaces() bool { return !s.isAbsent(kindNetNamespace) }
+
 // HasNamespace reports whether there is a namespace.
 func (s *Source) HasNamespace(name string) bool {
 	s.state.mu.Lock()

@@ -199,6 +199,27 @@ func (c Changer) NumberOf(ctx context.Context, namespace string) (int64, error) 
 	return *done.After, nil
 }
 
+// Number gives a namespace without a NetNamespace a number that no other namespace has.
+func (c Changer) Number(ctx context.Context, namespace string) (Change, error) {
+	var own *int64
+	if err := c.exist(ctx, namespace); err != nil {
+		return Change{}, err
+	}
+	return c.write(ctx, namespace, nil, func(now *antrea.NetNamespace) (*int64, error) {
+		if now != nil {
+			return nil, nil
+		}
+		if own == nil {
+			n, err := c.number(ctx)
+			if err != nil {
+				return nil, err
+			}
+			own = &n
+		}
+		return own, nil
+	})
+}
+
 // exist returns an error if there is no such namespace.
 func (c Changer) exist(ctx context.Context, namespace string) error {
 	found, err := c.Exists(ctx, namespace)
