@@ -4,6 +4,7 @@ import (
 	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/felixlike/datastore"
 	"github.com/felixlike/felixlike/felixlike/driver"
+	"github.com/felixlike/felixlike/felixlike/node"
 	"github.com/felixlike/felixlike/felixlike/tenants"
 	"github.com/felixlike/felixlike/managers"
 	"github.com/felixlike/felixlike/model"
@@ -18,7 +19,7 @@ const noticeRefused = "NotInForce"
 // forwarding has the managers of the bridge's forwarding flows, of one pipeline.
 type forwarding struct {
 	forwardingManager
-	tunnel tunnelManager
+	tunnel node.Steered
 	flows  *openflow.FlowTable
 	// multitenant is the manager of all flows with pipelineVariant: openshift, and tenants its module; else both are nil.
 	multitenant *managers.MultitenantManager
@@ -29,15 +30,8 @@ type forwarding struct {
 }
 
 type forwardingManager interface {
-	managers.Manager
-	SetMode(pipeline.Mode)
-	Forwards(*model.Attachment) bool
+	node.Forwarding
 	Problems() []model.Problem
-}
-
-type tunnelManager interface {
-	managers.Manager
-	SetMode(pipeline.Mode)
 }
 
 // forwarding returns the managers of the configured pipeline.

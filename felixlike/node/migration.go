@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/felixlike/felixlike/felixlike/backend"
+	"github.com/felixlike/felixlike/managers"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/carry"
 	"github.com/felixlike/felixlike/ovsfwd/openflow"
@@ -40,7 +41,10 @@ type Migration struct {
 }
 
 // Steered keeps flows that lead packets to an enforcement point.
-type Steered interface{ SetMode(mode pipeline.Mode) }
+type Steered interface {
+	managers.Manager
+	SetMode(mode pipeline.Mode)
+}
 
 // Forwarding keeps the flows of pods.
 type Forwarding interface {

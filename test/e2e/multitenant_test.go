@@ -1,6 +1,8 @@
 package e2e
 
 import (
+	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -251,4 +253,124 @@ func TestMultitenantRestart(t *testing.T) {
 		t.Errorf("the flows of the new switch:\n%s\nbefore:\n%s", now, before)
 	}
 	multitenantMatrix(t, l, reached)
+}
+
+// TestMultitenantChange: the setting goes on and off. Projects that do not reach each other in both states never do, and nothing of one pipeline stays
+// in the other.
+func TestMultitenantChange(t *testing.T) {
+	t.Parallel()
+	l := newLabWith(t, lab.Config{Backend: config.OpenFlow, Tunnel: "vxlan", Isolation: config.IsolationNamespaces, ServiceProxy: config.ServiceProxyFull})
+	set(t, l, state(t, multitenantProjects(7)))
+	ctx, stop := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer stop()
+	for _, to := range []string{"on1", "on2"} {
+		from, to := l.Pod(model.PodID{Namespace: "other", Name: "on1"}), l.Pod(model.PodID{Namespace: "x", Name: to})
+		running.Go(func() {
+			for ctx.Err() == nil {
+				if conn, err := dialIn(from.Namespace(), "tcp", netip.AddrPortFrom(to.Address(model.IPv4), 80).String(), 20*time.Millisecond); err == nil {
+					conn.Close()
+					t.Errorf("other reached %s", to.Address(model.IPv4))
+				}
+			}
+		})
+	}
+	for _, step := range []struct {
+		variant, backend, owner string
+		others                  []string
+	}{
+		{config.VariantOpenShift, config.OpenFlow, "0xf11b", []string{"0xf11c", "0xf11d", "0xf11e"}},
+		{config.VariantDefault, config.OpenFlow, "0xf11d", []string{"0xf11b"}},
+		{config.VariantOpenShift, config.OpenFlow, "0xf11b", []string{"0xf11c", "0xf11d", "0xf11e"}},
+		{config.VariantDefault, config.NFTables, "0xf11c", []string{"0xf11b", "0xf11d"}},
+	} {
+		for _, name := range []string{"node1", "node2"} {
+			n := l.Node(name)
+			n.Settings().PipelineVariant, n.Settings().Backend = step.variant, step.backend
+			if err := l.RestartAgent(t.Context(), name); err != nil {
+				t.Fatal(err)
+			}
+			text := flows(t, n)
+			for _, other := range step.others {
+				if strings.Contains(text, "cookie="+other) {
+					t.Errorf("%s with pipelineVariant %s, backend %s has flows of %s", name, step.variant, step.backend, other)
+				}
+			}
+			if !strings.Contains(text, "cookie="+step.owner) {
+				t.Errorf("%s with pipelineVariant %s, backend %s has no flows of %s:\n%s", name, step.variant, step.backend, step.owner, text)
+			}
+		}
+		t.Run(step.variant+" "+step.backend, func(t *testing.T) {
+			probeAll(t, l, []lab.Probe{
+				{From: "x/on1", To: "x/on2", Protocol: model.TCP, Port: 80, Family: model.IPv4},
+				{From: "x/on1", To: "milk/on2", Protocol: model.TCP, Port: 80, Family: model.IPv4},
+				{From: "x/on1", To: "common/on1", Protocol: model.TCP, Port: 80, Family: model.IPv4},
+				{From: "node:node2", To: "x/on1", Protocol: model.TCP, Port: 80, Family: model.IPv4},
+				{From: "x/on1", To: "other/on2", Protocol: model.TCP, Port: 80, Family: model.IPv4},
+			}, []bool{true, true, true, true, false})
+		})
+	}
+}
+
+// TestMultitenantForgedNumbers: a packet through the tunnel with the number of another project, of a node or a stranger, comes to no pod.
+func TestMultitenantForgedNumbers(t *testing.T) {
+	t.Parallel()
+	l := newMultitenantLab(t)
+	set(t, l, state(t, multitenantProjects(7)))
+	a, b := l.Pod(model.PodID{Namespace: "x", Name: "on1"}), l.Pod(model.PodID{Namespace: "x", Name: "on2"})
+	other := l.Pod(model.PodID{Namespace: "other", Name: "on2"})
+	victim := openWire(t, a.Namespace(), "eth0")
+	send := func(from string, number uint32, source netip.Addr, text string) {
+		kind, packet := udpPacket(source, a.Address(model.IPv4), markerPort, text)
+		header := []byte{8, 0, 0, 0, byte(number >> 16), byte(number >> 8), byte(number), 0} // RFC 7348
+		sendTunnelTo(t, l, from, a.Node(), 4789, append(header, ethernet(podMAC(t, b), podMAC(t, a), kind, packet)...))
+	}
+	honest := func(text string) { send("node:node2", 7, b.Address(model.IPv4), text) }
+	for _, c := range []struct {
+		name, from string
+		number     uint32
+		source     netip.Addr
+	}{
+		{"another project's number of a node", "node:node2", 9, other.Address(model.IPv4)},
+		{"no number that a project has", "node:node2", 1234, b.Address(model.IPv4)},
+		{"a stranger with the right number", "ip:192.168.50.99", 7, b.Address(model.IPv4)},
+		{"a stranger with the global number", "ip:192.168.50.99", 0, b.Address(model.IPv4)},
+		{"a node with an address of the receiving node", "node:node2", 7, l.Pod(model.PodID{Namespace: "milk", Name: "on1"}).Address(model.IPv4)},
+		{"a node with an address outside", "node:node2", 0, netip.MustParseAddr("203.0.113.5")},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			lie := "lie " + t.Name()
+			if arrives(t, victim, func() { send(c.from, c.number, c.source, lie) }, func(frame []byte) bool { return bytes.Contains(frame, []byte(lie)) }, honest) {
+				t.Error("the packet arrived")
+			}
+		})
+	}
+}
+
+// TestMultitenantTools: what judges by policies or knows the other pipeline says why it does not.
+func TestMultitenantTools(t *testing.T) {
+	t.Parallel()
+	l := newMultitenantLab(t)
+	set(t, l, state(t, multitenantProjects(7)))
+	for _, words := range [][]string{
+		{"trace", "x/on1", "x/on2", "--port", "80"},
+		{"diff", "live", "wanted", "--node", "node1"},
+		{"dump", "wanted", "--node", "node1"},
+		{"preview", "--node", "node1", "-f", "/dev/null"},
+		{"reach", "--to", "x/on1", "--node", "node1"},
+		{"policies", "--order", "x/on1", "--node", "node1"},
+		{"backend", "set", "nftables", "--node", "node1"},
+		{"drops", "--for", "100ms", "--node", "node1"},
+	} {
+		out, errors, code := felixctl(t, append(words, "--lab", l.Name())...)
+		if code == 0 || !strings.Contains(out+errors, "pipelineVariant") {
+			t.Errorf("felixctl %v: exit code %d, want a reason with pipelineVariant\n%s%s", words, code, out, errors)
+		}
+	}
+	for _, words := range [][]string{{"status"}, {"status", "--pods"}, {"dump", "live"}, {"services"}, {"policies"}} {
+		if out, errors, code := felixctl(t, append(words, "--lab", l.Name(), "--node", "node1")...); code > 1 || strings.Contains(out+errors, "panic") {
+			t.Errorf("felixctl %v: exit code %d\n%s%s", words, code, out, errors)
+		}
+	}
 }

@@ -270,13 +270,19 @@ const tunnelSourceMetric = `felixlike_dropped_packets_total{reason="tunnel-sourc
 // sendTunnel sends a geneve packet from a host of the lab to a node.
 func sendTunnel(t *testing.T, l *lab.Lab, from string, to *lab.Node, packet []byte) {
 	t.Helper()
+	sendTunnelTo(t, l, from, to, 6081, packet)
+}
+
+// sendTunnelTo sends a packet to a UDP port of a tunnel.
+func sendTunnelTo(t *testing.T, l *lab.Lab, from string, to *lab.Node, port uint16, packet []byte) {
+	t.Helper()
 	ns, addr, err := l.Host(from, model.FamilyOf(to.Outer()))
 	if err != nil {
 		t.Fatal(err)
 	}
 	err = ns.Do(func() error {
 		conn, err := net.DialUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(addr, 0)),
-			net.UDPAddrFromAddrPort(netip.AddrPortFrom(to.Outer(), 6081)))
+			net.UDPAddrFromAddrPort(netip.AddrPortFrom(to.Outer(), port)))
 		if err != nil {
 			return err
 		}
