@@ -45,6 +45,8 @@ type MultitenantManager struct {
 	// ports are those at each address of a Service, addresses are those of each port.
 	ports     map[serviceAddress]map[model.ServicePortID]multitenant.ServicePort
 	addresses map[model.ServicePortID][]serviceAddress
+	// newest is the pod with the newest interface at each port of the bridge.
+	newest map[uint32]model.PodID
 	// members are the pods of this node in each namespace.
 	members map[string]map[model.PodID]bool
 	// used has the tenant of each pod with flows, and numbers how many of them have each.
@@ -76,7 +78,7 @@ func NewMultitenantManager(o MultitenantOptions, flows Flows) *MultitenantManage
 		options: o, flows: flows, services: newServicePrefixes(o.Services), nodes: map[string]*model.Node{}, owners: newOwners(),
 		endpoints: map[model.PodID]*model.Endpoint{}, tenants: map[string]multitenant.Tenant{}, egresses: map[netip.Addr]model.ObjectRef{},
 		ports: map[serviceAddress]map[model.ServicePortID]multitenant.ServicePort{}, addresses: map[model.ServicePortID][]serviceAddress{},
-		members: map[string]map[model.PodID]bool{}, numbers: map[multitenant.Tenant]int{}, used: map[model.PodID]multitenant.Tenant{},
+		newest: map[uint32]model.PodID{}, members: map[string]map[model.PodID]bool{}, numbers: map[multitenant.Tenant]int{}, used: map[model.PodID]multitenant.Tenant{},
 		dirtyNodes: dirty[string]{}, dirtyPods: dirty[model.PodID]{}, dirtyServices: map[serviceAddress]bool{},
 	}
 }
@@ -129,9 +131,12 @@ func (m *MultitenantManager) OnUpdate(u model.Update) {
 	case model.ServiceCIDRsUpdate:
 		m.baseDirty = m.services.set(u.Prefixes) || m.baseDirty
 	case model.AttachmentUpdate:
+		m.dirtyPods.add(m.newest[u.Attachment.OFPort])
+		m.newest[u.Attachment.OFPort] = u.Attachment.Pod
 		m.join(u.Attachment.Pod, true)
 	case model.AttachmentRemove:
 		m.join(u.Pod, m.owners.attachment(u.Pod) != nil)
+		maps.DeleteFunc(m.newest, func(_ uint32, id model.PodID) bool { return m.owners.attachment(id) == nil })
 	case model.EndpointUpdate:
 		m.endpoints[u.Endpoint.ID] = u.Endpoint
 		m.dirtyPods.add(u.Endpoint.ID)
@@ -305,6 +310,8 @@ func (m *MultitenantManager) fault(n *model.Node) string {
 		return "it has no IPv4 pod prefix"
 	case p.Bits() < m.options.Cluster.Bits() || !m.options.Cluster.Contains(p.Addr()):
 		return fmt.Sprintf("its pod prefix %s is not in clusterCIDR %s", p, m.options.Cluster)
+	case m.options.Cluster.Contains(n.Outer()):
+		return fmt.Sprintf("its address %s is in clusterCIDR %s", n.Outer(), m.options.Cluster)
 	case !n.Outer().Is4():
 		return "its first address is not an IPv4 address, which the tunnel needs"
 	}
@@ -358,7 +365,8 @@ func (m *MultitenantManager) limit(a *model.Attachment) *model.ObjectRef {
 // setPod sets the flows of a pod.
 func (m *MultitenantManager) setPod(id model.PodID) {
 	a, key := m.owners.attachment(id), "pod "+id.String()
-	open := a != nil && m.endpoints[id] != nil && m.limit(a) == nil
+	// A port that has a new interface is no longer the port of the pod before.
+	open := a != nil && m.newest[a.OFPort] == id && m.endpoints[id] != nil && m.limit(a) == nil
 	tenant := m.tenants[id.Namespace]
 	var flows []openflow.Flow
 	if open {

@@ -133,6 +133,12 @@ func TestMultitenantCloses(t *testing.T) {
 	check("an Egress", "", "Egress e")
 	m.OnUpdate(model.EgressesUpdate{})
 	check("no Egress", "0x8")
+	m.OnUpdate(model.AttachmentUpdate{Attachment: &model.Attachment{Pod: model.PodID{Namespace: "dev", Name: "later"}, OFPort: 5}})
+	check("a port that another pod has now", "")
+	m.OnUpdate(model.AttachmentRemove{Pod: model.PodID{Namespace: "dev", Name: "later"}})
+	check("no pod has the port now", "")
+	id = m.pod("dev", 5, "10.131.0.5")
+	check("it has the port again", "0x8")
 	m.OnUpdate(model.EndpointRemove{ID: id})
 	check("a pod that the datastore does not know", "")
 }
