@@ -8,7 +8,7 @@
 // applies. The policy, endpoint, ipset, static, source and own-node managers serve the netfilter
 // backends. The switch policy, host and host policy managers serve the openflow backend. The
 // conntrack, forwarding, tunnel, tunnel port, route, sender, egress, service, translation and WireGuard managers
-// serve every backend. They are tested against recording fakes of their small
+// serve every backend. The multitenant manager replaces the forwarding, tunnel and switch policy managers with pipelineVariant: openshift. They are tested against recording fakes of their small
 // consumer interfaces, and on the real kernel by the packet property test in
 // test/property.
 package managers

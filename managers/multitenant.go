@@ -1,6 +1,7 @@
 package managers
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"net"
@@ -42,6 +43,8 @@ type MultitenantManager struct {
 	endpoints map[model.PodID]*model.Endpoint
 	tenants   map[string]multitenant.Tenant
 	egresses  map[netip.Addr]model.ObjectRef
+	// global are the addresses of the pods with number 0 in the cluster, sorted.
+	global []netip.Addr
 	// ports are those at each address of a Service, addresses are those of each port.
 	ports     map[serviceAddress]map[model.ServicePortID]multitenant.ServicePort
 	addresses map[model.ServicePortID][]serviceAddress
@@ -56,7 +59,7 @@ type MultitenantManager struct {
 	baseDirty     bool
 	dirtyNodes    dirty[string]
 	dirtyPods     dirty[model.PodID]
-	dirtyServices map[serviceAddress]bool
+	dirtyServices dirty[serviceAddress]
 	// refused are the objects that are not in force, unready the reasons why this node forwards nothing, partly those why it forwards
 	// not everything.
 	refused, unready, partly atomic.Pointer[[]model.Problem]
@@ -66,6 +69,10 @@ type MultitenantManager struct {
 type serviceAddress struct {
 	namespace, name string
 	address         netip.Addr
+}
+
+func (s serviceAddress) compare(o serviceAddress) int {
+	return cmp.Or(cmp.Compare(s.namespace, o.namespace), cmp.Compare(s.name, o.name), s.address.Compare(o.address))
 }
 
 func (s serviceAddress) key() string {
@@ -79,7 +86,7 @@ func NewMultitenantManager(o MultitenantOptions, flows Flows) *MultitenantManage
 		endpoints: map[model.PodID]*model.Endpoint{}, tenants: map[string]multitenant.Tenant{}, egresses: map[netip.Addr]model.ObjectRef{},
 		ports: map[serviceAddress]map[model.ServicePortID]multitenant.ServicePort{}, addresses: map[model.ServicePortID][]serviceAddress{},
 		newest: map[uint32]model.PodID{}, members: map[string]map[model.PodID]bool{}, numbers: map[multitenant.Tenant]int{}, used: map[model.PodID]multitenant.Tenant{},
-		dirtyNodes: dirty[string]{}, dirtyPods: dirty[model.PodID]{}, dirtyServices: map[serviceAddress]bool{},
+		dirtyNodes: dirty[string]{}, dirtyPods: dirty[model.PodID]{}, dirtyServices: dirty[serviceAddress]{},
 	}
 }
 
@@ -108,7 +115,7 @@ func loaded(p *atomic.Pointer[[]model.Problem]) []model.Problem {
 	return nil
 }
 
-// OnUpdate takes updates of nodes, addresses of this node, attachments, endpoints, numbers, ports of Services, their prefixes, and Egresses.
+// OnUpdate takes updates of nodes, addresses of this node, attachments, endpoints, numbers, global pods, ports of Services, their prefixes, and Egresses.
 func (m *MultitenantManager) OnUpdate(u model.Update) {
 	for _, c := range m.owners.update(u) {
 		for _, a := range []*model.Attachment{c.before, c.after} {
@@ -145,6 +152,8 @@ func (m *MultitenantManager) OnUpdate(u model.Update) {
 		m.dirtyPods.add(u.ID)
 	case model.TenantUpdate:
 		m.setTenant(u)
+	case model.GlobalPodsUpdate:
+		m.setGlobal(u.Addresses)
 	case model.EgressesUpdate:
 		m.setEgresses(u.Egresses)
 	case model.ServicePortUpdate:
@@ -190,9 +199,31 @@ func (m *MultitenantManager) setTenant(u model.TenantUpdate) {
 	}
 	for s := range m.ports {
 		if s.namespace == u.Namespace {
-			m.dirtyServices[s] = true
+			m.dirtyServices.add(s)
 		}
 	}
+}
+
+// setGlobal takes the addresses of all global pods, and marks the peers dirty whose pods have changed.
+func (m *MultitenantManager) setGlobal(all []netip.Addr) {
+	before := m.global
+	m.global = all
+	for name, n := range m.nodes {
+		if !slices.Equal(within(before, n), within(all, n)) {
+			m.dirtyNodes.add(name)
+		}
+	}
+}
+
+// within returns the IPv4 addresses that a node's pods have.
+func within(all []netip.Addr, n *model.Node) (own []netip.Addr) {
+	p := n.PodCIDR(model.IPv4)
+	for _, a := range all {
+		if p.IsValid() && p.Contains(a) {
+			own = append(own, a)
+		}
+	}
+	return own
 }
 
 func (m *MultitenantManager) setEgresses(all []model.EgressAddress) {
@@ -214,7 +245,7 @@ func (m *MultitenantManager) setEgresses(all []model.EgressAddress) {
 func (m *MultitenantManager) setPort(id model.ServicePortID, frontends []model.Frontend) {
 	for _, s := range m.addresses[id] {
 		delete(m.ports[s], id)
-		m.dirtyServices[s] = true
+		m.dirtyServices.add(s)
 	}
 	delete(m.addresses, id)
 	for _, f := range frontends {
@@ -227,7 +258,7 @@ func (m *MultitenantManager) setPort(id model.ServicePortID, frontends []model.F
 		}
 		m.ports[s][id] = multitenant.ServicePort{Protocol: id.Protocol, Port: f.Port}
 		m.addresses[id] = append(m.addresses[id], s)
-		m.dirtyServices[s] = true
+		m.dirtyServices.add(s)
 	}
 }
 
@@ -244,14 +275,18 @@ func (m *MultitenantManager) CompleteDeferredWork() {
 			m.dirtyNodes.add(name)
 		}
 		for s := range m.ports {
-			m.dirtyServices[s] = true
+			m.dirtyServices.add(s)
 		}
 	}
 	peers := m.dirtyNodes.take(strings.Compare)
 	for _, name := range peers {
 		if name != m.options.Node {
 			p := m.nodes[name]
-			m.set("peer "+name, known && m.fault(p) == "", func() []openflow.Flow { return multitenant.Peer(node, p) })
+			global := []netip.Addr{}
+			if p != nil {
+				global = within(m.global, p)
+			}
+			m.set("peer "+name, known && m.fault(p) == "", func() []openflow.Flow { return multitenant.Peer(node, p, global...) })
 		}
 	}
 	if len(peers) > 0 {
@@ -264,10 +299,9 @@ func (m *MultitenantManager) CompleteDeferredWork() {
 	if len(pods) > 0 {
 		m.judgePods()
 	}
-	for s := range m.dirtyServices {
+	for _, s := range m.dirtyServices.take(serviceAddress.compare) {
 		m.setService(node, known, s)
 	}
-	clear(m.dirtyServices)
 }
 
 func (m *MultitenantManager) set(key string, used bool, render func() []openflow.Flow) {
@@ -433,8 +467,8 @@ func (m *MultitenantManager) judgePods() {
 // setService sets the flows of an address of a Service.
 func (m *MultitenantManager) setService(node multitenant.Node, known bool, s serviceAddress) {
 	service := multitenant.Service{Address: s.address}
-	for _, p := range m.ports[s] {
-		service.Ports = append(service.Ports, p)
+	for _, id := range slices.SortedFunc(maps.Keys(m.ports[s]), compareServicePorts) {
+		service.Ports = append(service.Ports, m.ports[s][id])
 	}
 	if len(service.Ports) == 0 {
 		delete(m.ports, s)

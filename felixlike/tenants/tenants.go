@@ -39,6 +39,8 @@ type Tenants struct {
 	dirty map[string]bool
 	moved map[netip.Addr]bool
 	sent  map[string]model.TenantUpdate
+	// global are the addresses of global pods in the last updates.
+	global []netip.Addr
 	// reconsider tells who asks Reaches what may have changed; it may be nil.
 	reconsider func(changed func(namespace string, a netip.Addr) bool)
 }
@@ -178,8 +180,25 @@ func (t *Tenants) updates() []model.Update {
 			return false
 		})
 	}
+	if len(changed)+len(t.moved) > 0 {
+		if now := t.globals(); !slices.Equal(now, t.global) {
+			t.global = now
+			all = append(all, model.GlobalPodsUpdate{Addresses: now})
+		}
+	}
 	clear(t.dirty)
 	clear(t.moved)
+	return all
+}
+
+// globals returns the addresses at which all pods are global, sorted.
+func (t *Tenants) globals() (all []netip.Addr) {
+	for a, pods := range t.pods {
+		if !slices.ContainsFunc(slices.Collect(maps.Keys(pods)), func(id model.PodID) bool { return !t.tenant(id.Namespace).Global }) {
+			all = append(all, a)
+		}
+	}
+	slices.SortFunc(all, netip.Addr.Compare)
 	return all
 }
 

@@ -3,6 +3,7 @@ package tenants
 import (
 	"net/netip"
 	"reflect"
+	"slices"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -89,7 +90,11 @@ func TestReaches(t *testing.T) {
 			check(from, address, want)
 		}
 	}
-	x.updates()
+	if all := x.updates(); !slices.ContainsFunc(all, func(u model.Update) bool {
+		return reflect.DeepEqual(u, model.GlobalPodsUpdate{Addresses: []netip.Addr{netip.MustParseAddr("10.128.0.3")}})
+	}) {
+		t.Errorf("no update of global pods in %+v", all)
+	}
 	asked := false
 	x.OnChange(func(changed func(string, netip.Addr) bool) {
 		asked = true

@@ -16,7 +16,8 @@
 //
 //   - There is no connection tracking. An answer passes because the numbers are equal in both directions.
 //   - The host has number 0: it reaches all pods, and all pods reach it.
-//   - A peer is trusted for the numbers of its pods, and for no source address that is not in its pod prefix.
+//   - A peer is trusted for the numbers of its pods, and for no source address that is not in its pod prefix. Only its gateway and its global pods
+//     have number 0: a node with another pipeline sends all packets with it.
 //   - The host translates connections to Services: table 60 compares the numbers of client and Service, and sends the packet to
 //     the host. A packet that comes back with the pod's address gets the pod's number again (table 25). One that the host
 //     masquerades has number 0: then only table 60 compares numbers, whatever endpoint the Service has. Answers
@@ -31,7 +32,7 @@
 //
 // Flows that the reference does not print are of three kinds: ARP and the default flows, as OpenShift SDN has them; the number by the
 // pod's address (table 25); the MAC addresses (30, 70); and guards: a pod sends with its address and its MAC address only (0, 20), and neither
-// tunnel packets to nodes nor redirects (21); peers send from their pod prefix to this node's pods only (10); the host sends with no pod
+// tunnel packets to nodes nor redirects (21); peers send from their pod prefix to this node's pods only, and with number 0 from known addresses only (10); the host sends with no pod
 // address of another node (0); ARP takes part in isolation (40). TestReference lists them with reasons.
 //
 // The agent uses this package with pipelineVariant: openshift (managers.MultitenantManager), and `felixctl bench packets` measures what packets
@@ -111,14 +112,15 @@ func Endpoint(a *model.Attachment, t Tenant) []openflow.Flow {
 	return slices.Concat(dispatchPod(p), sendersPod(p), hostPod(p), arpPod(p), podsPod(p))
 }
 
-// Peer renders the flows towards and from another node. A node without an IPv4 address and an IPv4 pod prefix has none.
-func Peer(n Node, p *model.Node) []openflow.Flow {
+// Peer renders the flows towards and from another node, whose pods with these addresses are global. A node without an IPv4 address and an IPv4
+// pod prefix has none.
+func Peer(n Node, p *model.Node, global ...netip.Addr) []openflow.Flow {
 	outer, prefix := p.Outer(), p.PodCIDR(model.IPv4)
 	if !outer.Is4() || !prefix.IsValid() {
 		return nil
 	}
 	return slices.Concat(
-		peersPeer(n, outer, prefix), ends(append(slices.Clone(p.Addresses), p.Gateway(model.IPv4))), arpPeer(n, outer, prefix), tunnelPeer(n, outer, prefix),
+		peersPeer(n, outer, prefix, append([]netip.Addr{p.Gateway(model.IPv4)}, global...)), ends(append(slices.Clone(p.Addresses), p.Gateway(model.IPv4))), arpPeer(n, outer, prefix), tunnelPeer(n, outer, prefix),
 	)
 }
 

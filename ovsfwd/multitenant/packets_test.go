@@ -201,6 +201,12 @@ func (l *lab) apply(i int) {
 		l.tables[i] = openflow.NewFlowTable(owner, 1)
 	}
 	l.tables[i].Connect(conn)
+	l.worlds[i].global = nil
+	for _, p := range l.worlds[1-i].pods {
+		if p.Global {
+			l.worlds[i].global = append(l.worlds[i].global, p.Addresses[0])
+		}
+	}
 	flows := l.worlds[i].flows()
 	l.tables[i].SetFlows("all", func() []openflow.Flow { return flows })
 	if _, err := l.tables[i].Apply(b.Context()); err != nil {
@@ -225,6 +231,8 @@ func (l *lab) move(project string, to Tenant) {
 				l.worlds[i].services[s].Tenant = to
 			}
 		}
+	}
+	for i := range l.worlds {
 		l.apply(i)
 	}
 }

@@ -22,6 +22,8 @@ type world struct {
 	pods     []tenantPod
 	peers    []*model.Node
 	services []tenantService
+	// global are the addresses of the peers' global pods.
+	global []netip.Addr
 }
 
 type tenantPod struct {
@@ -41,7 +43,7 @@ func (w world) flows() []openflow.Flow {
 		flows, tenants = append(flows, Endpoint(p.Attachment, p.Tenant)...), append(tenants, p.Tenant)
 	}
 	for _, p := range w.peers {
-		flows = append(flows, Peer(w.node, p)...)
+		flows = append(flows, Peer(w.node, p, w.global...)...)
 	}
 	for _, s := range w.services {
 		flows = append(flows, ServiceFlows(w.node, s.Service, s.Tenant)...)
@@ -125,6 +127,8 @@ func whyExtra(f *flowtext.Flow) string {
 		return "the destination's MAC address: the sender knows its gateway's alone"
 	case has(checked) && has(openflow.EthSrc), has(checked) && f.Table == tableDispatch:
 		return "a pod sends with its own MAC address only, and an unknown port sends nothing"
+	case has(checked) && has(sender):
+		return "a node with another pipeline sends number 0, so only known addresses have it"
 	case has(checked):
 		return "a peer sends from its pod prefix only, and to pods of this node only"
 	case f.Table == tableFromPods && has(openflow.UDPDst, openflow.IPv4Dst):

@@ -42,8 +42,10 @@ const (
 // registerBits is the width of a register.
 const registerBits = 32
 
-// The priorities of the guards that mark a sender as checked, and of the flow that drops all others.
+// The priorities of the guards that mark a sender as checked, and of the flows that drop all others.
 const (
+	priorityGlobal    uint16 = 140
+	priorityNoNumber  uint16 = 130
 	priorityCheck     uint16 = 120
 	priorityUnchecked uint16 = 110
 )

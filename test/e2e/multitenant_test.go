@@ -353,23 +353,22 @@ func TestMultitenantTools(t *testing.T) {
 	t.Parallel()
 	l := newMultitenantLab(t)
 	set(t, l, state(t, multitenantProjects(7)))
+	socket := l.Node("node1").ControlSocket()
+	manifest := filepath.Join(t.TempDir(), "policy.yaml")
+	if err := os.WriteFile(manifest, []byte("{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {namespace: x, name: p}, spec: {podSelector: {}}}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for _, words := range [][]string{
-		{"trace", "x/on1", "x/on2", "--port", "80"},
-		{"diff", "live", "wanted", "--node", "node1"},
-		{"dump", "wanted", "--node", "node1"},
-		{"preview", "--node", "node1", "-f", "/dev/null"},
-		{"reach", "--to", "x/on1", "--node", "node1"},
-		{"policies", "--order", "x/on1", "--node", "node1"},
-		{"backend", "set", "nftables", "--node", "node1"},
-		{"drops", "--for", "100ms", "--node", "node1"},
+		{"trace", "--from", "x/on1", "--to", "x/on2", "--port", "80/tcp"}, {"diff", "live", "wanted"}, {"dump", "wanted"},
+		{"preview", "-f", manifest}, {"policies", "--order", "x/on1"}, {"reach", "--to", "x/on1"}, {"backend", "set", "nftables"}, {"drops", "--for", "100ms"},
 	} {
-		out, errors, code := felixctl(t, append(words, "--lab", l.Name())...)
+		out, errors, code := felixctl(t, append(words, "--socket", socket)...)
 		if code == 0 || !strings.Contains(out+errors, "pipelineVariant") {
 			t.Errorf("felixctl %v: exit code %d, want a reason with pipelineVariant\n%s%s", words, code, out, errors)
 		}
 	}
-	for _, words := range [][]string{{"status"}, {"status", "--pods"}, {"dump", "live"}, {"services"}, {"policies"}} {
-		if out, errors, code := felixctl(t, append(words, "--lab", l.Name(), "--node", "node1")...); code > 1 || strings.Contains(out+errors, "panic") {
+	for _, words := range [][]string{{"status"}, {"dump", "live"}, {"services"}, {"policies"}} {
+		if out, errors, code := felixctl(t, append(words, "--socket", socket)...); code > 1 || strings.Contains(out+errors, "panic") {
 			t.Errorf("felixctl %v: exit code %d\n%s%s", words, code, out, errors)
 		}
 	}
