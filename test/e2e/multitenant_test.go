@@ -359,8 +359,14 @@ func TestMultitenantTools(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, words := range [][]string{
-		{"trace", "--from", "x/on1", "--to", "x/on2", "--port", "80/tcp"}, {"diff", "live", "wanted"}, {"dump", "wanted"},
-		{"preview", "-f", manifest}, {"policies", "--order", "x/on1"}, {"reach", "--to", "x/on1"}, {"backend", "set", "nftables"}, {"drops", "--for", "100ms"},
+		{"trace", "--from", "x/on1", "--to", "x/on2", "--port", "80/tcp"},
+		{"diff", "live", "wanted"},
+		{"dump", "wanted"},
+		{"preview", "-f", manifest},
+		{"policies", "--order", "x/on1"},
+		{"reach", "--to", "x/on1"},
+		{"backend", "set", "nftables"},
+		{"drops", "--for", "100ms"},
 	} {
 		out, errors, code := felixctl(t, append(words, "--socket", socket)...)
 		if code == 0 || !strings.Contains(out+errors, "pipelineVariant") {
