@@ -144,6 +144,14 @@ func (m *MultitenantManager) OnUpdate(u model.Update) {
 	case model.AttachmentRemove:
 		m.join(u.Pod, m.owners.attachment(u.Pod) != nil)
 		maps.DeleteFunc(m.newest, func(_ uint32, id model.PodID) bool { return m.owners.attachment(id) == nil })
+	default:
+		m.onObject(u)
+	}
+}
+
+// onObject takes the updates that follow from users' objects.
+func (m *MultitenantManager) onObject(u model.Update) {
+	switch u := u.(type) {
 	case model.EndpointUpdate:
 		m.endpoints[u.Endpoint.ID] = u.Endpoint
 		m.dirtyPods.add(u.Endpoint.ID)
