@@ -1,0 +1,47 @@
+package service_test
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/felixlike/felixlike/felixlike/service"
+	"github.com/felixlike/felixlike/model"
+)
+
+// TestLimit: an endpoint that the namespace of the Service may not lead to is left out and named, and comes once it may. An endpoint that is not ready is known.
+func TestLimit(t *testing.T) {
+	e := service.New("node1")
+	allowed := map[string]bool{"10.0.0.1": true, "10.0.0.3": true}
+	e.Limit(func(namespace string, a netip.Addr) bool { return namespace == "shop" && allowed[a.String()] })
+	e.SetService(newService(t, "{metadata: {name: db}, spec: {clusterIPs: [10.96.0.1], ports: [{port: 80}]}}"))
+	e.SetEndpointSlice(newSlice(t, "db-1 db =8080/TCP 10.0.0.1 10.0.0.2 10.0.0.3,unready"))
+	check := func(what string, endpoints, known int, named bool) {
+		t.Helper()
+		e.Flush()
+		p := e.Served(types.NamespacedName{Namespace: "shop", Name: "db"})[0]
+		if len(p.Frontends[0].Endpoints) != endpoints || len(p.Serving) != endpoints || len(p.Known) != known {
+			t.Errorf("%s: %+v", what, p)
+		}
+		problems := e.Problems()
+		if named != (len(problems) == 1 && strings.Contains(problems[0].Reason, "10.0.0.2 is left out")) || !named && len(problems) > 0 {
+			t.Errorf("%s: problems %v", what, problems)
+		}
+	}
+	check("another tenant's endpoint", 1, 2, true)
+	allowed["10.0.0.2"] = true
+	e.Reconsider(func(string, netip.Addr) bool { return false })
+	if all := e.Flush(); len(all) > 0 {
+		t.Errorf("nothing has changed: %v", all)
+	}
+	e.Reconsider(func(_ string, a netip.Addr) bool { return a == netip.MustParseAddr("10.0.0.2") })
+	if all := e.Flush(); len(all) != 1 || all[0].(model.ServicePortUpdate).Port.ID.Name != "db" {
+		t.Errorf("updates: %v", all)
+	}
+	check("joined", 2, 3, false)
+	delete(allowed, "10.0.0.2")
+	e.Reconsider(func(string, netip.Addr) bool { return true })
+	check("isolated", 1, 2, true)
+}
