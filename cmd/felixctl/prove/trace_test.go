@@ -8,6 +8,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/felixlike/felixlike/cmd/felixctl/dump"
 	"github.com/felixlike/felixlike/cmd/felixctl/trace"
 	"github.com/felixlike/felixlike/cmd/felixctl/trace/cluster"
 	"github.com/felixlike/felixlike/felixlike/config"
@@ -85,8 +86,21 @@ func syn(p model.Protocol) []string {
 	return nil
 }
 
+// forwarding returns the ends of new connections' packets that the host forwards.
+func forwarding(t fataler, f model.Family, m *control.Model, st *dump.State) (*netfilter, map[final]packets) {
+	d, err := newNetfilter(newSpace(f, []*control.Model{m}, st), st)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ends, err := d.finals(ways()[0], contexts()["new"], memory{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d, ends
+}
+
 // through returns what becomes of a new connection's packet that the host forwards.
-func (d *netfilter) through(t interface{ Fatalf(string, ...any) }, ends map[final]packets, p Packet) bool {
+func (d *netfilter) through(t fataler, ends map[final]packets, p Packet) bool {
 	at := d.at(p)
 	for e, some := range ends {
 		if (d.and(at, some)) != nothing {
@@ -112,14 +126,7 @@ func TestAgreesWithTrace(t *testing.T) {
 			site := cluster.SiteOf(m, st)
 			site.Flows = nil
 			for _, f := range model.Families() {
-				d, err := newNetfilter(newSpace(f, []*control.Model{m}, st), st)
-				if err != nil {
-					t.Fatal(err)
-				}
-				ends, err := d.finals(ways()[0], contexts()["new"], memory{})
-				if err != nil {
-					t.Fatal(err)
-				}
+				d, ends := forwarding(t, f, m, st)
 				for _, p := range packetsOf(m, f, r, 30) {
 					path, err := trace.Follow(p.traced, []*trace.Site{site}, nil)
 					if err != nil {
