@@ -57,6 +57,9 @@ func findKit(t *testing.T) kit {
 	return kit{Kit: k, root: root}
 }
 
+// TestPrograms builds the programs of a cluster, if it is asked for.
+func TestPrograms(t *testing.T) { findKit(t) }
+
 // imageOf builds felixlike's image, once, and returns the archive.
 var imageOf = sync.OnceValues(func() (string, error) {
 	root, err := kubelab.Root()
