@@ -3,11 +3,13 @@ package ui
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"html"
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -145,7 +147,41 @@ func TestLiveParts(t *testing.T) {
 		pages.ServeHTTP(w, r)
 		return r.URL.Path == "/" && r.Header.Get("Sec-Fetch-Mode") == "cors"
 	}
-	opened(t, "/", again)
+	opened(t, shop(), "/", again)
+}
+
+// TestBanner: in a real browser, a live page says so when it is not the present state any more. A script of the test reports what the banner says.
+func TestBanner(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		path string // of the requests that fail from the first one on
+		want string
+	}{
+		"the agents cannot be asked":    {want: "the API server is away"},
+		"the command does not answer":   {path: "/events", want: "felixctl ui does not answer"},
+		"the page cannot be read again": {path: "/", want: "cannot be loaded again: 502"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a := shop()
+			opened(t, a, "/", func(w http.ResponseWriter, r *http.Request, pages http.Handler) bool {
+				switch {
+				case c.path == "" && r.URL.Path == "/events":
+					a.fail(errors.New("the API server is away"))
+				case c.path == r.URL.Path && r.Header.Get("Sec-Fetch-Mode") == "cors":
+					w.WriteHeader(http.StatusBadGateway)
+					return false
+				case r.URL.Path == "/script.js":
+					script, _ := assets.ReadFile("assets/script.js")
+					_, _ = io.WriteString(w, string(script)+`new MutationObserver(() => fetch("/seen?" + encodeURIComponent(banner.textContent))).observe(banner, { childList: true });`)
+					return false
+				}
+				pages.ServeHTTP(w, r)
+				said, _ := url.QueryUnescape(r.URL.RawQuery)
+				return r.URL.Path == "/seen" && strings.Contains(said, c.want)
+			})
+		})
+	}
 }
 
 // TestForm: a real browser sends the form of a change so that it is taken. A script of the test fills it in.
@@ -168,16 +204,16 @@ func TestForm(t *testing.T) {
 		}
 		return r.Method == http.MethodPost
 	}
-	opened(t, whatIfPath, posted)
+	a := shop()
+	a.answers["preview"] = previewedJSON
+	opened(t, a, whatIfPath, posted)
 }
 
 // opened opens a page in a browser until a request is the one that is wanted.
-func opened(t *testing.T, path string, serves func(http.ResponseWriter, *http.Request, http.Handler) bool) {
+func opened(t *testing.T, a *agents, path string, serves func(http.ResponseWriter, *http.Request, http.Handler) bool) {
 	t.Helper()
 	program := browser(t)
 	wanted := make(chan struct{}, 100)
-	a := shop()
-	a.answers["preview"] = previewedJSON
 	s := serve(t, a, func(pages http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			if serves(w, r, pages) {

@@ -34,6 +34,8 @@ type agents struct {
 	answers map[string]string
 	mu      sync.Mutex
 	asked   [][]string
+	// fails is why no node is asked.
+	fails error
 	// hangs holds up all answers until it is closed.
 	hangs chan struct{}
 }
@@ -43,6 +45,9 @@ func (a *agents) Ask(_ context.Context, nodes []string, _ []byte, command ...str
 	defer a.mu.Unlock()
 	if a.hangs != nil {
 		<-a.hangs
+	}
+	if a.fails != nil {
+		return nil, a.fails
 	}
 	a.asked = append(a.asked, append(slices.Clone(nodes), command...))
 	var all []Answer
@@ -72,6 +77,20 @@ func someAgents(o control.Objects) *agents {
 	o.Node, o.InSync = "n1", true
 	status := control.Status{Node: "n1", Backend: "nftables", AgentVersion: "v0", InSync: true, StartedAt: time.Now(), Observed: 1, Programmed: 1}
 	return &agents{nodes: []string{"n1"}, objects: o, answers: map[string]string{}, data: map[string]data{"n1": {Status: status, Drops: control.DropHistory{From: time.Now().Add(-2 * time.Hour)}}}}
+}
+
+// fail makes all questions fail from now on.
+func (a *agents) fail(err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.fails = err
+}
+
+// hold makes all questions wait from now on.
+func (a *agents) hold(until chan struct{}) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.hangs = until
 }
 
 func pod(namespace, name string, number int, labels map[string]string) *corev1.Pod {

@@ -119,6 +119,20 @@ func (s *source) get(ctx context.Context) (*snapshot, error) {
 	}
 }
 
+// late says that a snapshot is old, and why, or nothing.
+func (s *source) late(now *snapshot) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	age, why := time.Since(now.At), "the agents are still being asked"
+	switch {
+	case s.err != nil:
+		why = s.err.Error()
+	case age < 2*max(fresh, rest*now.took):
+		return ""
+	}
+	return fmt.Sprintf("OLD: this is the state of %s, %s ago. %s", now.At.Format(time.DateTime), age.Round(time.Second), why)
+}
+
 // refresh reads a snapshot.
 func (s *source) refresh(last *snapshot, reading chan struct{}) {
 	begin := time.Now()

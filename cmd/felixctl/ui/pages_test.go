@@ -2,6 +2,7 @@ package ui
 
 import (
 	"bytes"
+	"errors"
 	"net/http"
 	"net/url"
 	"slices"
@@ -264,12 +265,27 @@ func TestSlowNode(t *testing.T) {
 	s.get(t, "/")
 	s.last.At = time.Time{}
 	a.hangs = make(chan struct{})
-	if text := s.get(t, "/"); !strings.Contains(text, "4 pods") || !s.last.At.IsZero() {
+	if text := s.get(t, "/"); !strings.Contains(text, "4 pods") || !strings.Contains(text, "OLD: this is the state of 0001-01-01") || !s.last.At.IsZero() {
 		t.Errorf("it does not show the last state:\n%s", text)
 	}
 	a.objects.Pods = a.objects.Pods[:2]
 	close(a.hangs)
 	eventually.True(t, "the new state is on the page", func() bool { return !strings.Contains(s.get(t, "/"), "0001-01-01") })
+	if text := s.get(t, "/"); strings.Contains(text, "OLD") {
+		t.Errorf("the new state is called old:\n%s", text)
+	}
+	// The reason why there is no new state is not lost when it comes late.
+	a.fail(errors.New("the API server is away"))
+	s.last.At = time.Now().Add(-time.Hour)
+	if answer, text := s.do(t, s.request(t, http.MethodGet, "/", nil)); answer.StatusCode != http.StatusBadGateway || !strings.Contains(text, "is away") {
+		t.Errorf("%s: %s", answer.Status, text)
+	}
+	hang := make(chan struct{})
+	a.hold(hang)
+	defer close(hang)
+	if text := s.get(t, "/"); !strings.Contains(text, " ago. the API server is away") {
+		t.Errorf("it does not say why it is old:\n%s", text)
+	}
 }
 
 // forget makes the next page compute the verdicts again.

@@ -112,6 +112,8 @@ type view struct {
 	// Once is set in the file of --once, which has Style inside.
 	Once  bool
 	Style template.CSS
+	// Late is why Now is old.
+	Late string
 	// Fault is why there is no Body.
 	Fault string
 	// Template names the template of the Body.
@@ -126,7 +128,7 @@ func (s *server) page(of pageOf) http.HandlerFunc {
 		v := view{Title: "felixlike", Path: r.URL.Path}
 		now, err := s.get(r.Context())
 		if err == nil {
-			v.Now, v.Health = now, now.health()
+			v.Now, v.Health, v.Late = now, now.health(), s.late(now)
 			err = of(&v, s, r)
 		}
 		status := http.StatusOK
@@ -148,17 +150,34 @@ func (s *server) page(of pageOf) http.HandlerFunc {
 	}
 }
 
-// events tells the browser when there is something new, so that the script loads the live parts again.
+// alive is how often the browser hears that the state is not old, or why it is.
+const alive = 5 * time.Second
+
+// events tells the browser when there is something new, so that the script loads the live parts again, and in an event "state" what is wrong.
 func (s *server) events(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	tick := time.NewTicker(time.Second)
 	defer tick.Stop()
-	var last time.Time
+	var last, told time.Time
 	for {
-		if now, err := s.get(r.Context()); err == nil && now.At != last {
+		now, err := s.get(r.Context())
+		text := ""
+		if time.Since(told) > alive {
+			told = time.Now()
+			state := ""
+			if err != nil {
+				state = err.Error()
+			} else {
+				state = s.late(now)
+			}
+			text = fmt.Sprintf("event: state\ndata: %s\n\n", strings.Join(strings.Fields(printable.Lines(state)), " "))
+		}
+		if err == nil && now.At != last {
 			last = now.At
-			_, err = fmt.Fprintf(w, "data: %d\n\n", last.UnixNano())
-			if err != nil || http.NewResponseController(w).Flush() != nil {
+			text += fmt.Sprintf("data: %d\n\n", last.UnixNano())
+		}
+		if text != "" {
+			if _, err := io.WriteString(w, text); err != nil || http.NewResponseController(w).Flush() != nil {
 				return
 			}
 		}
