@@ -10,6 +10,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
@@ -60,7 +61,9 @@ func collect(ctx context.Context, agent *control.Client, withObjects bool) (data
 	}
 	d.Hits, err = agent.Hits(ctx)
 	note("counters of rules", err)
-	d.Drops, err = agent.DropHistory(ctx)
+	if d.Drops, err = agent.DropHistory(ctx); err != nil {
+		d.Drops.Fault = err.Error()
+	}
 	note("denied packets", err)
 	m, err := agent.Model(ctx)
 	note("model", err)
@@ -103,7 +106,12 @@ func dataCommand() *cobra.Command {
 type local struct {
 	target   *agentflag.Target
 	commands func() []*cobra.Command
+	// timeout bounds the command of one agent.
+	timeout time.Duration
 }
+
+// nodeTimeout is as long as kubectl felixlike waits for a node.
+const nodeTimeout = time.Minute
 
 // thisNode names the node of a socket that has not told its name.
 const thisNode = "this node"
@@ -149,6 +157,8 @@ func (l local) Ask(ctx context.Context, nodes []string, stdin []byte, command ..
 }
 
 func (l local) run(ctx context.Context, node, socket string, stdin []byte, command []string) Answer {
+	ctx, cancel := context.WithTimeout(ctx, l.timeout)
+	defer cancel()
 	root := &cobra.Command{SilenceErrors: true, SilenceUsage: true}
 	root.AddCommand(l.commands()...)
 	page := &cobra.Command{Use: CommandName}
@@ -162,7 +172,9 @@ func (l local) run(ctx context.Context, node, socket string, stdin []byte, comma
 	a := Answer{Node: node}
 	// A command that has found something denied, or different, has an error and an answer.
 	if err := root.ExecuteContext(ctx); err != nil && out.Len() == 0 {
-		a.Fault = err.Error()
+		if a.Fault = err.Error(); errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			a.Fault = fmt.Sprintf("no answer within %s", l.timeout)
+		}
 	}
 	a.Out = out.Bytes()
 	return a

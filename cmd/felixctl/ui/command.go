@@ -75,7 +75,7 @@ says so.`,
 // LocalCommand returns `felixctl ui` for a lab or for the agent of this node. The pages run these commands.
 func LocalCommand(commands func() []*cobra.Command) *cobra.Command {
 	t := &agentflag.Target{WholeLab: true}
-	c := Command(local{t, commands})
+	c := Command(local{t, commands, nodeTimeout})
 	t.Flags(c)
 	c.Flags().StringVar(&t.Root, "lab-root", "", "folder of the labs")
 	c.AddCommand(dataCommand())

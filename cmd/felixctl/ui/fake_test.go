@@ -59,7 +59,9 @@ func (a *agents) Ask(_ context.Context, nodes []string, _ []byte, command ...str
 		out := []byte(a.answers[command[0]])
 		if command[0] == CommandName {
 			if command[len(command)-1] == "--objects" {
-				d.Objects, _ = json.Marshal(a.objects) //nolint:errchkjson // a test's own
+				if d.Objects == nil {
+					d.Objects, _ = json.Marshal(a.objects) //nolint:errchkjson // a test's own
+				}
 			}
 			out, _ = json.Marshal(d) //nolint:errchkjson // a test's own
 		}
@@ -76,7 +78,14 @@ func (a *agents) Ask(_ context.Context, nodes []string, _ []byte, command ...str
 func someAgents(o control.Objects) *agents {
 	o.Node, o.InSync = "n1", true
 	status := control.Status{Node: "n1", Backend: "nftables", AgentVersion: "v0", InSync: true, StartedAt: time.Now(), Observed: 1, Programmed: 1}
-	return &agents{nodes: []string{"n1"}, objects: o, answers: map[string]string{}, data: map[string]data{"n1": {Status: status, Drops: control.DropHistory{From: time.Now().Add(-2 * time.Hour)}}}}
+	return &agents{nodes: []string{"n1"}, objects: o, answers: map[string]string{}, data: map[string]data{"n1": {Status: status, Drops: control.DropHistory{From: time.Now().Add(-2 * time.Hour)}, Hits: control.Hits{At: time.Now()}}}}
+}
+
+// change changes what a node answers.
+func (a *agents) change(node string, by func(*data)) {
+	d := a.data[node]
+	by(&d)
+	a.data[node] = d
 }
 
 // fail makes all questions fail from now on.

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"sync"
@@ -13,6 +14,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/felixlike/felixlike/cmd/felixctl/labs"
 	"github.com/felixlike/felixlike/cmd/felixctl/preview"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/felixlike/report"
@@ -154,10 +156,13 @@ func (s *source) read(ctx context.Context, last *snapshot) (*snapshot, error) {
 	next := &snapshot{cluster: &cluster{}}
 	for _, a := range answers {
 		n := &node{Name: a.Node}
-		if err := a.decode(&n.data); err != nil {
-			n.Fault = err.Error()
-		} else {
+		switch err := a.decode(&n.data); {
+		case err != nil:
+			n.data, n.Fault = data{}, err.Error()
+		case a.Node == thisNode || a.Node == labs.NodeFolder(n.Status.Node):
 			n.Name = n.Status.Node
+		case a.Node != n.Status.Node:
+			n.data, n.Fault = data{}, fmt.Sprintf("the agent says that it is %q", n.Status.Node)
 		}
 		next.Nodes = append(next.Nodes, n)
 	}
@@ -174,11 +179,13 @@ func rank(n *node) int {
 	return slices.Index([]string{noAnswer, report.StateDegraded, report.StateChanging, report.StateReady}, n.State())
 }
 
-// objects returns those of the agent with the newest revision, or those that are known if they are the same.
+// objects returns those of a node in the best state, of the one that they were read from last if that is one of these, or those that are known
+// if they are the same. Revisions of two agents cannot be compared: each counts its own.
 func (s *source) objects(ctx context.Context, nodes []*node, old *snapshot) (*cluster, error) {
 	var of *node
 	for _, n := range nodes {
-		if n.Fault == "" && n.Status.InSync && (of == nil || old != nil && old.node != nil && n.Name == old.node.Name) {
+		better := of == nil || rank(n) > rank(of) || rank(n) == rank(of) && old != nil && old.node != nil && n.Name == old.node.Name
+		if n.Fault == "" && n.Status.InSync && better {
 			of = n
 		}
 	}
@@ -209,7 +216,41 @@ func (s *source) objects(ctx context.Context, nodes []*node, old *snapshot) (*cl
 	if err := json.Unmarshal(c.raw, &c.Objects); err != nil {
 		return nil, fmt.Errorf("objects of %s: %w", of.Name, err)
 	}
+	if !c.Objects.InSync {
+		return nil, fmt.Errorf("objects of %s: its agent has not read them all", of.Name)
+	}
+	if hasNull(reflect.ValueOf(c.Objects)) {
+		return nil, fmt.Errorf("objects of %s: one of them is null", of.Name)
+	}
 	return c, nil
+}
+
+// hasNull reports whether a list or map in the value has a null in it, which no agent sends and no evaluation expects.
+func hasNull(v reflect.Value) bool {
+	null := func(one reflect.Value) bool { return one.Kind() == reflect.Pointer && one.IsNil() || hasNull(one) }
+	switch v.Kind() {
+	case reflect.Pointer:
+		return !v.IsNil() && hasNull(v.Elem())
+	case reflect.Struct:
+		for field, one := range v.Fields() {
+			if field.IsExported() && hasNull(one) {
+				return true
+			}
+		}
+	case reflect.Slice:
+		for i := range v.Len() {
+			if null(v.Index(i)) {
+				return true
+			}
+		}
+	case reflect.Map:
+		for _, one := range v.Seq2() {
+			if null(one) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // reach answers who may reach whom.
@@ -280,11 +321,17 @@ func (h health) Rate() string { return fmt.Sprintf("%.1f", float64(h.DeniedAMinu
 func (s *snapshot) health() health {
 	h := health{State: report.StateReady, Nodes: len(s.Nodes), Pods: len(s.Objects.Pods), Minutes: make([]uint64, 60)}
 	h.Policies = len(s.Objects.Policies) + len(s.Objects.ClusterPolicies) + len(s.Objects.Antrea.All())
+	switch {
+	case len(s.Nodes) == 0:
+		h.State = noAnswer
+	case s.Fault != "":
+		h.State = report.StateDegraded
+	}
 	problems := map[string]bool{}
 	for _, n := range s.Nodes {
 		if n.State() == report.StateReady {
 			h.Ready++
-		} else if h.State == report.StateReady {
+		} else if h.State == report.StateReady || n.Fault != "" {
 			h.State = n.State() // the worst ones come first
 		}
 		for _, e := range n.Status.Endpoints {
@@ -330,11 +377,14 @@ func (s *snapshot) problems() []string {
 	return slices.Compact(all)
 }
 
-// endpoint returns what the pod's node says of it.
-func (s *snapshot) endpoint(namespace, name string) (control.Endpoint, bool) {
+// endpoint returns what the pod's node says of it. Another node has nothing to say.
+func (s *snapshot) endpoint(p *corev1.Pod) (control.Endpoint, bool) {
 	for _, n := range s.Nodes {
+		if n.Name != p.Spec.NodeName {
+			continue
+		}
 		for _, e := range n.Status.Endpoints {
-			if e.Namespace == namespace && e.Name == name {
+			if e.Namespace == p.Namespace && e.Name == p.Name {
 				return e, true
 			}
 		}

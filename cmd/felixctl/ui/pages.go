@@ -9,7 +9,9 @@ import (
 	"html/template"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -119,9 +121,41 @@ type onePod struct {
 	Name     string
 	Pod      *corev1.Pod
 	Endpoint control.Endpoint
-	Attached bool
-	In, Out  *reachAnswer
-	Denied   []*report.DropSum
+	// Known reports that its node gave the Endpoint.
+	Known   bool
+	In, Out *reachAnswer
+	Denied  denied
+}
+
+// State is what is known of the pod on its node.
+func (p onePod) State() string {
+	switch {
+	case p.Known && p.Endpoint.Reason != "":
+		return p.Endpoint.State + ": " + p.Endpoint.Reason
+	case p.Known:
+		return p.Endpoint.State
+	case p.Pod.Spec.HostNetwork:
+		return "in the network of its node"
+	case p.Pod.Spec.NodeName == "":
+		return "on no node yet"
+	}
+	return "not known: its node does not answer, or does not have it"
+}
+
+// IsolatedBy names the policies of a direction. Only a programmed pod without policies is open, as in felixctl status.
+func (p onePod) IsolatedBy(all []string) string {
+	switch {
+	case len(all) > 0:
+		return strings.Join(all, ", ")
+	case p.Endpoint.State == control.EndpointProgrammed:
+		return "nothing"
+	}
+	return "not known"
+}
+
+// hasAddress reports whether packets to and from a pod can be evaluated.
+func hasAddress(p *corev1.Pod) bool {
+	return p.Spec.HostNetwork && p.Spec.NodeName != "" || len(p.Status.PodIPs) > 0 && p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed
 }
 
 func podPage(v *view, _ *server, r *http.Request) error {
@@ -130,12 +164,16 @@ func podPage(v *view, _ *server, r *http.Request) error {
 	if p.Pod == nil {
 		return usage{fmt.Errorf("there is no pod %s", p.Name)}
 	}
-	p.Endpoint, p.Attached = v.Now.endpoint(namespace, name)
+	p.Endpoint, p.Known = v.Now.endpoint(p.Pod)
+	p.In = &reachAnswer{Reach: &preview.Reach{}, Note: "No packet is evaluated: the pod has no address"}
+	p.Out = p.In
 	var err error
-	if p.In, err = v.Now.answer(r.Context(), "", p.Name, model.PortRange{}); err == nil {
-		p.Out, err = v.Now.answer(r.Context(), p.Name, "", model.PortRange{})
+	if hasAddress(p.Pod) {
+		if p.In, err = v.Now.answer(r.Context(), "", p.Name, model.PortRange{}); err == nil {
+			p.Out, err = v.Now.answer(r.Context(), p.Name, "", model.PortRange{})
+		}
 	}
-	p.Denied = v.Now.drops(report.DropFilter{Pod: p.Name}, v.Now.At.Add(-time.Hour)).Sorted()
+	p.Denied = v.Now.denied(report.DropFilter{Pod: p.Name}, maxHistory)
 	v.Title, v.Template, v.Body = p.Name, "pod", p
 	return err
 }
@@ -146,7 +184,7 @@ type denied struct {
 	Minutes  int
 	Rows     []*report.DropSum
 	NotShown uint64
-	// Faults are nodes whose history is missing or has a gap.
+	// Faults are ends that are unknown, and nodes whose history is missing or has a gap.
 	Faults []string
 }
 
@@ -157,10 +195,18 @@ func (s *snapshot) denied(f report.DropFilter, minutes int) denied {
 	since := s.At.Add(-time.Duration(minutes) * time.Minute)
 	sums := s.drops(f, since)
 	d := denied{DropFilter: f, Minutes: minutes, Rows: sums.Sorted(), NotShown: sums.NotShown}
+	if s.Fault == "" && f.Namespace != "" && !slices.ContainsFunc(s.Objects.Namespaces, func(n *corev1.Namespace) bool { return n.Name == f.Namespace }) {
+		d.Faults = append(d.Faults, "there is no namespace "+f.Namespace+" now")
+	}
+	if namespace, name, _ := strings.Cut(f.Pod, "/"); s.Fault == "" && f.Pod != "" && s.pod(namespace, name) == nil {
+		d.Faults = append(d.Faults, "there is no pod "+f.Pod+" now")
+	}
 	for _, n := range s.Nodes {
 		switch {
 		case n.Fault != "":
 			d.Faults = append(d.Faults, n.Name+": "+n.Fault)
+		case n.Drops.From.IsZero():
+			d.Faults = append(d.Faults, n.Name+": no denied packet is known: "+cmp.Or(n.Drops.Fault, "the agent begins to look"))
 		case n.Drops.Fault != "":
 			d.Faults = append(d.Faults, n.Name+": denied packets are not reported now: "+n.Drops.Fault)
 		case n.Drops.From.After(since):

@@ -1,0 +1,155 @@
+package ui
+
+import (
+	"bytes"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/spf13/cobra"
+
+	"github.com/felixlike/felixlike/cmd/felixctl/agentflag"
+	"github.com/felixlike/felixlike/felixlike/control"
+)
+
+// shows asks for a page and checks its text.
+func shows(t *testing.T, a *agents, path string, wants, nots []string) {
+	t.Helper()
+	s := serve(t, a)
+	var text string
+	if path != "once" {
+		_, text = s.do(t, s.request(t, http.MethodGet, path, nil))
+	} else {
+		var file bytes.Buffer
+		if err := writeReport(t.Context(), &file, s.last0(t)); err != nil {
+			t.Fatal(err)
+		}
+		text = file.String()
+	}
+	for _, want := range wants {
+		if !strings.Contains(text, want) {
+			t.Errorf("%s lacks %q:\n%s", path, want, text)
+		}
+	}
+	for _, not := range nots {
+		if strings.Contains(text, not) {
+			t.Errorf("%s has %q:\n%s", path, not, text)
+		}
+	}
+}
+
+// TestStoppedAgent: an agent that takes a connection and says nothing costs its time, and no more.
+func TestStoppedAgent(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "socket")
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	target := &agentflag.Target{}
+	c := &cobra.Command{}
+	target.Flags(c)
+	if err := c.Flags().Set("socket", path); err != nil {
+		t.Fatal(err)
+	}
+	answers, err := local{target, func() []*cobra.Command { return nil }, 50 * time.Millisecond}.Ask(t.Context(), nil, nil, CommandName, "data")
+	if err != nil || len(answers) != 1 || answers[0].Fault != "no answer within 50ms" {
+		t.Errorf("%+v, %v", answers, err)
+	}
+}
+
+// TestNothingDeniedIsKnown: a page says that nothing was denied only if all nodes have said so.
+func TestNothingDeniedIsKnown(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		change func(*data)
+		want   string
+	}{
+		"no history":     {func(d *data) { d.Drops = control.DropHistory{Fault: "no room"} }, "no denied packet is known: no room"},
+		"a gap":          {func(d *data) { d.Drops.From = time.Now().Add(-time.Minute) }, "not all that was denied before"},
+		"not reported":   {func(d *data) { d.Drops.Fault = "no room" }, "not reported now: no room"},
+		"without report": {func(d *data) { d.Drops.Minutes = []control.DropMinute{{Begin: time.Now(), NotShown: 7}} }, "7 more packets"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := shop()
+			delete(a.data, "n2")
+			a.nodes = a.nodes[:1]
+			a.change("n1", func(d *data) { d.Drops.Minutes = nil })
+			for _, path := range []string{"/denied", "/pod/shop/web", "once"} {
+				shows(t, a, path, []string{"Policy has denied nothing."}, nil)
+			}
+			a.change("n1", c.change)
+			for _, path := range []string{"/denied", "/pod/shop/web", "once"} {
+				shows(t, a, path, []string{c.want}, []string{"Policy has denied nothing.", "<p>None.</p>\n</main>"})
+			}
+		})
+	}
+}
+
+// TestPodOfNoAnswer: a page does not say that no policy isolates a pod which no node has programmed, nor believes a node about pods of others.
+func TestPodOfNoAnswer(t *testing.T) {
+	t.Parallel()
+	a := shop()
+	isolated := []string{"isolated for ingress by<dd>not known", "isolated for egress by<dd>not known"}
+	shows(t, a, "/pod/shop/web", isolated, []string{">nothing"}) // n1 does not have it
+	web := control.Endpoint{Namespace: "shop", Name: "web", State: control.EndpointPending}
+	a.change("n1", func(d *data) { d.Status.Endpoints = append(d.Status.Endpoints, web) })
+	shows(t, a, "/pod/shop/web", isolated, []string{">nothing"})
+	a.change("n1", func(d *data) { d.Status.Endpoints[1].State = control.EndpointProgrammed })
+	shows(t, a, "/pod/shop/web", []string{"isolated for ingress by<dd>nothing"}, nil)
+	a.objects.Pods[0].Spec.NodeName = "n2"
+	shows(t, a, "/pod/shop/web", append(isolated, "its node does not answer"), []string{">nothing"})
+
+	a.objects.Pods[0].Spec.NodeName, a.objects.Pods[0].Status = "", corev1.PodStatus{Phase: corev1.PodPending}
+	shows(t, a, "/pod/shop/web", []string{"on no node yet", "the pod has no address", "app=web"}, []string{"Nobody"})
+	a.objects.Pods[0].Spec.NodeName, a.objects.Pods[0].Spec.HostNetwork = "n1", true
+	a.change("n1", func(d *data) { d.Status.Endpoints = nil })
+	shows(t, a, "/pod/shop/web", []string{"in the network of its node"}, []string{"does not answer"})
+}
+
+// TestNotReady: a cluster whose objects or nodes are not known is not ready, and has no number of pods.
+func TestNotReady(t *testing.T) {
+	t.Parallel()
+	a := someAgents(control.Objects{})
+	shows(t, a, "/", []string{"<b>Ready</b> 1 of 1 node", "0 pods"}, nil)
+	for name, objects := range map[string]string{
+		"no JSON": `{"pods":7}`, "null": "null", "a null pod": `{"inSync":true,"pods":[null]}`, "a null policy": `{"inSync":true,"antrea":{"networkPolicies":[null]}}`,
+		"a null deep inside": `{"inSync":true,"clusterNetworkPolicies":[{"spec":{"ingress":[{"from":[{"pods":{"podSelector":{"matchExpressions":null}}}]}]}},null]}`,
+	} {
+		a.change("n1", func(d *data) { d.Objects = []byte(objects) })
+		for _, path := range []string{"/", "once"} {
+			t.Log(name)
+			shows(t, a, path, []string{"Degraded</b> 1 of 1 node", "not known: objects of n1"}, []string{"<b>Ready", "0 pods", "0 policy"})
+		}
+	}
+	a.nodes = nil
+	shows(t, a, "/", []string{"<b>NO ANSWER</b> 0 of 0"}, []string{"<b>Ready"})
+}
+
+// TestAnotherNode: an agent that calls itself another node is not believed.
+func TestAnotherNode(t *testing.T) {
+	t.Parallel()
+	a := shop()
+	a.data["n2"] = a.data["n1"]
+	shows(t, a, "/", []string{"<td>n2<td", `the agent says that it is &#34;n1&#34;`, "1 of 2 nodes"}, nil)
+}
+
+// TestObjectsOfReady: the objects are those of a node that is ready.
+func TestObjectsOfReady(t *testing.T) {
+	t.Parallel()
+	a := shop()
+	d := a.data["n1"]
+	d.Status.Node = "n2"
+	a.data["n2"] = d
+	a.change("n1", func(d *data) { d.Status.LastApply.Error = "no space" })
+	serve(t, a).get(t, "/")
+	if last := a.asked[len(a.asked)-1]; last[0] != "n2" {
+		t.Errorf("asked %q", last)
+	}
+}
