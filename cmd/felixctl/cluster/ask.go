@@ -73,12 +73,16 @@ func (t target) askOne(ctx context.Context, a agent, stdin []byte, command []str
 		cmd = t.exec(ctx, a, command, "--stdin")
 		cmd.Stdin = bytes.NewReader(stdin)
 	}
-	var errs bytes.Buffer
-	cmd.Stderr = &errs
-	out, err := cmd.Output()
+	var answer, errs bounded
+	cmd.Stdout, cmd.Stderr = &answer, &errs
+	err := cmd.Run()
+	if answer.over || errs.over {
+		r.code, r.Fault = 2, fmt.Sprintf("the answer is too large: more than %d MiB", maxAnswer>>20)
+		return r
+	}
+	out, text := answer.all.Bytes(), ""
 	r.out = out
-	text := ""
-	switch r.code, text, err = remoteCode(err, errs.Bytes()); {
+	switch r.code, text, err = remoteCode(err, errs.all.Bytes()); {
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		r.Fault = fmt.Sprintf("no answer within %s", nodeTimeout)
 	case err != nil:
@@ -89,6 +93,23 @@ func (t target) askOne(ctx context.Context, a agent, stdin []byte, command []str
 		r.Fault = fmt.Sprintf("exit code %d: %s", r.code, text)
 	}
 	return r
+}
+
+// maxAnswer bounds what a node answers, as the client of an agent's socket does: a compromised node can send without end.
+const maxAnswer = 64 << 20
+
+// bounded keeps what is written to it, up to maxAnswer bytes.
+type bounded struct {
+	all  bytes.Buffer
+	over bool
+}
+
+// Write fails beyond the bound, which ends the process that writes.
+func (b *bounded) Write(data []byte) (int, error) {
+	if b.over = b.over || b.all.Len()+len(data) > maxAnswer; b.over {
+		return 0, io.ErrShortBuffer
+	}
+	return b.all.Write(data)
 }
 
 // whole reports whether an answer is complete, as far as its form shows it: text can end

@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -194,14 +193,14 @@ func (t target) change(ctx context.Context, a agent, backend string, out io.Writ
 	limited, cancel := context.WithTimeout(ctx, changeTimeout)
 	defer cancel()
 	cmd := t.exec(limited, a, []string{"backend", "set", backend, "-o", "json"})
-	var errs bytes.Buffer
-	cmd.Stderr = &errs
-	answer, err := cmd.Output()
-	if code, text, err := remoteCode(err, errs.Bytes()); err != nil || code != 0 {
+	var answer, errs bounded
+	cmd.Stdout, cmd.Stderr = &answer, &errs
+	err := cmd.Run()
+	if code, text, err := remoteCode(err, errs.all.Bytes()); err != nil || code != 0 {
 		return "", errors.Join(limited.Err(), err, fmt.Errorf("exit code %d: %s", code, text))
 	}
 	var changed struct{ Backend, Before string }
-	if err := json.Unmarshal(answer, &changed); err != nil {
+	if err := json.Unmarshal(answer.all.Bytes(), &changed); err != nil {
 		return "", fmt.Errorf("the answer cannot be read: %w", err)
 	}
 	if _, err := fmt.Fprintf(out, "%s: %s (was %s)\n", a.Node, changed.Backend, changed.Before); err != nil {

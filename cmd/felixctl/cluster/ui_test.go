@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -34,5 +35,19 @@ func TestPagesOfCluster(t *testing.T) {
 		if err != nil || !strings.Contains(string(text), c.want) || !strings.Contains(string(text), "shop/web") {
 			t.Errorf("%v: %v\n%s", c.nodes, err, text)
 		}
+	}
+}
+
+// TestAnswerWithoutEnd: a node that sends too much has a fault, and is not asked again.
+func TestAnswerWithoutEnd(t *testing.T) {
+	k := newFakeKubectl(t, pod("n1", ""), pod("n2", ""))
+	k.answer(t, "n1", "status -o json", 0, strings.Repeat(" ", maxAnswer+1))
+	k.answer(t, "n2", "status -o json", 0, good("n2"))
+	replies, err := target{}.ask(t.Context(), io.Discard, "status", "-o", "json")
+	if err != nil || len(replies) != 3 || replies[1].Fault != "the answer is too large: more than 64 MiB" || len(replies[1].out) > 0 || replies[2].Fault != "" {
+		t.Errorf("%.300v, %v", replies, err)
+	}
+	if n := strings.Count(k.asked(t), "agent-n1"); n != 1 {
+		t.Errorf("asked %d times", n)
 	}
 }
