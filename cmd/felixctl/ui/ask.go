@@ -93,22 +93,40 @@ func (w *why) ask(ctx context.Context, s *server, now *snapshot) error {
 type previewed struct {
 	Policies                               []preview.PolicyChange
 	Verdicts, StillDenied, VerdictsOfNodes []preview.Difference
-	OutlivedConnections                    []preview.Outlived
-	Warnings                               []string
+	Services                               []preview.ServiceChange
+	NoServices                             bool
+	// ConnectionsLookedAt, and what follows, is about the node that answers.
+	ConnectionsLookedAt bool
+	OutlivedConnections []preview.Outlived
+	Sockets             []preview.SocketChange
+	Warnings            []string
+}
+
+// socketOf is a socket of a node that closes.
+type socketOf struct {
+	preview.SocketChange
+	Node string
 }
 
 // whatIf is the page of a preview.
 type whatIf struct {
 	YAML, Delete string
 	Answer       *previewed
-	// Ending are connections that would be denied now, by node.
-	Ending []preview.Outlived
-	Faults []string
+	// Ending are connections that would be denied now, of all nodes, as Sockets and Warnings are. NotLookedAt are nodes whose connections are not known.
+	Ending      []preview.Outlived
+	NotLookedAt []string
+	Sockets     []socketOf
+	Warnings    []string
+	Faults      []string
 }
 
 func whatIfPage(v *view, s *server, r *http.Request) error {
 	v.Title, v.Template = "what if", "what-if"
-	w := whatIf{YAML: r.PostFormValue("yaml"), Delete: r.PostFormValue("delete")}
+	if err := r.ParseForm(); err != nil {
+		return usage{fmt.Errorf("read the form: %w", err)}
+	}
+	// A browser ends lines by CRLF. The page shows the text again, and shows no control character.
+	w := whatIf{YAML: strings.ReplaceAll(r.PostForm.Get("yaml"), "\r\n", "\n"), Delete: r.PostForm.Get("delete")}
 	if strings.TrimSpace(w.YAML+w.Delete) != "" {
 		if err := w.ask(r.Context(), s); err != nil {
 			return err
@@ -137,7 +155,17 @@ func (w *whatIf) ask(ctx context.Context, s *server) error {
 			w.Faults = append(w.Faults, a.Node+": "+err.Error())
 			continue
 		}
-		if w.Ending = append(w.Ending, p.OutlivedConnections...); w.Answer == nil {
+		w.Ending = append(w.Ending, p.OutlivedConnections...)
+		if !p.ConnectionsLookedAt {
+			w.NotLookedAt = append(w.NotLookedAt, a.Node)
+		}
+		for _, one := range p.Sockets {
+			w.Sockets = append(w.Sockets, socketOf{one, a.Node})
+		}
+		for _, text := range p.Warnings {
+			w.Warnings = append(w.Warnings, a.Node+": "+text)
+		}
+		if w.Answer == nil {
 			p.Verdicts, p.StillDenied = preview.Grouped(p.Verdicts), preview.Grouped(p.StillDenied)
 			p.VerdictsOfNodes = preview.Grouped(p.VerdictsOfNodes)
 			w.Answer = &p

@@ -2,6 +2,7 @@ package ui
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -30,17 +31,18 @@ type agents struct {
 	nodes   []string
 	data    map[string]data
 	objects control.Objects
-	// answers are those to other commands, by name.
+	// answers are those to other commands, by name, or by name and node.
 	answers map[string]string
 	mu      sync.Mutex
 	asked   [][]string
+	stdin   string
 	// fails is why no node is asked.
 	fails error
 	// hangs holds up all answers until it is closed.
 	hangs chan struct{}
 }
 
-func (a *agents) Ask(_ context.Context, nodes []string, _ []byte, command ...string) ([]Answer, error) {
+func (a *agents) Ask(_ context.Context, nodes []string, stdin []byte, command ...string) ([]Answer, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.hangs != nil {
@@ -49,6 +51,7 @@ func (a *agents) Ask(_ context.Context, nodes []string, _ []byte, command ...str
 	if a.fails != nil {
 		return nil, a.fails
 	}
+	a.stdin = string(stdin)
 	a.asked = append(a.asked, append(slices.Clone(nodes), command...))
 	var all []Answer
 	for _, n := range a.nodes {
@@ -56,7 +59,7 @@ func (a *agents) Ask(_ context.Context, nodes []string, _ []byte, command ...str
 			continue
 		}
 		d, answers := a.data[n]
-		out := []byte(a.answers[command[0]])
+		out := []byte(cmp.Or(a.answers[command[0]+" "+n], a.answers[command[0]]))
 		if command[0] == CommandName {
 			if command[len(command)-1] == "--objects" {
 				if d.Objects == nil {

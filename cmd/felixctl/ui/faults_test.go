@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"net"
 	"net/http"
+	"net/url"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -151,5 +152,58 @@ func TestObjectsOfReady(t *testing.T) {
 	serve(t, a).get(t, "/")
 	if last := a.asked[len(a.asked)-1]; last[0] != "n2" {
 		t.Errorf("asked %q", last)
+	}
+}
+
+// TestWhatIfOfAllNodes: addresses of Services, sockets and warnings of each node are on the page.
+func TestWhatIfOfAllNodes(t *testing.T) {
+	t.Parallel()
+	a := shop()
+	d := a.data["n1"]
+	d.Status.Node = "n2"
+	a.data["n2"] = d
+	const of = `{"policies":[],"verdicts":[],`
+	service := `"services":[{"service":"shop/web","address":"nodePort tcp/30080","families":["IPv4"],"from":["anyone outside"],"nodes":["n1"],"becomes":"denied","because":"it closes it"}],`
+	a.answers["preview"] = of + service + `"connectionsLookedAt":true}`
+	a.answers["preview n2"] = of + `"sockets":[{"protocol":"tcp","local":"10.0.0.2:2379","process":"etcd","uid":0,"peers":["node:n1"],"becomes":"denied","because":"it closes it"}],"warnings":["a pod closes"]}`
+	page := func() string {
+		s := serve(t, a)
+		answer, text := s.do(t, s.request(t, http.MethodPost, whatIfPath, url.Values{"yaml": {"kind: NetworkPolicy"}}))
+		if answer.StatusCode != http.StatusOK {
+			t.Fatal(answer.Status)
+		}
+		return text
+	}
+	text := page()
+	for _, want := range []string{"<td>shop/web<td>nodePort tcp/30080", "<td>n2<td>etcd", "10.0.0.2:2379 listens", "n2: a pod closes", "not looked at on n2", "None is known."} {
+		if !strings.Contains(text, want) {
+			t.Errorf("it lacks %q:\n%s", want, text)
+		}
+	}
+	a.answers["preview"] = of + `"noServices":true,"connectionsLookedAt":true}`
+	if text := page(); !strings.Contains(text, "Not judged: no Services are known") {
+		t.Errorf("it does not say that Services are not judged:\n%s", text)
+	}
+}
+
+// TestFormTwice: the text of a form, which a browser sends with CRLF, comes back as it can be sent again. One that is too large is refused.
+func TestFormTwice(t *testing.T) {
+	t.Parallel()
+	a := shop()
+	a.answers["preview"] = previewedJSON
+	s := serve(t, a)
+	yaml := "kind: NetworkPolicy\r\nspec: {}"
+	for range 2 {
+		_, text := s.do(t, s.request(t, http.MethodPost, whatIfPath, url.Values{"yaml": {yaml}}))
+		_, text, _ = strings.Cut(text, `spellcheck="false">`)
+		text, _, _ = strings.Cut(text, "</textarea>")
+		if text != "kind: NetworkPolicy\nspec: {}" || a.stdin != text {
+			t.Errorf("the page has %q, preview got %q", text, a.stdin)
+		}
+		yaml = strings.ReplaceAll(text, "\n", "\r\n")
+	}
+	answer, text := s.do(t, s.request(t, http.MethodPost, whatIfPath, url.Values{"yaml": {strings.Repeat("x", maxForm)}}))
+	if answer.StatusCode != http.StatusRequestEntityTooLarge || !strings.Contains(text, "too large") {
+		t.Errorf("%s: %s", answer.Status, text)
 	}
 }

@@ -38,6 +38,9 @@ var pages = map[string]pageOf{
 // usage is an error of the request.
 type usage struct{ error }
 
+// Unwrap returns the error itself.
+func (u usage) Unwrap() error { return u.error }
+
 func isUsage(err error) bool { return errors.As(err, &usage{}) }
 
 func clusterPage(v *view, _ *server, _ *http.Request) error {

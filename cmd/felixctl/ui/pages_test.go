@@ -26,7 +26,7 @@ const previewedJSON = `{"node":"n1","policies":[{"policy":"shop/open","kind":"Ne
 "verdicts":[{"from":["ops/shell"],"to":["shop/db"],"families":["IPv4"],"ports":["tcp/80"],"becomes":"allowed","because":"shop/open ingress[0] allows it"},
 {"from":["ops/shell-2"],"to":["shop/db"],"families":["IPv4"],"ports":["tcp/80"],"becomes":"allowed","because":"shop/open ingress[0] allows it"}],
 "stillDenied":[{"from":["shop/web"],"to":["shop/db"],"families":["IPv4"],"ports":["tcp/81"],"becomes":"denied","because":"egress is isolated"}],
-"outlivedConnections":[{"protocol":"tcp","source":"10.1.0.2","destination":"10.1.0.3","port":5432,"from":"shop/web","to":"shop/db","because":"it ends"}]}`
+"connectionsLookedAt":true,"outlivedConnections":[{"protocol":"tcp","source":"10.1.0.2","destination":"10.1.0.3","port":5432,"from":"shop/web","to":"shop/db","because":"it ends"}]}`
 
 // TestPages: each page shows what it is for.
 func TestPages(t *testing.T) {

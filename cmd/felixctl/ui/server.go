@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"crypto/subtle"
 	"embed"
+	"errors"
 	"fmt"
 	"html/template"
 	"io"
@@ -137,6 +138,9 @@ func (s *server) page(of pageOf) http.HandlerFunc {
 			status = http.StatusBadGateway
 			if isUsage(err) {
 				status = http.StatusBadRequest
+			}
+			if large := (*http.MaxBytesError)(nil); errors.As(err, &large) {
+				status = http.StatusRequestEntityTooLarge
 			}
 		}
 		var text bytes.Buffer
