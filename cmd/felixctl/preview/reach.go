@@ -125,7 +125,7 @@ func ReachOf(ctx context.Context, o control.Objects, q Question) (*Reach, error)
 	if err != nil {
 		return nil, err
 	}
-	evidence, err := evidenceOf(o)
+	evidence, err := EvidenceOf(o)
 	if err != nil {
 		return nil, err
 	}
@@ -216,7 +216,8 @@ func (v *verdicts) passes(from, to *end, f model.Family, only model.PortRange) [
 	return all.named()
 }
 
-func evidenceOf(o control.Objects) (Evidence, error) {
+// EvidenceOf identifies objects.
+func EvidenceOf(o control.Objects) (Evidence, error) {
 	e := Evidence{Revision: o.Revision, Nodes: len(o.Nodes), Namespaces: len(o.Namespaces), Pods: len(o.Pods), Policies: len(policiesOf(o))}
 	o.Revision, o.Node = 0, ""
 	data, err := json.Marshal(o)

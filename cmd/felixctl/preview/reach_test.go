@@ -187,7 +187,7 @@ func TestReachWithoutAddress(t *testing.T) {
 func TestReachIsEvidence(t *testing.T) {
 	digest := func(o control.Objects) string {
 		t.Helper()
-		e, err := evidenceOf(o)
+		e, err := EvidenceOf(o)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -35,6 +35,8 @@ type Answer struct {
 
 // data is what the pages need of one agent.
 type data struct {
+	// Now is the time by the node's clock, which the times of Hits and Drops are of.
+	Now    time.Time      `json:"now"`
 	Status control.Status `json:"status"`
 	// Layout is the setting nftables.layout in force, empty under other backends.
 	Layout string              `json:"layout,omitempty"`
@@ -49,7 +51,7 @@ type data struct {
 
 // collect asks one agent.
 func collect(ctx context.Context, agent *control.Client, withObjects bool) (data, error) {
-	var d data
+	d := data{Now: time.Now()}
 	var err error
 	if d.Status, err = agent.Status(ctx); err != nil {
 		return d, err

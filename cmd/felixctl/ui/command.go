@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -83,17 +84,12 @@ func LocalCommand(commands func() []*cobra.Command) *cobra.Command {
 }
 
 // report writes the file of --once.
-func (o *options) report(ctx context.Context, s *source) (err error) {
+func (o *options) report(ctx context.Context, s *source) error {
 	now, err := s.get(ctx)
 	if err != nil {
 		return err
 	}
-	file, err := os.OpenFile(o.out, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, file.Close()) }()
-	if err := writeReport(ctx, file, now); err != nil {
+	if err := o.write(ctx, now); err != nil {
 		return err
 	}
 	if now.Fault != "" {
@@ -107,6 +103,24 @@ func (o *options) report(ctx context.Context, s *source) (err error) {
 	}
 	if missing > 0 {
 		return fmt.Errorf("%s is written without %d of %d nodes, which gave no answer", o.out, missing, len(now.Nodes))
+	}
+	return nil
+}
+
+// write puts the report in place of a regular file, or of none, when it is whole. Only the user may read it.
+func (o *options) write(ctx context.Context, now *snapshot) error {
+	if info, err := os.Lstat(o.out); err == nil && !info.Mode().IsRegular() {
+		return fmt.Errorf("%s: not a regular file", o.out)
+	}
+	file, err := os.CreateTemp(filepath.Dir(o.out), ".felixctl-*") // with mode 0600
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(writeReport(ctx, file, now), file.Close()); err != nil {
+		return errors.Join(err, os.Remove(file.Name()))
+	}
+	if err := os.Rename(file.Name(), o.out); err != nil {
+		return errors.Join(err, os.Remove(file.Name()))
 	}
 	return nil
 }

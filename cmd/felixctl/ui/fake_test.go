@@ -81,7 +81,7 @@ func (a *agents) Ask(_ context.Context, nodes []string, stdin []byte, command ..
 func someAgents(o control.Objects) *agents {
 	o.Node, o.InSync = "n1", true
 	status := control.Status{Node: "n1", Backend: "nftables", AgentVersion: "v0", InSync: true, StartedAt: time.Now(), Observed: 1, Programmed: 1}
-	return &agents{nodes: []string{"n1"}, objects: o, answers: map[string]string{}, data: map[string]data{"n1": {Status: status, Drops: control.DropHistory{From: time.Now().Add(-2 * time.Hour)}, Hits: control.Hits{At: time.Now()}}}}
+	return &agents{nodes: []string{"n1"}, objects: o, answers: map[string]string{}, data: map[string]data{"n1": {Now: time.Now(), Status: status, Drops: control.DropHistory{From: time.Now().Add(-2 * time.Hour)}, Hits: control.Hits{At: time.Now()}}}}
 }
 
 // change changes what a node answers.
@@ -165,7 +165,7 @@ func shop() *agents {
 		return control.DropEnd{Pod: pod, Address: netip.MustParseAddr(ip)}
 	}
 	drop := control.Drop{At: time.Now(), Direction: "ingress", From: end("ops/shell", "10.1.0.4"), To: end("shop/db", "10.1.0.3"), Protocol: "tcp", Port: 5432, By: control.ByIsolation, Policies: []string{"shop/db-from-web"}}
-	d.Drops.Minutes = []control.DropMinute{{Begin: time.Now().Add(-time.Second), Flows: []control.DropFlow{{Drop: drop, Packets: 120, Last: time.Now()}}}}
+	d.Drops.Minutes = []control.DropMinute{{Begin: d.Now.Truncate(time.Minute).Add(-time.Minute), Flows: []control.DropFlow{{Drop: drop, Packets: 120, Last: time.Now()}}}}
 	d.Hits.Rules = []control.RuleHits{{Policy: "shop/db-from-web", Rule: "ingress[0]", Connections: 7}}
 	a.data["n1"] = d
 	return a

@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -205,5 +206,98 @@ func TestFormTwice(t *testing.T) {
 	answer, text := s.do(t, s.request(t, http.MethodPost, whatIfPath, url.Values{"yaml": {strings.Repeat("x", maxForm)}}))
 	if answer.StatusCode != http.StatusRequestEntityTooLarge || !strings.Contains(text, "too large") {
 		t.Errorf("%s: %s", answer.Status, text)
+	}
+}
+
+// TestClocks: minutes are those of the node's clock, and one that is wrong is named. The rate is of a whole minute.
+func TestClocks(t *testing.T) {
+	t.Parallel()
+	a := someAgents(control.Objects{})
+	now := time.Now().Add(10 * time.Minute)
+	whole := now.Truncate(time.Minute)
+	a.change("n1", func(d *data) {
+		d.Now, d.Drops.From = now, now.Add(-2*time.Hour)
+		for i, packets := range []uint64{600, 600, 400} { // 10 a second, for 40 seconds by now
+			begin := whole.Add(time.Duration(i-2) * time.Minute)
+			d.Drops.Minutes = append(d.Drops.Minutes, control.DropMinute{Begin: begin, NotShown: packets})
+		}
+	})
+	shows(t, a, "/", []string{"<b>10.0</b> denied", "ahead of this machine", `<rect x="228"`, `<rect x="236"`}, []string{"not known of"})
+	flow := control.DropFlow{Drop: control.Drop{Direction: "ingress"}, Packets: 77, Last: now.Add(-8 * time.Minute)}
+	a.change("n1", func(d *data) {
+		d.Drops.Minutes = []control.DropMinute{{Begin: flow.Last.Truncate(time.Minute), Flows: []control.DropFlow{flow}}}
+	})
+	shows(t, a, "/denied?minutes=9", []string{"<td>77"}, nil)
+	shows(t, a, "/denied?minutes=7", nil, []string{"<td>77"})
+	a.change("n1", func(d *data) { d.Now, d.Drops.Fault = time.Now(), "no room" })
+	shows(t, a, "/", []string{"not known of 1 node"}, []string{"its clock"})
+}
+
+// TestCountersAreMissing: the page of policies says whose counters it does not have, and claims nothing of them.
+func TestCountersAreMissing(t *testing.T) {
+	t.Parallel()
+	a := shop()
+	rule := control.RuleHits{Policy: "shop/db-from-web", Rule: "ingress[0]"}
+	a.change("n1", func(d *data) { d.Hits.Rules = []control.RuleHits{rule} })
+	shows(t, a, "/policies", []string{"no hit known", "n2: its counters are not known: no answer"}, []string{"never hit"})
+	a.change("n1", func(d *data) { d.Hits, d.Faults = control.Hits{}, []string{"counters of rules: no room"} })
+	shows(t, a, "/policies", []string{"No rule of a policy is known", "n1: its counters are not known: counters of rules: no room"}, []string{"applies to"})
+	a.nodes = a.nodes[:1]
+	a.change("n1", func(d *data) { d.Hits = control.Hits{At: time.Now(), Rules: []control.RuleHits{rule}} })
+	shows(t, a, "/policies", []string{"never hit"}, []string{"not known"})
+}
+
+// TestAllWays: the ways between all ends of a large cluster are not computed, and pods without an address are named.
+func TestAllWays(t *testing.T) {
+	t.Parallel()
+	o := manyClasses(20, 10, 1)
+	waits := pod("team-0", "waits", 1, nil)
+	waits.Status.PodIPs = nil
+	o.Pods = append(o.Pods, waits)
+	a := someAgents(o)
+	shows(t, a, "/reach", []string{"are too many for all ways"}, nil)
+	shows(t, a, "once", []string{"Not listed: ", "are too many for all ways", "SHA-256 of the objects: <code>"}, []string{"<code></code>"})
+	shows(t, a, "/reach?from=team-0/service-0-0", []string{"1 pod without an address", "team-0/waits"}, []string{"too many"})
+	a.objects.Pods = a.objects.Pods[190:]
+	for _, path := range []string{"/reach", "once", "/pod/team-19/service-0-0"} {
+		shows(t, a, path, []string{"1 pod without an address", "team-0/waits"}, []string{"too many"})
+	}
+}
+
+// TestReportIsNotShared: the file of --once is only for its user, replaces a whole file by a whole one, and follows no link.
+func TestReportIsNotShared(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	path, other := filepath.Join(dir, "report.html"), filepath.Join(dir, "other")
+	write := func(a *agents, path string) error {
+		c := Command(a)
+		c.SilenceErrors, c.SilenceUsage = true, true
+		c.SetArgs([]string{"--once", "--out", path})
+		return c.ExecuteContext(t.Context())
+	}
+	if err := os.WriteFile(path, []byte("old"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(path, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	a := someAgents(control.Objects{})
+	if err := write(a, path); err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.Stat(path)
+	if err != nil || info.Mode() != 0o600 || info.Size() < 100 {
+		t.Errorf("%v, %v", info, err)
+	}
+	if err := os.Symlink(path, other); err != nil {
+		t.Fatal(err)
+	}
+	for _, not := range []string{other, dir, "/dev/null"} {
+		if err := write(a, not); err == nil || !strings.Contains(err.Error(), "not a regular file") {
+			t.Errorf("%s: %v", not, err)
+		}
+	}
+	if left, err := os.ReadDir(dir); len(left) != 2 || err != nil {
+		t.Errorf("%v, %v", left, err)
 	}
 }

@@ -14,6 +14,9 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
+// mostEnds bounds the ends among which all are asked about: the time and the rows grow with their square.
+const mostEnds = 200
+
 // mostClasses bounds the rows of a matrix by class. With more, it is by namespace.
 const mostClasses = 80
 
@@ -274,5 +277,5 @@ func (m *matrix) marks(denied *report.DropSums) map[[2]int]bool {
 
 // matrixOf is the matrix of a snapshot, with marks of the last minute.
 func (s *snapshot) matrixOf(by, from, to string) matrixPage {
-	return s.verdicts().page(by, from, to, s.drops(report.DropFilter{}, s.At.Add(-time.Minute)))
+	return s.verdicts().page(by, from, to, s.drops(report.DropFilter{}, time.Minute))
 }

@@ -35,6 +35,23 @@ type node struct {
 	Name string
 	// Fault is why there is no answer.
 	Fault string
+	// Skew says by how much its clock is wrong, if it is.
+	Skew string
+}
+
+// maxSkew is a difference of clocks that needs no word.
+const maxSkew = 5 * time.Second
+
+// compare notes the skew of the node's clock, whose time was read between two times of this machine's.
+func (n *node) compare(from, to time.Time) {
+	switch {
+	case n.Now.IsZero(): // it does not say
+		n.Now = to
+	case n.Now.Before(from.Add(-maxSkew)):
+		n.Skew = fmt.Sprintf("its clock is %s behind this machine's: times of its packets and rules are by its clock", from.Sub(n.Now).Round(time.Second))
+	case n.Now.After(to.Add(maxSkew)):
+		n.Skew = fmt.Sprintf("its clock is %s ahead of this machine's: times of its packets and rules are by its clock", n.Now.Sub(to).Round(time.Second))
+	}
 }
 
 // noAnswer is the state of a node with a Fault.
@@ -53,7 +70,11 @@ func (n *node) Reasons() []string {
 	if n.Fault != "" {
 		return []string{n.Fault}
 	}
-	return append(report.Faults(n.Status), n.Faults...)
+	all := append(report.Faults(n.Status), n.Faults...)
+	if n.Skew != "" {
+		all = append(all, n.Skew)
+	}
+	return all
 }
 
 // snapshot is what the agents have answered at one time.
@@ -149,11 +170,12 @@ func (s *source) refresh(last *snapshot, reading chan struct{}) {
 }
 
 func (s *source) read(ctx context.Context, last *snapshot) (*snapshot, error) {
+	begin := time.Now()
 	answers, err := s.access.Ask(ctx, nil, nil, CommandName, "data")
 	if err != nil {
 		return nil, err
 	}
-	next := &snapshot{cluster: &cluster{}}
+	next, end := &snapshot{cluster: &cluster{}}, time.Now()
 	for _, a := range answers {
 		n := &node{Name: a.Node}
 		switch err := a.decode(&n.data); {
@@ -164,6 +186,7 @@ func (s *source) read(ctx context.Context, last *snapshot) (*snapshot, error) {
 		case a.Node != n.Status.Node:
 			n.data, n.Fault = data{}, fmt.Sprintf("the agent says that it is %q", n.Status.Node)
 		}
+		n.compare(begin, end)
 		next.Nodes = append(next.Nodes, n)
 	}
 	// Faulty nodes first, as in felixctl status.
@@ -270,11 +293,11 @@ func (c *cluster) pod(namespace, name string) *corev1.Pod {
 	return c.Objects.Pods[at]
 }
 
-// drops adds up denied packets of all nodes since a time.
-func (s *snapshot) drops(f report.DropFilter, since time.Time) *report.DropSums {
+// drops adds up the denied packets of all nodes in the last time, which each node has by its own clock.
+func (s *snapshot) drops(f report.DropFilter, last time.Duration) *report.DropSums {
 	var sums report.DropSums
 	for _, n := range s.Nodes {
-		sums.AddHistory(n.Drops, f, since)
+		sums.AddHistory(n.Drops, f, n.Now.Add(-last))
 	}
 	return &sums
 }
@@ -284,6 +307,8 @@ type policies struct {
 	report.RuleSums
 	// NoRules are the NetworkPolicies that isolate pods and allow nothing.
 	NoRules []string
+	// Faults are nodes whose counters are missing.
+	Faults []string
 }
 
 // policies adds up the counters of all nodes.
@@ -291,6 +316,12 @@ func (s *snapshot) policies() (p policies) {
 	var all []control.Hits
 	for _, n := range s.Nodes {
 		all = append(all, n.Hits)
+		if n.Fault != "" || n.Hits.At.IsZero() {
+			p.Faults = append(p.Faults, n.Name+": its counters are not known: "+strings.Join(n.Reasons(), "; "))
+		}
+	}
+	if s.Fault != "" {
+		p.Faults = append(p.Faults, "policies without rules are not known: "+s.Fault)
 	}
 	p.RuleSums = report.SumOfRules(all)
 	for _, one := range s.Objects.Policies {
@@ -310,13 +341,14 @@ type health struct {
 	Nodes, Ready             int
 	Pods, Policies, Problems int
 	Closed                   []closedPod
-	DeniedAMinute            uint64
-	// Minutes has the denied packets of each of the last 60 minutes, the last one last.
+	// Minutes has the denied packets of each of the last 60 minutes, the present one last, which is not whole.
 	Minutes []uint64
+	// Silent counts nodes whose denied packets are not known.
+	Silent int
 }
 
-// Rate is the denied packets a second, of the last minute.
-func (h health) Rate() string { return fmt.Sprintf("%.1f", float64(h.DeniedAMinute)/60) }
+// Rate is the denied packets a second, of the last whole minute.
+func (h health) Rate() string { return fmt.Sprintf("%.1f", float64(h.Minutes[len(h.Minutes)-2])/60) }
 
 func (s *snapshot) health() health {
 	h := health{State: report.StateReady, Nodes: len(s.Nodes), Pods: len(s.Objects.Pods), Minutes: make([]uint64, 60)}
@@ -342,18 +374,16 @@ func (s *snapshot) health() health {
 		for _, p := range n.Status.Problems {
 			problems[p.Error()] = true
 		}
+		if n.Fault != "" || n.Drops.From.IsZero() || n.Drops.Fault != "" {
+			h.Silent++
+		}
 		for _, m := range n.Drops.Minutes {
-			if ago := int(s.At.Sub(m.Begin).Minutes()); ago >= 0 && ago < len(h.Minutes) {
+			if ago := int(n.Now.Truncate(time.Minute).Sub(m.Begin) / time.Minute); ago >= 0 && ago < len(h.Minutes) {
 				h.Minutes[len(h.Minutes)-1-ago] += deniedIn(m)
 			}
 		}
 	}
 	h.Problems = len(problems)
-	last := s.drops(report.DropFilter{}, s.At.Add(-time.Minute))
-	h.DeniedAMinute = last.NotShown
-	for _, row := range last.Sorted() {
-		h.DeniedAMinute += row.Packets
-	}
 	return h
 }
 

@@ -76,12 +76,20 @@ type reachAnswer struct {
 	*preview.Reach
 	Note            string
 	Allowed, Denied []preview.Way
+	// More counts ways beyond mostWays, which are in neither.
+	More int
 }
+
+// mostWays bounds the rows of a page, of each verdict.
+const mostWays = 1000
 
 // answer asks preview, and takes "no policy applies" for an answer.
 func (s *snapshot) answer(ctx context.Context, from, to string, port model.PortRange) (*reachAnswer, error) {
 	if err := s.known(); err != nil {
 		return nil, err
+	}
+	if n := len(s.verdicts().ends); from == "" && to == "" && n > mostEnds {
+		return nil, usage{fmt.Errorf("%d classes of pods and addresses are too many for all ways between them: name one end", n)}
 	}
 	a := &reachAnswer{From: from, To: to}
 	r, err := s.reach(ctx, preview.Question{From: from, To: to, Port: port})
@@ -92,11 +100,15 @@ func (s *snapshot) answer(ctx context.Context, from, to string, port model.PortR
 	}
 	a.Reach = r
 	for _, w := range r.Ways {
+		of := &a.Denied
 		if w.Verdict == preview.Allowed {
-			a.Allowed = append(a.Allowed, w)
-		} else {
-			a.Denied = append(a.Denied, w)
+			of = &a.Allowed
 		}
+		if len(*of) == mostWays {
+			a.More++
+			continue
+		}
+		*of = append(*of, w)
 	}
 	return a, nil
 }
@@ -195,8 +207,8 @@ type denied struct {
 const maxHistory = 60
 
 func (s *snapshot) denied(f report.DropFilter, minutes int) denied {
-	since := s.At.Add(-time.Duration(minutes) * time.Minute)
-	sums := s.drops(f, since)
+	last := time.Duration(minutes) * time.Minute
+	sums := s.drops(f, last)
 	d := denied{DropFilter: f, Minutes: minutes, Rows: sums.Sorted(), NotShown: sums.NotShown}
 	if s.Fault == "" && f.Namespace != "" && !slices.ContainsFunc(s.Objects.Namespaces, func(n *corev1.Namespace) bool { return n.Name == f.Namespace }) {
 		d.Faults = append(d.Faults, "there is no namespace "+f.Namespace+" now")
@@ -212,7 +224,7 @@ func (s *snapshot) denied(f report.DropFilter, minutes int) denied {
 			d.Faults = append(d.Faults, n.Name+": no denied packet is known: "+cmp.Or(n.Drops.Fault, "the agent begins to look"))
 		case n.Drops.Fault != "":
 			d.Faults = append(d.Faults, n.Name+": denied packets are not reported now: "+n.Drops.Fault)
-		case n.Drops.From.After(since):
+		case n.Drops.From.After(n.Now.Add(-last)):
 			d.Faults = append(d.Faults, fmt.Sprintf("%s: not all that was denied before %s is known", n.Name, n.Drops.From.Local().Format(time.TimeOnly)))
 		}
 	}
@@ -256,10 +268,16 @@ func writeReport(ctx context.Context, w io.Writer, now *snapshot) error {
 		Denied   denied
 		Rules    policies
 		Reach    *reachAnswer
+		Evidence preview.Evidence
 	}{Problems: now.problems(), Denied: now.denied(report.DropFilter{}, maxHistory), Rules: now.policies()}
 	if now.Fault == "" {
 		body.Matrix = now.matrixOf("class", "", "")
-		if body.Reach, err = now.answer(ctx, "", "", model.PortRange{}); err != nil {
+		if body.Reach, err = now.answer(ctx, "", "", model.PortRange{}); isUsage(err) {
+			body.Reach = &reachAnswer{Reach: &preview.Reach{}, Note: "Not listed: " + err.Error()}
+		} else if err != nil {
+			return err
+		}
+		if body.Evidence, err = preview.EvidenceOf(now.Objects); err != nil {
 			return err
 		}
 	}

@@ -35,7 +35,7 @@ func TestPages(t *testing.T) {
 	a.answers["trace"], a.answers["preview"] = tracedJSON, previewedJSON
 	s := serve(t, a)
 	for path, wants := range map[string][]string{
-		"/":                    {"<b>NO ANSWER</b> 1 of 2 nodes", "no answer within", "1 closed pod<", "shop/x is quarantined", "<b>2.0</b> denied packets a second", "it is odd", `<rect x="236"`},
+		"/":                    {"<b>NO ANSWER</b> 1 of 2 nodes", "no answer within", "1 closed pod<", "shop/x is quarantined", "<b>2.0</b> denied packets a second", "it is odd", `<rect x="232"`},
 		"/matrix":              {`<a href="/reach?from=ops%2fshell">ops/shell</a> +1`, `class="p">5432`, `class="d x"`},
 		"/matrix?by=namespace": {`href="/reach?to=namespace%3ashop"`, `class="m x"`},
 		"/matrix?from=ops":     {`selected>ops`},
