@@ -42,8 +42,8 @@ type step struct {
 
 // why is the page of a trace.
 type why struct {
-	From, To, Port string
-	Asked          []tracedBy
+	From, To, Port, Family string
+	Asked                  []tracedBy
 }
 
 // tracedBy are the answers of one node.
@@ -54,7 +54,7 @@ type tracedBy struct {
 
 func whyPage(v *view, s *server, r *http.Request) error {
 	q := r.URL.Query()
-	w := why{From: q.Get("from"), To: q.Get("to"), Port: q.Get("port")}
+	w := why{From: q.Get("from"), To: q.Get("to"), Port: q.Get("port"), Family: q.Get("family")}
 	v.Title, v.Template = "why", "why"
 	if w.From != "" && w.To != "" && w.Port != "" {
 		v.Title = fmt.Sprintf("why: %s to %s, %s", w.From, w.To, w.Port)
@@ -75,7 +75,11 @@ func (w *why) ask(ctx context.Context, s *server, now *snapshot) error {
 		}
 	}
 	// Each value is in the argument of its flag, so that none is taken for another flag.
-	answers, err := s.access.Ask(ctx, nodes, nil, "trace", "--from="+w.From, "--to="+w.To, "--port="+w.Port, "-o=json")
+	command := []string{"trace", "--from=" + w.From, "--to=" + w.To, "--port=" + w.Port, "-o=json"}
+	if w.Family != "" {
+		command = append(command, "--family="+w.Family)
+	}
+	answers, err := s.access.Ask(ctx, nodes, nil, command...)
 	if err != nil {
 		return err
 	}
@@ -122,9 +126,6 @@ type whatIf struct {
 
 func whatIfPage(v *view, s *server, r *http.Request) error {
 	v.Title, v.Template = "what if", "what-if"
-	if err := r.ParseForm(); err != nil {
-		return usage{fmt.Errorf("read the form: %w", err)}
-	}
 	// A browser ends lines by CRLF. The page shows the text again, and shows no control character.
 	w := whatIf{YAML: strings.ReplaceAll(r.PostForm.Get("yaml"), "\r\n", "\n"), Delete: r.PostForm.Get("delete")}
 	if strings.TrimSpace(w.YAML+w.Delete) != "" {

@@ -139,7 +139,7 @@ func (o *options) serve(ctx context.Context, access Access, out io.Writer) error
 	if _, err := fmt.Fprintf(out, "http://%s/?token=%s\n", s.host, s.token); err != nil {
 		return errors.Join(err, l.Close())
 	}
-	server := &http.Server{Handler: s, ReadHeaderTimeout: 5 * time.Second, BaseContext: func(net.Listener) context.Context { return ctx }}
+	server := &http.Server{Handler: s, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: pageTimeout, BaseContext: func(net.Listener) context.Context { return ctx }}
 	done := context.AfterFunc(ctx, func() { _ = server.Close() }) // the listener goes with it
 	defer done()
 	if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -300,4 +301,31 @@ func TestReportIsNotShared(t *testing.T) {
 	if left, err := os.ReadDir(dir); len(left) != 2 || err != nil {
 		t.Errorf("%v, %v", left, err)
 	}
+}
+
+// TestWhyOfDenied: a denied packet has a link to its trace, in the words and family of felixctl trace, or none.
+func TestWhyOfDenied(t *testing.T) {
+	t.Parallel()
+	end := func(ip string) control.DropEnd { return control.DropEnd{Address: netip.MustParseAddr(ip)} }
+	node := control.DropEnd{Address: netip.MustParseAddr("fd00::9"), Node: "n1"}
+	for want, d := range map[string]control.Drop{
+		"/why?family=4&from=10.0.0.1&port=tcp%2F80&to=10.0.0.2":     {From: end("10.0.0.1"), To: end("10.0.0.2"), Protocol: "tcp", Port: 80},
+		"/why?family=6&from=node%3An1&port=icmp&to=fd00%3A%3A2":     {From: node, To: end("fd00::2"), Protocol: "icmpv6", ICMP: &control.ICMPType{Type: 128}},
+		"/why?family=4&from=10.0.0.1&port=icmp%2F13%2F0&to=9.9.9.9": {From: end("10.0.0.1"), To: end("9.9.9.9"), Protocol: "icmp", ICMP: &control.ICMPType{Type: 13}},
+	} {
+		if got := whyPath(d); got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+	for _, d := range []control.Drop{
+		{From: end("10.0.0.1"), To: end("10.0.0.2"), Protocol: "47"},
+		{From: node, To: end("fd00::2"), Protocol: "icmpv6", ICMP: &control.ICMPType{Type: 135}},
+		{From: end("10.0.0.1"), To: end("10.0.0.2"), Protocol: "icmp", ICMP: &control.ICMPType{}},
+	} {
+		if got := whyPath(d); got != "" {
+			t.Errorf("%+v: %s", d, got)
+		}
+	}
+	shows(t, shop(), "/denied", []string{`href="/why?family=4&amp;from=ops%2Fshell&amp;port=tcp%2F5432&amp;to=shop%2Fdb"`}, nil)
+	shows(t, shop(), "/matrix", []string{"1 closed pod: nothing gets to or from them"}, nil)
 }

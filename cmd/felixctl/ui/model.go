@@ -87,6 +87,9 @@ type snapshot struct {
 	Fault string
 }
 
+// ObjectsRead is when the objects were read. They may be those of an earlier snapshot.
+func (c *cluster) ObjectsRead() time.Time { return c.read }
+
 // cluster has the objects of one agent, with all that is computed from them.
 type cluster struct {
 	Objects control.Objects

@@ -28,6 +28,7 @@ const policy = "default-src 'none'; style-src 'self'; script-src 'self'; img-src
 const (
 	maxForm     = 1 << 20
 	pageTimeout = 2 * time.Minute
+	formTimeout = 30 * time.Second
 )
 
 // server serves the pages to requests with its token.
@@ -127,7 +128,11 @@ func (s *server) page(of pageOf) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		r.Body = http.MaxBytesReader(w, r.Body, maxForm)
 		v := view{Title: "felixlike", Path: r.URL.Path}
-		now, err := s.get(r.Context())
+		var now *snapshot
+		err := readForm(w, r)
+		if err == nil {
+			now, err = s.get(r.Context())
+		}
 		if err == nil {
 			v.Now, v.Health, v.Late = now, now.health(), s.late(now)
 			err = of(&v, s, r)
@@ -152,6 +157,20 @@ func (s *server) page(of pageOf) http.HandlerFunc {
 		w.WriteHeader(status)
 		_, _ = io.WriteString(w, printable.Lines(text.String())) // the reader may be gone
 	}
+}
+
+// readForm reads the form of a POST, which may not take its time.
+func readForm(w http.ResponseWriter, r *http.Request) error {
+	if r.Method != http.MethodPost {
+		return nil
+	}
+	c := http.NewResponseController(w)
+	_ = c.SetReadDeadline(time.Now().Add(formTimeout)) // what cannot have one, as in a test, needs none
+	defer func() { _ = c.SetReadDeadline(time.Time{}) }()
+	if err := r.ParseForm(); err != nil {
+		return usage{fmt.Errorf("read the form: %w", err)}
+	}
+	return nil
 }
 
 // alive is how often the browser hears that the state is not old, or why it is.

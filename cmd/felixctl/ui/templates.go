@@ -1,6 +1,7 @@
 package ui
 
 import (
+	"fmt"
 	"html/template"
 	"net/netip"
 	"net/url"
@@ -18,6 +19,12 @@ import (
 func parsed(pathOf func(name string) string) *template.Template {
 	return template.Must(template.New("").Funcs(template.FuncMap{
 		"podPath": pathOf, "ago": ago, "deniedBy": report.DeniedBy, "titled": model.TitledRule, "first": first, "others": others,
+		"whyPath": func(d control.Drop) string {
+			if pathOf(d.From.String()) == "" && pathOf(d.To.String()) == "" {
+				return ""
+			}
+			return whyPath(d)
+		},
 		"ports": func(all []string) string { return strings.Join(all, " ") },
 		"join":  func(all []string) string { return strings.Join(all, ", ") }, "count": preview.Count, "bars": bars, "args": args,
 		"sum": func(of map[string]int) (n int) {
@@ -51,6 +58,38 @@ func podPath(name string) string {
 		return ""
 	}
 	return "/pod/" + url.PathEscape(namespace) + "/" + url.PathEscape(pod)
+}
+
+// whyPath returns the path of the page that traces a denied packet, or "" if felixctl trace cannot be asked about it.
+func whyPath(d control.Drop) string {
+	port := d.PortText()
+	v6 := d.To.Address.Is6() && !d.To.Address.Is4In6()
+	switch m := d.ICMP; {
+	case m != nil && *m == echoRequest(v6):
+		port = "icmp"
+	case m != nil && !v6 && m.Type != 0:
+		port = fmt.Sprintf("icmp/%d/%d", m.Type, m.Code)
+	case d.Port == 0:
+		return ""
+	}
+	q := url.Values{"port": {port}, "family": {"4"}}
+	if v6 {
+		q.Set("family", "6")
+	}
+	for name, e := range map[string]control.DropEnd{"from": d.From, "to": d.To} {
+		if q.Set(name, e.String()); e.Node != "" {
+			q.Set(name, "node:"+e.Node)
+		}
+	}
+	return "/why?" + q.Encode()
+}
+
+// echoRequest is the message of ping in a family.
+func echoRequest(v6 bool) control.ICMPType {
+	if v6 {
+		return control.ICMPType{Type: 128}
+	}
+	return control.ICMPType{Type: 8}
 }
 
 func ago(t time.Time) string {
