@@ -2,6 +2,7 @@ package ui
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -90,7 +91,7 @@ func (w *why) ask(ctx context.Context, s *server, now *snapshot) error {
 		}
 		w.Asked = append(w.Asked, by)
 	}
-	return nil
+	return asked(answers)
 }
 
 // previewed is an answer of felixctl preview, as far as the page shows it.
@@ -175,7 +176,17 @@ func (w *whatIf) ask(ctx context.Context, s *server) error {
 	if w.Answer == nil && len(w.Faults) > 0 {
 		// A mistake in the YAML has the same answer on all nodes.
 		_, text, _ := strings.Cut(w.Faults[0], ": ")
-		w.Faults = slices.Compact([]string{text})
+		if !slices.ContainsFunc(w.Faults, func(f string) bool { return !strings.HasSuffix(f, ": "+text) }) {
+			w.Faults = []string{text}
+		}
+	}
+	return asked(answers)
+}
+
+// asked returns an error if no node was asked, so that an empty page is no answer.
+func asked(answers []Answer) error {
+	if len(answers) == 0 {
+		return errors.New("there is no agent to ask")
 	}
 	return nil
 }

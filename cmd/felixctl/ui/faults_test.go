@@ -133,6 +133,7 @@ func TestNotReady(t *testing.T) {
 	}
 	a.nodes = nil
 	shows(t, a, "/", []string{"<b>NO ANSWER</b> 0 of 0"}, []string{"<b>Ready"})
+	shows(t, a, "/why?from=shop/web&to=shop/db&port=80/tcp", []string{"there is no agent to ask"}, nil)
 }
 
 // TestAnotherNode: an agent that calls itself another node is not believed.
@@ -182,6 +183,11 @@ func TestWhatIfOfAllNodes(t *testing.T) {
 			t.Errorf("it lacks %q:\n%s", want, text)
 		}
 	}
+	a.answers["preview"], a.answers["preview n2"] = "none", "broken"
+	if text := page(); !strings.Contains(text, "n1: the answer cannot be read") || !strings.Contains(text, "n2: the answer cannot be read") {
+		t.Errorf("it does not say who did not answer:\n%s", text)
+	}
+	delete(a.answers, "preview n2")
 	a.answers["preview"] = of + `"noServices":true,"connectionsLookedAt":true}`
 	if text := page(); !strings.Contains(text, "Not judged: no Services are known") {
 		t.Errorf("it does not say that Services are not judged:\n%s", text)
@@ -232,6 +238,7 @@ func TestClocks(t *testing.T) {
 	shows(t, a, "/denied?minutes=7", nil, []string{"<td>77"})
 	a.change("n1", func(d *data) { d.Now, d.Drops.Fault = time.Now(), "no room" })
 	shows(t, a, "/", []string{"not known of 1 node"}, []string{"its clock"})
+	shows(t, a, "/matrix", []string{"Denied packets of 1 node are not known"}, nil)
 }
 
 // TestCountersAreMissing: the page of policies says whose counters it does not have, and claims nothing of them.

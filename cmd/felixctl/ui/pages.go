@@ -174,6 +174,9 @@ func hasAddress(p *corev1.Pod) bool {
 }
 
 func podPage(v *view, _ *server, r *http.Request) error {
+	if err := v.Now.known(); err != nil {
+		return err
+	}
 	namespace, name := r.PathValue("namespace"), r.PathValue("name")
 	p := onePod{Name: namespace + "/" + name, Pod: v.Now.pod(namespace, name)}
 	if p.Pod == nil {

@@ -94,7 +94,7 @@ func TestGap(t *testing.T) {
 	if text := s.get(t, "/"); !strings.Contains(text, "the first listing of the datastore is not complete") {
 		t.Errorf("the reason is missing:\n%s", text)
 	}
-	for _, path := range []string{"/matrix", "/reach"} {
+	for _, path := range []string{"/matrix", "/reach", "/pod/shop/db"} {
 		answer, text := s.do(t, s.request(t, http.MethodGet, path, nil))
 		if answer.StatusCode != http.StatusBadGateway || !strings.Contains(text, "no agent has read the objects") {
 			t.Errorf("%s: %s\n%s", path, answer.Status, text)
