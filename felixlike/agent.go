@@ -407,7 +407,7 @@ func (a *agent) routes(host *hostnet.Reconciler) *managers.RouteManager {
 	base := hostnet.State{
 		Gateway: model.GatewayPort, VirtualMAC: pipeline.VirtualMAC(),
 		RouteTable: hostnet.DefaultRouteTable, RulePriority: hostnet.DefaultRulePriority,
-		AwayMark: rules.MarkAway, AwayMAC: pipeline.AwayMAC(),
+		AwayMark: rules.MarkAway, AwayMAC: pipeline.AwayMAC(), NodesByUplink: a.backendConfig.Multitenant(),
 	}
 	if a.encryption != nil {
 		base.Device = model.WireGuardDevice

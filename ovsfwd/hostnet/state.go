@@ -33,6 +33,8 @@ type State struct {
 	// RouteTable and RulePriority belong to the policy rule for packets that come in by
 	// the gateway port for a peer's own address.
 	RouteTable, RulePriority int
+	// NodesByUplink leaves packets of pods to the nodes' own addresses to the host's routes: the bridge does not take them.
+	NodesByUplink bool
 	// Away has packets from the gateway port with AwayMark led back there, to a next hop with AwayMAC, by a rule and a table of the
 	// next numbers.
 	Away     bool
@@ -129,7 +131,7 @@ func (s *State) routes() (routes []route, gateways []netip.Addr) {
 					add(route{dst: c, via: gw, src: first(s.NodeAddresses, f), table: mainTable, family: f})
 				}
 			}
-			if a := first(p.NodeAddresses, f); a.IsValid() {
+			if a := first(p.NodeAddresses, f); a.IsValid() && !s.NodesByUplink {
 				add(route{dst: netip.PrefixFrom(a, a.BitLen()), via: gw, table: s.RouteTable, family: f})
 			}
 		}
