@@ -49,7 +49,10 @@ func HostSets(f model.Family) []ipsets.Set {
 //
 //	prerouting (before conntrack): around the switch ...... drop
 //	  with SNAT: TCP to a translated port, from the uplink .. drop
+//	input (only with Numbered)
+//	  UDP to a tunnel's port, rewritten ..................... drop
 //	forward
+//	  with Numbered: UDP to a tunnel's port, rewritten ...... drop
 //	  only in the modes noEncap and hybrid: neither in by gw nor marked as
 //	    believed (see Senders), source in a pod prefix: forged  drop
 //	  in by gw    goto from-switch
@@ -80,14 +83,16 @@ func HostSets(f model.Family) []ipsets.Set {
 // With SNAT, the switch translates packets of pods to the outside. On its userspace datapath the kernel gets a copy of the answers,
 // which it would reset.
 //
-// With Numbered, the switch has compared the numbers of client and Service (see numberedSources). No Service leads to a UDP port of a tunnel: the packet would
-// come to a node as one of the tunnel, with this node's address.
+// With Numbered, the switch has compared the numbers of client and Service (see numberedSources). No translated packet comes to a UDP port of a tunnel, on this node or through it,
+// whoever has sent it: with the address of a node it would be one of the tunnel.
 //
 // Without a tunnel, packets of a peer's pods come from outside: the switch judges them by the
 // pod's address, which Senders has believed.
 func (n NodeChains) Host(h Host) []tables.Chain {
-	all := ofEveryPod(n.hostPrerouting(h), n.hostForward(), n.fromSwitch(h), n.hostFromOutside(h), n.hostSources(h))
-	if !h.Numbered {
+	all := ofEveryPod(n.hostPrerouting(h), n.hostForward(h), n.fromSwitch(h), n.hostFromOutside(h), n.hostSources(h))
+	if h.Numbered {
+		all = append(all, ofEveryPod(tables.Chain{Name: ChainInput, Hook: inputHook(), Rules: toTunnels()})...)
+	} else {
 		all = append(all, ofEveryPod(n.rewritten(h))...)
 	}
 	if h.Masquerade {
@@ -119,10 +124,24 @@ func (n NodeChains) hostPrerouting(h Host) tables.Chain {
 
 func single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
 
-func (n NodeChains) hostForward() tables.Chain {
+// toTunnels returns rules that drop translated packets to tunnels.
+func toTunnels() (all []tables.Rule) {
+	for _, port := range model.TunnelPorts() {
+		all = append(all, tables.Rule{
+			Matches: []tables.Match{tables.MatchConnDNAT{}, tables.MatchProtocol{Protocol: model.UDP}, tables.MatchDestinationPorts{First: port, Last: port}},
+			Action:  tables.Drop{}, Comment: "a service leads to a tunnel",
+		})
+	}
+	return all
+}
+
+func (n NodeChains) hostForward(h Host) tables.Chain {
 	var rules []tables.Rule
+	if h.Numbered {
+		rules = toTunnels()
+	}
 	if n.routed {
-		rules = n.notBelieved()
+		rules = append(rules, n.notBelieved()...)
 	}
 	return tables.Chain{
 		Name: ChainForward,
@@ -140,14 +159,6 @@ func (n NodeChains) fromSwitch(h Host) tables.Chain {
 	c := tables.Chain{Name: ChainFromSwitch, Rules: []tables.Rule{
 		dropInvalid(), forwardedDiscovery(),
 	}}
-	for _, port := range model.TunnelPorts() {
-		if h.Numbered {
-			c.Rules = append(c.Rules, tables.Rule{
-				Matches: []tables.Match{tables.MatchConnDNAT{}, tables.MatchProtocol{Protocol: model.UDP}, tables.MatchDestinationPorts{First: port, Last: port}},
-				Action:  tables.Drop{}, Comment: "a service leads to a tunnel",
-			})
-		}
-	}
 	c.Rules = append(c.Rules, tables.Rule{Matches: []tables.Match{n.out()}, Action: tables.Accept{}, Comment: "the switch judges it"})
 	for _, p := range h.Services {
 		c.Rules = append(c.Rules, tables.Rule{

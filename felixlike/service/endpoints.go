@@ -88,23 +88,31 @@ func parseSlice(s *discoveryv1.EndpointSlice, node string) *slice {
 // endpointsOf returns the endpoints of a port that its Service may lead to, by family.
 func (e *Engine) endpointsOf(p *spec, all map[string]*slice, at port) map[family][]endpoint {
 	found := endpointsOf(all, at)
-	if e.reaches != nil {
-		for f := range found {
-			found[f] = slices.DeleteFunc(found[f], func(ep endpoint) bool { return !e.reaches(p.name.Namespace, ep.Addr()) })
-		}
+	for f := range found {
+		found[f] = slices.DeleteFunc(found[f], func(ep endpoint) bool { return e.leftOut(p, at, ep) != "" })
 	}
 	return found
 }
 
+// leftOut says why a Service may not lead to an endpoint; "" if it may.
+func (e *Engine) leftOut(p *spec, at port, ep endpoint) string {
+	switch {
+	case e.reaches == nil:
+		return ""
+	case at.protocol == model.UDP && slices.Contains(model.TunnelPorts(), ep.Port()):
+		return "its port is one of a tunnel, whose packets have the address of a node"
+	case !e.reaches(p.name.Namespace, ep.Addr()):
+		return "it belongs to no pod that the project of the Service reaches"
+	}
+	return ""
+}
+
 // unreached returns a problem if endpoints of a port are left out.
 func (e *Engine) unreached(p *spec, at port, all map[string]*slice) []model.Problem {
-	if e.reaches == nil {
-		return nil
-	}
 	for _, found := range endpointsOf(all, at) {
 		for _, ep := range found {
-			if !e.reaches(p.name.Namespace, ep.Addr()) {
-				return []model.Problem{p.newProblem("", "endpoint %s is left out: it belongs to no pod that the project of the Service reaches", ep.Addr())}
+			if why := e.leftOut(p, at, ep); why != "" {
+				return []model.Problem{p.newProblem("", "endpoint %s is left out: %s", ep.Addr(), why)}
 			}
 		}
 	}

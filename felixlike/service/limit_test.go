@@ -45,3 +45,24 @@ func TestLimit(t *testing.T) {
 	e.Reconsider(func(string, netip.Addr) bool { return true })
 	check("isolated", 1, 2, true)
 }
+
+// TestLimitTunnels: an endpoint at the port of a tunnel is left out and named, if Services are limited.
+func TestLimitTunnels(t *testing.T) {
+	for _, limited := range []bool{true, false} {
+		e := service.New("node1")
+		if limited {
+			e.Limit(func(string, netip.Addr) bool { return true })
+		}
+		e.SetService(newService(t, "{metadata: {name: db}, spec: {clusterIPs: [10.96.0.1], ports: [{name: udp, port: 80, protocol: UDP}, {name: tcp, port: 80}]}}"))
+		e.SetEndpointSlice(newSlice(t, "db-1 db udp=4789/UDP tcp=4789/TCP 10.0.0.1"))
+		e.Flush()
+		for _, p := range e.Served(types.NamespacedName{Namespace: "shop", Name: "db"}) {
+			if want := !limited || p.ID.Protocol == model.TCP; (len(p.Frontends[0].Endpoints) == 1) != want {
+				t.Errorf("limited %t, %s: %+v", limited, p.ID.Protocol, p.Frontends)
+			}
+		}
+		if problems := e.Problems(); limited != (len(problems) == 1 && strings.Contains(problems[0].Reason, "10.0.0.1 is left out: its port is one of a tunnel")) {
+			t.Errorf("limited %t: problems %v", limited, problems)
+		}
+	}
+}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -57,6 +58,7 @@ func multitenantMatrix(t *testing.T, l *lab.Lab, reach map[string]string) {
 		}
 		for _, node := range []string{"node1", "node2"} {
 			add(all != "", "node:"+node, from+"/on1")
+			add(all != "", from+"/on1", "node:"+node)
 		}
 	}
 	probeAll(t, l, probes, wanted)
@@ -323,8 +325,7 @@ func TestMultitenantForgedNumbers(t *testing.T) {
 	victim := openWire(t, a.Namespace(), "eth0")
 	send := func(from string, number uint32, source netip.Addr, text string) {
 		kind, packet := udpPacket(source, a.Address(model.IPv4), markerPort, text)
-		header := []byte{8, 0, 0, 0, byte(number >> 16), byte(number >> 8), byte(number), 0} // RFC 7348
-		sendTunnelTo(t, l, from, a.Node(), 4789, append(header, ethernet(podMAC(t, b), podMAC(t, a), kind, packet)...))
+		sendTunnelTo(t, l, from, a.Node(), 4789, vxlan(number, ethernet(podMAC(t, b), podMAC(t, a), kind, packet)))
 	}
 	honest := func(text string) { send("node:node2", 7, b.Address(model.IPv4), text) }
 	for _, c := range []struct {
@@ -346,6 +347,92 @@ func TestMultitenantForgedNumbers(t *testing.T) {
 			}
 		})
 	}
+}
+
+// vxlan returns a packet of a tunnel (RFC 7348).
+func vxlan(number uint32, frame []byte) []byte {
+	return append([]byte{8, 0, 0, 0, byte(number >> 16), byte(number >> 8), byte(number), 0}, frame...)
+}
+
+// multitenantTunnelService leads a NodePort to the tunnel port of node1.
+const multitenantTunnelService = `---
+{apiVersion: v1, kind: Service, metadata: {namespace: other, name: tunnel}, spec: {type: NodePort, clusterIPs: [10.96.0.40], ports: [{port: 1, protocol: UDP, nodePort: 30789}]}}
+---
+{apiVersion: discovery.k8s.io/v1, kind: EndpointSlice, metadata: {namespace: other, name: tunnel, labels: {kubernetes.io/service-name: tunnel}}, addressType: IPv4, ports: [{name: '', port: 4789, protocol: UDP}], endpoints: [{addresses: [%s]}]}
+`
+
+// TestMultitenantTunnelService: a pod sends to a NodePort that leads to the tunnel port of the node, where its packet would be one of its own node, with
+// any number. The Service does not lead there, and neither does a translation of another program, on the node itself or through it.
+func TestMultitenantTunnelService(t *testing.T) {
+	t.Parallel()
+	l := newMultitenantLab(t)
+	set(t, l, state(t, multitenantProjects(7)+"---\n{kind: Node, metadata: {name: node3}}\n"))
+	victim, through := l.Node("node1"), l.Node("node3")
+	setServices(t, l, fmt.Sprintf(multitenantTunnelService, victim.Outer()))
+	hasProblem(t, victim, "Service other/tunnel", "its port is one of a tunnel")
+
+	// The userspace datapath takes tunnel packets before the host: what comes to the host's port has passed all of its rules. On the kernel's the port is in use.
+	tunnel, err := listenUDP(victim, 4789)
+	if err != nil {
+		t.Skipf("the tunnel port of the host is in use: %v", err)
+	}
+	t.Cleanup(func() { tunnel.Close() })
+	marker, err := listenUDP(victim, 4790)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { marker.Close() })
+	for _, n := range []*lab.Node{victim, through} {
+		nft(t, n, fmt.Sprintf("add table ip theirs; add chain ip theirs pre { type nat hook prerouting priority -150; }; add rule ip theirs pre udp dport 30790 dnat to %[1]s:4789; add rule ip theirs pre udp dport 30791 dnat to %[1]s:4790; "+
+			"add chain ip theirs post { type nat hook postrouting priority 150; }; add rule ip theirs post udp dport 4789-4790 masquerade", victim.Outer()))
+	}
+	// Through another node the packet is one of the tunnel: that node's gateway sends with the global number.
+	a := l.Pod(model.PodID{Namespace: "x", Name: "on1"})
+	pods := openWire(t, a.Namespace(), "eth0")
+	for _, c := range []struct {
+		name, from string
+		to         *lab.Node
+		port       uint16
+	}{
+		{"through a Service at the tunnel port", "other/on2", victim, 30789},
+		{"through a translation to the tunnel port", "other/on2", victim, 30790},
+		{"through a translation of another node", "other/on2", through, 30790},
+		{"from outside, through a translation of another node", "ip:192.168.50.99", through, 30790},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			eventually.True(t, "a packet to another port of the node", func() bool {
+				kind, packet := udpPacket(netip.MustParseAddr("10.10.2.1"), a.Address(model.IPv4), markerPort, "lie "+t.Name())
+				sendTunnelTo(t, l, c.from, c.to, c.port, vxlan(0, ethernet(podMAC(t, a), podMAC(t, a), kind, packet)))
+				sendTunnelTo(t, l, c.from, c.to, 30791, []byte("marker"))
+				return received(marker, time.Second)
+			})
+			if received(tunnel, 100*time.Millisecond) {
+				t.Error("the packet came to the tunnel port")
+			}
+			deadline := time.Now().Add(100 * time.Millisecond)
+			for frame := pods.next(deadline); frame != nil; frame = pods.next(deadline) {
+				if bytes.Contains(frame, []byte("lie "+t.Name())) {
+					t.Fatal("the packet came to a pod")
+				}
+			}
+		})
+	}
+}
+
+// listenUDP opens a port of a node.
+func listenUDP(n *lab.Node, port uint16) (conn *net.UDPConn, err error) {
+	doErr := n.Namespace().Do(func() error {
+		conn, err = net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(netip.IPv4Unspecified(), port)))
+		return nil
+	})
+	return conn, errors.Join(err, doErr)
+}
+
+// received reports whether a packet comes in time.
+func received(conn *net.UDPConn, wait time.Duration) bool {
+	_ = conn.SetReadDeadline(time.Now().Add(wait)) // a closed conn reads nothing
+	_, _, err := conn.ReadFrom(make([]byte, 64))
+	return err == nil
 }
 
 // TestMultitenantTools: what judges by policies or knows the other pipeline says why it does not.
