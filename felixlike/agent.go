@@ -425,7 +425,7 @@ func (a *agent) serviceProxy(to *api, timing driver.Timing, limit *tenants.Tenan
 		KubeProxy: func(ctx context.Context) ([]string, error) { return backend.KubeProxy(ctx, a.backendConfig.NetNS) },
 	}
 	if limit != nil {
-		o.Reaches = limit.Reaches
+		o.Reaches, o.Prefixes = limit.Reaches, a.backendConfig.Switch.Node.ServiceCIDRs
 	}
 	to.services = serviceproxy.New(to.view, o)
 	if limit != nil {

@@ -295,6 +295,7 @@ func (m *MultitenantManager) CompleteDeferredWork() {
 				global = within(m.global, p)
 			}
 			m.set("peer "+name, known && m.fault(p) == "", func() []openflow.Flow { return multitenant.Peer(node, p, global...) })
+			m.set("ends "+name, known && p != nil, func() []openflow.Flow { return multitenant.Ends(p) })
 		}
 	}
 	if len(peers) > 0 {
@@ -325,7 +326,7 @@ func (m *MultitenantManager) self() (multitenant.Node, bool) {
 	n, o := m.nodes[m.options.Node], m.options
 	node := multitenant.Node{
 		GatewayPort: o.GatewayPort, TunnelPort: o.TunnelPort, GatewayMAC: o.GatewayMAC, Gateway: n.Gateway(model.IPv4).Unmap(),
-		PodPrefix: n.PodCIDR(model.IPv4), ClusterPrefix: o.Cluster, ServicePrefixes: m.services.all,
+		PodPrefix: n.PodCIDR(model.IPv4), ClusterPrefix: o.Cluster, ServicePrefixes: slices.DeleteFunc(slices.Clone(m.services.all), o.Cluster.Overlaps),
 	}
 	for _, a := range union(nil, hostPrefixes(slices.Concat(n.Addresses, m.host))) {
 		node.Addresses = append(node.Addresses, a.Addr())
@@ -363,6 +364,11 @@ func (m *MultitenantManager) fault(n *model.Node) string {
 // judgeNodes notes the nodes without flows, and that IPv6 is not carried.
 func (m *MultitenantManager) judgeNodes() {
 	var unready, partly []model.Problem
+	for _, p := range m.services.all {
+		if m.options.Cluster.Overlaps(p) {
+			partly = append(partly, model.Problem{Object: model.NodeRef(m.options.Node), Reason: fmt.Sprintf("Services in %s are not reached: it overlaps clusterCIDR %s", p, m.options.Cluster)})
+		}
+	}
 	for _, name := range slices.Sorted(maps.Keys(m.nodes)) {
 		n := m.nodes[name]
 		why, own := m.fault(n), name == m.options.Node

@@ -155,8 +155,13 @@ func TestMultitenantNodes(t *testing.T) {
 		m.OnUpdate(model.NodeUpdate{Node: &model.Node{Name: name, Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.1")}, PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/23")}}})
 		m.CompleteDeferredWork()
 	}
-	if move("node2"); len(flows["peer node2"]) > 0 || len(m.Problems()) != 1 || len(m.Unready()) > 0 {
+	if move("node2"); len(flows["peer node2"]) > 0 || !strings.Contains(fmt.Sprint(flows["ends node2"]), "192.0.2.1") || len(m.Problems()) != 1 || len(m.Unready()) > 0 {
 		t.Errorf("%s, %v, %v", flows["peer node2"], m.Problems(), m.Unready())
+	}
+	m.OnUpdate(model.ServiceCIDRsUpdate{Prefixes: []netip.Prefix{netip.MustParsePrefix("10.130.0.0/16"), netip.MustParsePrefix("10.97.0.0/16")}})
+	m.CompleteDeferredWork()
+	if base := fmt.Sprint(flows["base"]); len(m.Problems()) != 2 || strings.Contains(base, "10.130.0.0/16") || !strings.Contains(base, "10.97.0.0/16") {
+		t.Errorf("a prefix of Services among those of pods: %v, %s", m.Problems(), base)
 	}
 	if move("node1"); len(flows["base"]) > 0 || len(m.Unready()) != 1 {
 		t.Errorf("%s, %v", flows["base"], m.Unready())

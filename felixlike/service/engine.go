@@ -29,6 +29,8 @@ type Engine struct {
 	health   map[types.NamespacedName]model.ServiceHealth
 	// reaches reports whether a Service of a namespace may lead to an address; nil if to all.
 	reaches func(namespace string, a netip.Addr) bool
+	// prefixes are those that cluster IPs of IPv4 have to be in; nil if they may be anywhere.
+	prefixes []netip.Prefix
 	// healthChanged reports that Flush has to send health, as the first one does.
 	healthChanged bool
 }
@@ -52,6 +54,14 @@ func New(node string) *Engine {
 
 // Limit has the engine leave out the endpoints that Services of a namespace may not lead to. It is called before all objects come.
 func (e *Engine) Limit(reaches func(namespace string, a netip.Addr) bool) { e.reaches = reaches }
+
+// SetPrefixes has the engine serve cluster IPs of IPv4 in these prefixes only.
+func (e *Engine) SetPrefixes(all []netip.Prefix) {
+	e.prefixes = all
+	for name := range e.services {
+		e.dirty[name] = true
+	}
+}
 
 // Reconsider has the engine ask again about the Services of namespaces with endpoints for which changed returns true.
 func (e *Engine) Reconsider(changed func(namespace string, a netip.Addr) bool) {

@@ -48,7 +48,11 @@ func (e *Engine) evaluate(name types.NamespacedName, s *service) map[model.Servi
 // usableAddresses returns the addresses that the Service may have.
 func (e *Engine) usableAddresses(p *spec) (usable []address, problems []model.Problem) {
 	for _, a := range p.addresses {
-		if why := e.claims.refusedAddress(p, a); why != "" {
+		why := e.claims.refusedAddress(p, a)
+		if e.prefixes != nil && a.kind == model.ClusterIP && a.Is4() && !slices.ContainsFunc(e.prefixes, func(in netip.Prefix) bool { return in.Contains(a.Addr) }) {
+			why = fmt.Sprintf("%s is in none of the prefixes of Services (serviceCIDRs, ServiceCIDRs): not served", a.Addr)
+		}
+		if why != "" {
 			problems = append(problems, p.newProblem(a.field, "%s", why))
 		} else {
 			usable = append(usable, a)

@@ -66,3 +66,26 @@ func TestLimitTunnels(t *testing.T) {
 		}
 	}
 }
+
+// TestSetPrefixes: a cluster IP outside the prefixes is not served and named, until one has it.
+func TestSetPrefixes(t *testing.T) {
+	e := service.New("node1")
+	prefixes := []netip.Prefix{netip.MustParsePrefix("10.96.0.0/24")}
+	e.SetPrefixes(prefixes)
+	e.SetService(newService(t, "{metadata: {name: db}, spec: {type: NodePort, clusterIPs: [10.97.0.1, 'fd00::1'], ports: [{port: 80, nodePort: 30080}]}}"))
+	check := func(what string, frontends int) {
+		t.Helper()
+		e.Flush()
+		if got := e.Served(types.NamespacedName{Namespace: "shop", Name: "db"})[0].Frontends; len(got) != frontends {
+			t.Errorf("%s: %+v", what, got)
+		}
+		if problems := e.Problems(); (frontends < 4) != (len(problems) == 1 && strings.Contains(problems[0].Reason, "10.97.0.1 is in none of the prefixes")) {
+			t.Errorf("%s: problems %v", what, problems)
+		}
+	}
+	check("outside", 3)
+	e.SetPrefixes(append(prefixes, netip.MustParsePrefix("10.97.0.0/16")))
+	check("inside", 4)
+	e.SetPrefixes(prefixes)
+	check("outside again", 3)
+}

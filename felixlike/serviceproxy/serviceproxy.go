@@ -13,6 +13,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/netip"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -44,7 +45,9 @@ type Options struct {
 	Resync    time.Duration
 	// Reaches reports whether a Service of a namespace may lead to an address; nil if to all. Reconsider says when that changes.
 	Reaches func(namespace string, a netip.Addr) bool
-	Log     *slog.Logger
+	// Prefixes are those of cluster IPs beyond the datastore's, if none may be outside; else nil.
+	Prefixes []netip.Prefix
+	Log      *slog.Logger
 }
 
 // Proxy is the module. All but Module and Services belongs to the loop.
@@ -62,6 +65,7 @@ type Proxy struct {
 func New(v *driver.View, o Options) *Proxy {
 	p := &Proxy{Options: o, view: v, engine: service.New(o.Node), sources: map[model.ObjectRef]string{}}
 	p.engine.Limit(o.Reaches)
+	p.engine.SetPrefixes(o.Prefixes)
 	p.health = newHealth(o.NodePortAddresses, p.healthy, o.Log)
 	return p
 }
@@ -82,6 +86,10 @@ func (p *Proxy) onEvent(e datastore.Event) {
 		p.engine.SetNode(e.Node)
 	case datastore.NodeDeleted:
 		p.engine.DeleteNode(e.Name)
+	case datastore.ServiceCIDRsSet:
+		if p.Prefixes != nil {
+			p.engine.SetPrefixes(slices.Concat(p.Prefixes, e.Prefixes))
+		}
 	case datastore.ServiceSet:
 		p.sources[serviceRef(e.Service.Namespace, e.Service.Name)] = e.Source
 		p.engine.SetService(e.Service)

@@ -112,7 +112,12 @@ func Endpoint(a *model.Attachment, t Tenant) []openflow.Flow {
 	return slices.Concat(dispatchPod(p), sendersPod(p), hostPod(p), arpPod(p), podsPod(p))
 }
 
-// Peer renders the flows towards and from another node, whose pods with these addresses are global. A node without an IPv4 address and an IPv4
+// Ends renders the flows that keep pods from the tunnel ends of another node.
+func Ends(p *model.Node) []openflow.Flow {
+	return ends(append(slices.Clone(p.Addresses), p.Gateway(model.IPv4)))
+}
+
+// Peer renders the flows towards and from another node but for its Ends, whose pods with these addresses are global. A node without an IPv4 address and an IPv4
 // pod prefix has none.
 func Peer(n Node, p *model.Node, global ...netip.Addr) []openflow.Flow {
 	outer, prefix := p.Outer(), p.PodCIDR(model.IPv4)
@@ -120,7 +125,7 @@ func Peer(n Node, p *model.Node, global ...netip.Addr) []openflow.Flow {
 		return nil
 	}
 	return slices.Concat(
-		peersPeer(n, outer, prefix, append([]netip.Addr{p.Gateway(model.IPv4)}, global...)), ends(append(slices.Clone(p.Addresses), p.Gateway(model.IPv4))), arpPeer(n, outer, prefix), tunnelPeer(n, outer, prefix),
+		peersPeer(n, outer, prefix, append([]netip.Addr{p.Gateway(model.IPv4)}, global...)), arpPeer(n, outer, prefix), tunnelPeer(n, outer, prefix),
 	)
 }
 

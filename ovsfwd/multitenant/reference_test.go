@@ -43,7 +43,7 @@ func (w world) flows() []openflow.Flow {
 		flows, tenants = append(flows, Endpoint(p.Attachment, p.Tenant)...), append(tenants, p.Tenant)
 	}
 	for _, p := range w.peers {
-		flows = append(flows, Peer(w.node, p, w.global...)...)
+		flows = append(append(flows, Peer(w.node, p, w.global...)...), Ends(p)...)
 	}
 	for _, s := range w.services {
 		flows = append(flows, ServiceFlows(w.node, s.Service, s.Tenant)...)
