@@ -39,7 +39,7 @@ func (a *agent) forwarding() *forwarding {
 	c := a.backendConfig
 	if c.Multitenant() {
 		f := &forwarding{
-			flows: openflow.NewFlowTable(multitenant.Owner, multitenant.Version), tenants: tenants.New(c.Cluster),
+			flows: openflow.NewFlowTable(multitenant.Owner, multitenant.Version), tenants: tenants.New(c.Node, c.Cluster),
 			owner: multitenant.Owner, others: []uint16{pipeline.Owner, pipeline.PolicyOwner, pipeline.AssociationOwner},
 		}
 		f.multitenant = backend.MultitenantManager(c, f.flows)

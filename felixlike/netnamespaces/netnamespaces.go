@@ -2,7 +2,7 @@
 // controller answers them: one agent of the cluster, which holds a Lease.
 //
 // felixlike/tenancy/change decides what is written, the same for felixctl. An annotation that cannot be followed stays and is
-// tried again; the log has the reason once. With Options.Number, it also gives a number to each namespace that has none. Nothing waits for this package: isolation is in force without it. Where the API server
+// tried again; the log has the reason once. With Options.Number, it also gives a number to each namespace that has none, but for default. Nothing waits for this package: isolation is in force without it. Where the API server
 // has no NetNamespaces it asks for nothing.
 //
 // It is tested against a real API server, with the rights of deploy/.
@@ -184,7 +184,8 @@ func (w *worker) number(ctx context.Context, namespaces, numbered cache.Store) b
 	}
 	good := true
 	for _, name := range namespaces.ListKeys() {
-		if _, has, _ := numbered.GetByKey(name); has || ctx.Err() != nil {
+		// The namespace default is global without one.
+		if _, has, _ := numbered.GetByKey(name); has || name == metav1.NamespaceDefault || ctx.Err() != nil {
 			continue
 		}
 		done, err := w.changer.Number(ctx, name)

@@ -235,4 +235,7 @@ func TestNumbers(t *testing.T) {
 	if now["dns"] != 0 {
 		t.Errorf("the global namespace has number %d", now["dns"])
 	}
+	if number, has := now["default"]; has {
+		t.Errorf("the namespace default has number %d", number)
+	}
 }

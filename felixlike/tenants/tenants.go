@@ -8,12 +8,15 @@
 package tenants
 
 import (
+	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/felixlike/felixlike/felixlike/antrea"
 	"github.com/felixlike/felixlike/felixlike/datastore"
@@ -22,14 +25,24 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// noticeNoNumber says that a namespace has no number.
-const noticeNoNumber = "NoNumber"
+// Reasons of Events.
+const (
+	// noticeNoNumber says that a namespace has no number, or none has.
+	noticeNoNumber = "NoNumber"
+	// noticeDNS says that the namespace of the cluster's DNS is not global.
+	noticeDNS = "DNSNotGlobal"
+)
 
 // Tenants is the module.
 type Tenants struct {
+	// node is this node's name.
+	node string
 	// cluster has the addresses of all pods.
 	cluster netip.Prefix
 	classes *tenancy.Classes
+	// objects are the namespaces with a NetNamespace, dns the Services that are the cluster's DNS.
+	objects map[string]bool
+	dns     map[types.NamespacedName]bool
 	// namespaces are those with an object, each with where it came from.
 	namespaces map[string]string
 	// reported and attached are the addresses of pods, by their status and on this node; pods are the pods of each address.
@@ -45,11 +58,11 @@ type Tenants struct {
 	reconsider func(changed func(namespace string, a netip.Addr) bool)
 }
 
-// New returns the module for a cluster with that prefix of pods.
-func New(cluster netip.Prefix) *Tenants {
+// New returns the module of a node, for a cluster with that prefix of pods.
+func New(node string, cluster netip.Prefix) *Tenants {
 	return &Tenants{
-		cluster: cluster, classes: tenancy.New(), namespaces: map[string]string{}, reported: map[model.PodID][]netip.Addr{}, attached: map[model.PodID][]netip.Addr{},
-		pods: map[netip.Addr]map[model.PodID]int{}, dirty: map[string]bool{}, moved: map[netip.Addr]bool{}, sent: map[string]model.TenantUpdate{},
+		node: node, cluster: cluster, objects: map[string]bool{}, dns: map[types.NamespacedName]bool{}, classes: tenancy.New(), namespaces: map[string]string{}, reported: map[model.PodID][]netip.Addr{}, attached: map[model.PodID][]netip.Addr{},
+		pods: map[netip.Addr]map[model.PodID]int{}, dirty: map[string]bool{metav1.NamespaceDefault: true}, moved: map[netip.Addr]bool{}, sent: map[string]model.TenantUpdate{},
 	}
 }
 
@@ -61,7 +74,7 @@ func (t *Tenants) OnChange(reconsider func(changed func(namespace string, a neti
 
 // Module returns the functions of the module. It comes before the modules that ask Reaches.
 func (t *Tenants) Module() driver.Module {
-	return driver.Module{OnEvent: t.onEvent, OnUpdate: t.onUpdate, Updates: t.updates, ObjectProblems: t.problems}
+	return driver.Module{OnEvent: t.onEvent, OnUpdate: t.onUpdate, Updates: t.updates, Notices: t.notices, ObjectProblems: t.problems}
 }
 
 func (t *Tenants) onEvent(e datastore.Event) {
@@ -73,13 +86,22 @@ func (t *Tenants) onEvent(e datastore.Event) {
 	case datastore.AntreaSet:
 		if n, is := e.Object.(*antrea.NetNamespace); is {
 			t.classes.Set(n.Name, n)
-			t.dirty[n.Name] = true
+			t.objects[n.Name], t.dirty[n.Name] = true, true
 		}
 	case datastore.AntreaDeleted:
 		if e.ID.Kind == antrea.KindNetNamespace {
 			t.classes.Set(e.ID.Name, nil)
+			delete(t.objects, e.ID.Name)
 			t.dirty[e.ID.Name] = true
 		}
+	case datastore.ServiceSet:
+		if name := (types.NamespacedName{Namespace: e.Service.Namespace, Name: e.Service.Name}); e.Service.Labels["k8s-app"] == "kube-dns" {
+			t.dns[name] = true
+		} else {
+			delete(t.dns, name)
+		}
+	case datastore.ServiceDeleted:
+		delete(t.dns, types.NamespacedName{Namespace: e.Namespace, Name: e.Name})
 	case datastore.PodSet:
 		id := model.PodID{Namespace: e.Pod.Namespace, Name: e.Pod.Name}
 		t.place(t.reported, id, addresses(e.Pod))
@@ -139,10 +161,11 @@ func (t *Tenants) place(list map[model.PodID][]netip.Addr, id model.PodID, now [
 	}
 }
 
-// tenant returns the number of a namespace.
+// tenant returns the number of a namespace. The namespace default is global unless a NetNamespace says otherwise, as in OpenShift: the API server's
+// Service is there.
 func (t *Tenants) tenant(namespace string) model.TenantUpdate {
 	switch c := t.classes.Of(namespace); {
-	case c.Global:
+	case c.Global, namespace == metav1.NamespaceDefault && !t.objects[namespace]:
 		return model.TenantUpdate{Namespace: namespace, Global: true}
 	case c.Number > 0 && c.Number <= tenancy.MaxNumber:
 		return model.TenantUpdate{Namespace: namespace, Number: uint32(c.Number)}
@@ -220,7 +243,23 @@ func (t *Tenants) Reaches(namespace string, a netip.Addr) bool {
 	return true
 }
 
-// problems returns the namespaces without a number.
+// notices says that no namespace has a number, if there are pods on this node.
+func (t *Tenants) notices() []datastore.Notice {
+	for name := range t.objects {
+		if has(t.tenant(name)) {
+			return nil
+		}
+	}
+	if len(t.attached) == 0 {
+		return nil
+	}
+	return []datastore.Notice{{Kind: noticeNoNumber, Known: datastore.KnownHere, Problem: model.Problem{
+		Object: model.NodeRef(t.node), Field: "pipelineVariant",
+		Reason: "no NetNamespace gives a namespace a number, so pods are closed: the kind has to be served, and agents need the right to create and read them",
+	}}}
+}
+
+// problems returns the namespaces without a number, and those of the cluster's DNS that are not global.
 func (t *Tenants) problems() (all []datastore.Notice) {
 	names := maps.Clone(t.namespaces)
 	for _, list := range []map[model.PodID][]netip.Addr{t.reported, t.attached} {
@@ -235,6 +274,14 @@ func (t *Tenants) problems() (all []datastore.Notice) {
 			all = append(all, datastore.Notice{Kind: noticeNoNumber, Known: datastore.KnownToAll, Problem: model.Problem{
 				Source: source, Object: model.ObjectRef{Kind: "Namespace", Name: name},
 				Reason: "no NetNamespace gives it a number: with pipelineVariant: openshift its pods and Services are closed",
+			}})
+		}
+	}
+	for name := range t.dns {
+		if now := t.tenant(name.Namespace); has(now) && !now.Global {
+			all = append(all, datastore.Notice{Kind: noticeDNS, Known: datastore.KnownToAll, Problem: model.Problem{
+				Source: t.namespaces[name.Namespace], Object: model.ObjectRef{Kind: "Namespace", Name: name.Namespace},
+				Reason: fmt.Sprintf("it has the cluster's DNS (Service %s), and is not global: pods of other namespaces do not reach it (felixctl netnamespace global %s)", name.Name, name.Namespace),
 			}})
 		}
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-func newTenants() *Tenants { return New(netip.MustParsePrefix("10.128.0.0/14")) }
+func newTenants() *Tenants { return New("node1", netip.MustParsePrefix("10.128.0.0/14")) }
 
 func (t *Tenants) number(name string, number int64) {
 	t.onEvent(datastore.AntreaSet{Object: &antrea.NetNamespace{ObjectMeta: metav1.ObjectMeta{Name: name}, NetName: name, NetID: &number}})
@@ -36,7 +36,7 @@ func TestUpdates(t *testing.T) {
 		}
 	}
 	x.onEvent(datastore.NamespaceSet{Namespace: &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}})
-	want("a namespace without a number")
+	want("a namespace without a number", model.TenantUpdate{Namespace: "default", Global: true})
 	if all := x.problems(); len(all) != 1 || all[0].Object.Name != "shop" {
 		t.Errorf("problems: %+v", all)
 	}
@@ -113,4 +113,42 @@ func TestReaches(t *testing.T) {
 		t.Error("nobody was told of the change")
 	}
 	check("own", "10.128.0.2", false)
+}
+
+// TestDefault: the namespace default is global without a NetNamespace, and has the number of the one that it has.
+func TestDefault(t *testing.T) {
+	x := newTenants()
+	want := func(want model.TenantUpdate) {
+		t.Helper()
+		if got := x.updates(); !reflect.DeepEqual(got, []model.Update{want}) {
+			t.Errorf("%+v, want %+v", got, want)
+		}
+	}
+	want(model.TenantUpdate{Namespace: "default", Global: true})
+	x.number("default", 7)
+	want(model.TenantUpdate{Namespace: "default", Number: 7})
+	x.onEvent(datastore.AntreaDeleted{ID: antrea.ID{Kind: antrea.KindNetNamespace, Name: "default"}})
+	want(model.TenantUpdate{Namespace: "default", Global: true})
+}
+
+// TestNotices: a node with pods says so while no namespace has a number, and the namespace of the cluster's DNS is named until it is global.
+func TestNotices(t *testing.T) {
+	x := newTenants()
+	x.onEvent(datastore.ServiceSet{Service: &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "dns", Labels: map[string]string{"k8s-app": "kube-dns"}}}})
+	named := func() bool {
+		return slices.ContainsFunc(x.problems(), func(n datastore.Notice) bool { return n.Kind == noticeDNS && n.Object.Name == "kube-system" })
+	}
+	if all := x.notices(); len(all) > 0 {
+		t.Errorf("no pods: %v", all)
+	}
+	x.onUpdate(model.AttachmentUpdate{Attachment: &model.Attachment{Pod: model.PodID{Namespace: "own", Name: "new"}, Addresses: []netip.Addr{netip.MustParseAddr("10.128.0.6")}}}, 0)
+	if all := x.notices(); len(all) != 1 || all[0].Object != model.NodeRef("node1") {
+		t.Errorf("no numbers: %v", all)
+	}
+	if x.number("kube-system", 7); !named() || len(x.notices()) > 0 {
+		t.Errorf("DNS of one tenant: %v, %v", x.problems(), x.notices())
+	}
+	if x.number("kube-system", 0); named() {
+		t.Errorf("DNS is global: %v", x.problems())
+	}
 }
