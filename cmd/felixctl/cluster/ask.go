@@ -77,7 +77,7 @@ func (t target) askOne(ctx context.Context, a agent, stdin []byte, command []str
 	cmd.Stdout, cmd.Stderr = &answer, &errs
 	err := cmd.Run()
 	if answer.over || errs.over {
-		r.code, r.Fault = 2, fmt.Sprintf("the answer is too large: more than %d MiB", maxAnswer>>20)
+		r.code, r.Fault = 2, errTooLarge.Error()
 		return r
 	}
 	out, text := answer.all.Bytes(), ""
@@ -98,6 +98,8 @@ func (t target) askOne(ctx context.Context, a agent, stdin []byte, command []str
 // maxAnswer bounds what a node answers, as the client of an agent's socket does: a compromised node can send without end.
 const maxAnswer = 64 << 20
 
+var errTooLarge = fmt.Errorf("the answer is too large: more than %d MiB", maxAnswer>>20)
+
 // bounded keeps what is written to it, up to maxAnswer bytes.
 type bounded struct {
 	all  bytes.Buffer
@@ -107,7 +109,7 @@ type bounded struct {
 // Write fails beyond the bound, which ends the process that writes.
 func (b *bounded) Write(data []byte) (int, error) {
 	if b.over = b.over || b.all.Len()+len(data) > maxAnswer; b.over {
-		return 0, io.ErrShortBuffer
+		return 0, errTooLarge
 	}
 	return b.all.Write(data)
 }
