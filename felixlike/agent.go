@@ -123,7 +123,7 @@ func (a *agent) run(ctx context.Context, d *api) error {
 	if to, ok := a.source.(node.Publisher); ok && a.encryption != nil {
 		g.Go(func() error { return a.encryption.Publish(ctx, to, a.log.With("component", "wireguard")) })
 	}
-	g.Go(func() error { return writePolicyStatus(ctx, a.source, a.cfg.NodeName, a.log) })
+	g.Go(func() error { return writePolicyStatus(ctx, a.source, a.cfg, a.log) })
 	g.Go(func() error { return changeNetNamespaces(ctx, a.source, a.cfg, a.log) })
 	g.Go(func() error {
 		return control.Serve(ctx, filepath.Join(a.cfg.RunDir, control.SocketName), d, a.log.With("component", "control"))

@@ -6,6 +6,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/datastore"
 	"github.com/felixlike/felixlike/felixlike/datastore/kubernetes"
@@ -22,13 +23,17 @@ const (
 
 // writePolicyStatus takes part in the election of the agent that writes the status of
 // ClusterNetworkPolicies, if the datastore is an API server.
-func writePolicyStatus(ctx context.Context, source datastore.Source, node string, log *slog.Logger) error {
+func writePolicyStatus(ctx context.Context, source datastore.Source, cfg *config.Effective, log *slog.Logger) error {
 	s, ok := source.(*kubernetes.Source)
 	if !ok {
 		return nil
 	}
+	variant := ""
+	if cfg.PipelineVariant == config.VariantOpenShift {
+		variant = backend.Variant
+	}
 	return policystatus.Run(ctx, policystatus.Options{
-		Client: s.Dynamic(), Node: node, Namespace: agentNamespace(), Nodes: s.Nodes, Needed: s.HasClusterPolicies,
+		Client: s.Dynamic(), Node: cfg.NodeName, Namespace: agentNamespace(), Nodes: s.Nodes, Needed: s.HasClusterPolicies, Variant: variant,
 		Log: log.With("component", "policystatus"), Timing: policystatus.DefaultTiming(),
 	})
 }

@@ -17,7 +17,7 @@ import (
 )
 
 // ConditionAccepted is the type of the condition. True: all rules are in force as written.
-// False: a part of the policy is not understood and fails closed.
+// False: a part of the policy is not understood and fails closed, or no policy is in force.
 const ConditionAccepted = "felixlike.io/Accepted"
 
 // Reasons of the condition.
@@ -28,6 +28,8 @@ const (
 	ReasonEqualPriority = "EqualPriority"
 	// ReasonNotUnderstood: a part fails closed; the Event has the same reason.
 	ReasonNotUnderstood = "NotUnderstood"
+	// ReasonNotInForce: the agents have a setting with which no policy is in force.
+	ReasonNotInForce = "NotInForce"
 )
 
 const (
@@ -101,6 +103,14 @@ func (j judged) condition(before *judged) metav1.Condition {
 		c.Message = message(lines)
 	}
 	return c
+}
+
+// notInForce returns the condition that the policy must have with a setting with which no policy is in force.
+func (j judged) notInForce(variant string) metav1.Condition {
+	return metav1.Condition{
+		Type: ConditionAccepted, Status: metav1.ConditionFalse, Reason: ReasonNotInForce, ObservedGeneration: j.object.GetGeneration(),
+		Message: "it is not in force with " + variant + ": the pods that it selects are closed",
+	}
 }
 
 // faulty returns the parts that the agent does not understand, a line each.

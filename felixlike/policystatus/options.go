@@ -20,8 +20,10 @@ type Options struct {
 	Nodes func() int
 	// Needed reports whether there is a ClusterNetworkPolicy.
 	Needed func() bool
-	Log    *slog.Logger
-	Timing Timing
+	// Variant is the setting with which no policy is in force, and pods that one selects are closed; else empty.
+	Variant string
+	Log     *slog.Logger
+	Timing  Timing
 }
 
 // Timing has all times of the package.

@@ -200,6 +200,14 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
+// TestVariant: with a setting with which no policy is in force, no policy is accepted.
+func TestVariant(t *testing.T) {
+	f, _ := newFake(t)
+	f.create(t, "p", 1, deny)
+	f.start(t, "n1", func(o *policystatus.Options) { o.Variant = "some: setting" })
+	f.until(t, "p", "False", "NotInForce", "it is not in force with some: setting")
+}
+
 // TestFight: a condition that another program removes again and again is written no faster than
 // Timing.Again.
 func TestFight(t *testing.T) {

@@ -36,6 +36,8 @@ type writer struct {
 	// wrote has the last written or refused condition of each policy.
 	wrote map[types.UID]wrote
 	retry time.Duration
+	// variant is Options.Variant.
+	variant string
 }
 
 // wrote is a condition and when it was written.
@@ -50,7 +52,7 @@ func newWriter(o Options) *writer {
 		timing:   o.Timing, limit: flowcontrol.NewTokenBucketRateLimiter(o.Timing.Rate, o.Timing.Burst), log: o.Log,
 		read:  leases.Said{Log: o.Log, What: "read ClusterNetworkPolicies to write their status", Effect: effect},
 		write: leases.Said{Log: o.Log, What: "write the status of ClusterNetworkPolicies", Effect: effect},
-		wrote: map[types.UID]wrote{},
+		wrote: map[types.UID]wrote{}, variant: o.Variant,
 	}
 }
 
@@ -107,6 +109,9 @@ func (w *writer) pass(ctx context.Context, store cache.Store) time.Duration {
 			before = &all[i-1]
 		}
 		want := p.condition(before)
+		if w.variant != "" {
+			want = p.notInForce(w.variant)
+		}
 		have, found := present(p.object)
 		if found && same(have, want) {
 			continue

@@ -8,7 +8,6 @@
 package tenants
 
 import (
-	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
@@ -16,7 +15,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/felixlike/felixlike/felixlike/antrea"
 	"github.com/felixlike/felixlike/felixlike/datastore"
@@ -40,9 +38,9 @@ type Tenants struct {
 	// cluster has the addresses of all pods.
 	cluster netip.Prefix
 	classes *tenancy.Classes
-	// objects are the namespaces with a NetNamespace, dns the Services that are the cluster's DNS.
+	// objects are the namespaces with a NetNamespace, dns the pods that are the cluster's DNS.
 	objects map[string]bool
-	dns     map[types.NamespacedName]bool
+	dns     map[model.PodID]bool
 	// namespaces are those with an object, each with where it came from.
 	namespaces map[string]string
 	// reported and attached are the addresses of pods, by their status and on this node; pods are the pods of each address.
@@ -61,7 +59,7 @@ type Tenants struct {
 // New returns the module of a node, for a cluster with that prefix of pods.
 func New(node string, cluster netip.Prefix) *Tenants {
 	return &Tenants{
-		node: node, cluster: cluster, objects: map[string]bool{}, dns: map[types.NamespacedName]bool{}, classes: tenancy.New(), namespaces: map[string]string{}, reported: map[model.PodID][]netip.Addr{}, attached: map[model.PodID][]netip.Addr{},
+		node: node, cluster: cluster, objects: map[string]bool{}, dns: map[model.PodID]bool{}, classes: tenancy.New(), namespaces: map[string]string{}, reported: map[model.PodID][]netip.Addr{}, attached: map[model.PodID][]netip.Addr{},
 		pods: map[netip.Addr]map[model.PodID]int{}, dirty: map[string]bool{metav1.NamespaceDefault: true}, moved: map[netip.Addr]bool{}, sent: map[string]model.TenantUpdate{},
 	}
 }
@@ -94,18 +92,16 @@ func (t *Tenants) onEvent(e datastore.Event) {
 			delete(t.objects, e.ID.Name)
 			t.dirty[e.ID.Name] = true
 		}
-	case datastore.ServiceSet:
-		if name := (types.NamespacedName{Namespace: e.Service.Namespace, Name: e.Service.Name}); e.Service.Labels["k8s-app"] == "kube-dns" {
-			t.dns[name] = true
-		} else {
-			delete(t.dns, name)
-		}
-	case datastore.ServiceDeleted:
-		delete(t.dns, types.NamespacedName{Namespace: e.Namespace, Name: e.Name})
 	case datastore.PodSet:
 		id := model.PodID{Namespace: e.Pod.Namespace, Name: e.Pod.Name}
 		t.place(t.reported, id, addresses(e.Pod))
+		if app := e.Pod.Labels["k8s-app"]; !e.Pod.Spec.HostNetwork && (app == "kube-dns" || app == "coredns") {
+			t.dns[id] = true
+		} else {
+			delete(t.dns, id)
+		}
 	case datastore.PodDeleted:
+		delete(t.dns, e.ID)
 		t.place(t.reported, e.ID, nil)
 	}
 }
@@ -277,11 +273,15 @@ func (t *Tenants) problems() (all []datastore.Notice) {
 			}})
 		}
 	}
-	for name := range t.dns {
-		if now := t.tenant(name.Namespace); has(now) && !now.Global {
+	dns := map[string]bool{}
+	for id := range t.dns {
+		dns[id.Namespace] = true
+	}
+	for name := range dns {
+		if now := t.tenant(name); has(now) && !now.Global {
 			all = append(all, datastore.Notice{Kind: noticeDNS, Known: datastore.KnownToAll, Problem: model.Problem{
-				Source: t.namespaces[name.Namespace], Object: model.ObjectRef{Kind: "Namespace", Name: name.Namespace},
-				Reason: fmt.Sprintf("it has the cluster's DNS (Service %s), and is not global: pods of other namespaces do not reach it (felixctl netnamespace global %s)", name.Name, name.Namespace),
+				Source: t.namespaces[name], Object: model.ObjectRef{Kind: "Namespace", Name: name},
+				Reason: "it has pods of the cluster's DNS, and is not global: pods of other namespaces do not reach them (felixctl netnamespace global " + name + ")",
 			}})
 		}
 	}

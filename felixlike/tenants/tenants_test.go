@@ -134,7 +134,7 @@ func TestDefault(t *testing.T) {
 // TestNotices: a node with pods says so while no namespace has a number, and the namespace of the cluster's DNS is named until it is global.
 func TestNotices(t *testing.T) {
 	x := newTenants()
-	x.onEvent(datastore.ServiceSet{Service: &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "dns", Labels: map[string]string{"k8s-app": "kube-dns"}}}})
+	x.onEvent(datastore.PodSet{Pod: &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "kube-system", Name: "dns", Labels: map[string]string{"k8s-app": "kube-dns"}}}})
 	named := func() bool {
 		return slices.ContainsFunc(x.problems(), func(n datastore.Notice) bool { return n.Kind == noticeDNS && n.Object.Name == "kube-system" })
 	}
