@@ -63,6 +63,14 @@ func (f *forwarding) modules() []driver.Module {
 	}}
 }
 
+// closed returns why pods of this node have no flows.
+func (f *forwarding) closed() map[model.PodID]string {
+	if f.multitenant == nil {
+		return nil
+	}
+	return f.multitenant.Closed()
+}
+
 func noticesOf(all []model.Problem, known datastore.Known) (notices []datastore.Notice) {
 	for _, p := range all {
 		notices = append(notices, datastore.Notice{Problem: p, Kind: noticeRefused, Known: known})

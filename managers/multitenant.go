@@ -63,6 +63,7 @@ type MultitenantManager struct {
 	// refused are the objects that are not in force, unready the reasons why this node forwards nothing, partly those why it forwards
 	// not everything.
 	refused, unready, partly atomic.Pointer[[]model.Problem]
+	closing                  atomic.Pointer[map[model.PodID]string]
 }
 
 // serviceAddress is an address of a Service.
@@ -388,42 +389,14 @@ func (m *MultitenantManager) judgeNodes() {
 	m.partly.Store(&partly)
 }
 
-// limit returns the first object that would limit a pod and is not in force.
-func (m *MultitenantManager) limit(a *model.Attachment) *model.ObjectRef {
-	e := m.endpoints[a.Pod]
-	if e == nil {
-		return nil
-	}
-	for _, d := range model.Directions() {
-		for id := range e.Applied(d).All() {
-			if id.API != model.Isolation {
-				ref := id.Object()
-				return &ref
-			}
-		}
-	}
-	for _, address := range a.Addresses {
-		if ref, selected := m.egresses[address]; selected {
-			return &ref
-		}
-	}
-	return nil
-}
-
 // setPod sets the flows of a pod.
 func (m *MultitenantManager) setPod(id model.PodID) {
 	a, key := m.owners.attachment(id), "pod "+id.String()
-	// A port that has a new interface is no longer the port of the pod before.
-	open := a != nil && m.newest[a.OFPort] == id && m.endpoints[id] != nil && m.limit(a) == nil
 	tenant := m.tenants[id.Namespace]
 	var flows []openflow.Flow
-	if open {
+	if a != nil && m.endpoints[id] != nil && m.closed(a) == "" {
 		own := *a
-		// The newest pod with an address has its flows.
-		own.Addresses = slices.DeleteFunc(slices.Clone(a.Addresses), func(addr netip.Addr) bool {
-			owner := m.owners.owner(addr)
-			return owner != nil && owner.Pod != id || !m.options.Cluster.Contains(addr.Unmap())
-		})
+		own.Addresses = m.addressesOf(a)
 		flows = multitenant.Endpoint(&own, tenant)
 	}
 	m.set(key, flows != nil, func() []openflow.Flow { return flows })
@@ -457,26 +430,6 @@ func (m *MultitenantManager) use(id model.PodID, now multitenant.Tenant) {
 }
 
 func numberKey(t multitenant.Tenant) string { return fmt.Sprintf("number %d", t.Number) }
-
-// judgePods notes the objects that close pods of this node.
-func (m *MultitenantManager) judgePods() {
-	closing := map[model.ObjectRef]bool{}
-	for _, pods := range m.members {
-		for id := range pods {
-			if a := m.owners.attachment(id); a != nil {
-				if ref := m.limit(a); ref != nil {
-					closing[*ref] = true
-				}
-			}
-		}
-	}
-	var refused []model.Problem
-	for ref := range closing {
-		refused = append(refused, model.Problem{Object: ref, Reason: "it is not in force with pipelineVariant: openshift: the pods that it selects are closed"})
-	}
-	slices.SortFunc(refused, func(a, b model.Problem) int { return strings.Compare(a.Object.String(), b.Object.String()) })
-	m.refused.Store(&refused)
-}
 
 // setService sets the flows of an address of a Service.
 func (m *MultitenantManager) setService(node multitenant.Node, known bool, s serviceAddress) {

@@ -103,6 +103,9 @@ func TestMultitenantCloses(t *testing.T) {
 		for _, p := range m.Refused() {
 			names = append(names, p.Object.String())
 		}
+		if why := m.Closed()[id]; (why == "") != (number != "") && m.endpoints[id] != nil {
+			t.Errorf("%s: closed because %q", what, why)
+		}
 		if !slices.Equal(names, refused) {
 			t.Errorf("%s: refused %q, want %q", what, names, refused)
 		}
@@ -127,6 +130,9 @@ func TestMultitenantCloses(t *testing.T) {
 	policy := model.PolicyID{Tier: model.TierNetworkPolicy, Namespace: "dev", Name: "deny"}
 	m.OnUpdate(model.EndpointUpdate{Endpoint: &model.Endpoint{ID: id, Egress: model.Applied{NetworkPolicies: []model.PolicyID{policy}}}})
 	check("a NetworkPolicy", "", "NetworkPolicy dev/deny")
+	m.OnUpdate(model.EndpointUpdate{Endpoint: &model.Endpoint{ID: id}})
+	m.OnUpdate(model.EndpointUpdate{Endpoint: &model.Endpoint{ID: id, Egress: model.Applied{NetworkPolicies: []model.PolicyID{policy, {Tier: model.TierNetworkPolicy, Namespace: "dev", Name: "too"}}}}})
+	check("two NetworkPolicies", "", "NetworkPolicy dev/deny", "NetworkPolicy dev/too")
 	m.OnUpdate(model.EndpointUpdate{Endpoint: &model.Endpoint{ID: id}})
 	check("no policy", "0x8")
 	m.OnUpdate(model.EgressesUpdate{Egresses: []model.EgressAddress{{Object: model.ObjectRef{Kind: "Egress", Name: "e"}, Pods: []netip.Addr{netip.MustParseAddr("10.131.0.5")}}}})

@@ -48,7 +48,7 @@ func New(cfg Config) *Driver {
 	d.feed = &feed{cluster: d.cluster, stages: d.stages, scheduler: d.scheduler, modules: d.modules}
 	d.scheduler.admission = admission.New(d.cluster, policyStage{d.feed})
 	d.handovers = &handovers{cfg: d.cfg, queue: d.queue, cluster: d.cluster, stages: d.stages, scheduler: d.scheduler, feed: d.feed}
-	d.reporter = &status.Reporter{Cluster: d.cluster, Quarantine: d.stages.quarantine, Progress: d.scheduler, Grace: cfg.ReadyGrace, Parts: slices.Concat(modules{d.scheduler.module()}, d.modules, modules{{Served: d.scheduler.served}})}
+	d.reporter = &status.Reporter{Cluster: d.cluster, Quarantine: d.stages.quarantine, Progress: d.scheduler, Grace: cfg.ReadyGrace, Closed: cfg.Closed, Parts: slices.Concat(modules{d.scheduler.module()}, d.modules, modules{{Served: d.scheduler.served}})}
 	d.modules.count(d.metrics)
 	if cfg.View != nil {
 		cfg.View.Loop = loop{d.queue, d.cluster, d.stages, d.scheduler, d.feed}

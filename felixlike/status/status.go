@@ -4,6 +4,7 @@ package status
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"time"
@@ -26,6 +27,8 @@ type Reporter struct {
 	Parts Parts
 	// Grace is how long a change may wait before the agent is not ready.
 	Grace time.Duration
+	// Closed returns why pods are closed that no quarantined object closes; nil if none are.
+	Closed func() map[model.PodID]string
 }
 
 // Parts have what the reporter does not know itself. driver.Module says what each call is for.
@@ -61,7 +64,12 @@ func (rep *Reporter) Status() control.Status {
 		s.Problems = append(s.Problems, o.Problem)
 	}
 	cluster.SortProblems(s.Problems)
-	rep.fill(&s, view.Closed)
+	closed := map[model.PodID]string{}
+	maps.Copy(closed, view.Closed)
+	if rep.Closed != nil {
+		maps.Copy(closed, rep.Closed())
+	}
+	rep.fill(&s, closed)
 	return s
 }
 

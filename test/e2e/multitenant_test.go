@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/felixlike/felixlike/felixlike/config"
+	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/test/eventually"
 	"github.com/felixlike/felixlike/test/lab"
@@ -216,6 +217,17 @@ func TestMultitenantClosesWhatItCannotLimit(t *testing.T) {
 	multitenantMatrix(t, l, closed)
 	for _, object := range []string{"NetworkPolicy x/all", "ClusterNetworkPolicy.crd.antrea.io open", "EgressNetworkPolicy.network.openshift.io other/outside"} {
 		hasProblem(t, l.Node("node1"), object, "not in force with pipelineVariant: openshift")
+	}
+	status, err := l.Node("node1").Status(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for pod, reason := range map[string]string{"x/on1": "NetworkPolicy x/all selects it", "loner/on1": "no NetNamespace gives its namespace a number", "lone/on1": ""} {
+		if !slices.ContainsFunc(status.Endpoints, func(e control.Endpoint) bool {
+			return e.Namespace+"/"+e.Name == pod && (e.State == control.EndpointProgrammed) == (reason == "") && strings.Contains(e.Reason, reason)
+		}) {
+			t.Errorf("status of %s, want reason %q: %+v", pod, reason, status.Endpoints)
+		}
 	}
 	set(t, l, state(t, multitenantProjects(7)))
 	multitenantMatrix(t, l, reached)
