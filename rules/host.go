@@ -57,6 +57,7 @@ func HostSets(f model.Family) []ipsets.Set {
 //	    believed (see Senders), source in a pod prefix: forged  drop
 //	  in by gw    goto from-switch
 //	  |             invalid ............................... drop
+//	  |             with Numbered: translated by others ... drop
 //	  |             out by gw: the switch will judge ...... accept
 //	  |             to an address of a Service, not rewritten;
 //	  |             or through a Service to the outside, from a pod with
@@ -159,6 +160,12 @@ func (n NodeChains) fromSwitch(h Host) tables.Chain {
 	c := tables.Chain{Name: ChainFromSwitch, Rules: []tables.Rule{
 		dropInvalid(), forwardedDiscovery(),
 	}}
+	if h.Numbered {
+		c.Rules = append(c.Rules, tables.Rule{
+			Matches: []tables.Match{tables.MatchConnDNAT{}, tables.MatchConnOriginal{}, tables.MatchConnMark{Value: 0, Mask: MarkService}},
+			Action:  tables.Drop{}, Comment: "translated by another program, which compares no numbers",
+		})
+	}
 	c.Rules = append(c.Rules, tables.Rule{Matches: []tables.Match{n.out()}, Action: tables.Accept{}, Comment: "the switch judges it"})
 	for _, p := range h.Services {
 		c.Rules = append(c.Rules, tables.Rule{

@@ -431,6 +431,19 @@ func TestMultitenantTunnelService(t *testing.T) {
 	}
 }
 
+// TestMultitenantOtherTranslation: kube-proxy, or another program that translates packets of pods, leads them to no pod.
+func TestMultitenantOtherTranslation(t *testing.T) {
+	t.Parallel()
+	l := newMultitenantLab(t)
+	set(t, l, state(t, multitenantProjects(7)))
+	setServices(t, l, multitenantServices(l, "milk"))
+	number := multitenantService + slices.Index(slices.Sorted(maps.Keys(reached)), "other")
+	multitenantConnect(t, l, true, "other", "2", number, "other")
+	nft(t, l.Node("node2"), fmt.Sprintf("add table ip theirs; add chain ip theirs pre { type nat hook prerouting priority -150; }; add rule ip theirs pre ip daddr 10.96.0.%d tcp dport %d dnat to %s:80",
+		number, servicePort, l.Pod(model.PodID{Namespace: "x", Name: "on2"}).Address(model.IPv4)))
+	multitenantConnect(t, l, false, "other", "2", number, "other, translated to x")
+}
+
 // listenUDP opens a port of a node.
 func listenUDP(n *lab.Node, port uint16) (conn *net.UDPConn, err error) {
 	doErr := n.Namespace().Do(func() error {
