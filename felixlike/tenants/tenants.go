@@ -46,6 +46,8 @@ type Tenants struct {
 	// reported and attached are the addresses of pods, by their status and on this node; pods are the pods of each address.
 	reported, attached map[model.PodID][]netip.Addr
 	pods               map[netip.Addr]map[model.PodID]int // how many of both lists have it
+	// interfaces are those of attached pods: the end of an older one changes nothing.
+	interfaces map[model.PodID]string
 	// dirty are the namespaces, moved the addresses, that may have changed since the last updates.
 	dirty map[string]bool
 	moved map[netip.Addr]bool
@@ -59,7 +61,7 @@ type Tenants struct {
 // New returns the module of a node, for a cluster with that prefix of pods.
 func New(node string, cluster netip.Prefix) *Tenants {
 	return &Tenants{
-		node: node, cluster: cluster, objects: map[string]bool{}, dns: map[model.PodID]bool{}, classes: tenancy.New(), namespaces: map[string]string{}, reported: map[model.PodID][]netip.Addr{}, attached: map[model.PodID][]netip.Addr{},
+		node: node, cluster: cluster, objects: map[string]bool{}, dns: map[model.PodID]bool{}, interfaces: map[model.PodID]string{}, classes: tenancy.New(), namespaces: map[string]string{}, reported: map[model.PodID][]netip.Addr{}, attached: map[model.PodID][]netip.Addr{},
 		pods: map[netip.Addr]map[model.PodID]int{}, dirty: map[string]bool{metav1.NamespaceDefault: true}, moved: map[netip.Addr]bool{}, sent: map[string]model.TenantUpdate{},
 	}
 }
@@ -109,9 +111,11 @@ func (t *Tenants) onEvent(e datastore.Event) {
 func (t *Tenants) onUpdate(u model.Update, _ uint64) {
 	switch u := u.(type) {
 	case model.AttachmentUpdate:
+		t.interfaces[u.Attachment.Pod] = u.Attachment.Interface
 		t.place(t.attached, u.Attachment.Pod, u.Attachment.Addresses)
 	case model.AttachmentRemove:
-		if !u.PortOnly {
+		if !u.PortOnly && t.interfaces[u.Pod] == u.Interface {
+			delete(t.interfaces, u.Pod)
 			t.place(t.attached, u.Pod, nil)
 		}
 	}

@@ -152,3 +152,18 @@ func TestNotices(t *testing.T) {
 		t.Errorf("DNS is global: %v", x.problems())
 	}
 }
+
+// TestOldInterface: the end of an older interface of a pod leaves the addresses of the newer one.
+func TestOldInterface(t *testing.T) {
+	x, address := newTenants(), netip.MustParseAddr("10.128.0.6")
+	x.number("own", 7)
+	id := model.PodID{Namespace: "own", Name: "new"}
+	x.onUpdate(model.AttachmentUpdate{Attachment: &model.Attachment{Pod: id, Interface: "v1", Addresses: []netip.Addr{netip.MustParseAddr("10.128.0.5")}}}, 0)
+	x.onUpdate(model.AttachmentUpdate{Attachment: &model.Attachment{Pod: id, Interface: "v2", Addresses: []netip.Addr{address}}}, 0)
+	if x.onUpdate(model.AttachmentRemove{Pod: id, Interface: "v1"}, 0); !x.Reaches("own", address) {
+		t.Error("the address of the newer interface is gone")
+	}
+	if x.onUpdate(model.AttachmentRemove{Pod: id, Interface: "v2"}, 0); x.Reaches("own", address) {
+		t.Error("the address stays")
+	}
+}
