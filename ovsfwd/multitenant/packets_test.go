@@ -75,7 +75,8 @@ func (l *lab) startNode(i int, nodes []*model.Node) {
 	run := func(script string) { b.Run("ip", "netns", "exec", b.NS, "sh", "-ec", script) }
 	cfg := b.Config
 	cfg.TunnelType, cfg.LocalIP, cfg.NodeName, cfg.GatewayMAC = "vxlan", w.node.Addresses[0], nodes[i].Name, ovsdb.GatewayMAC(nodes[i].Name)
-	run("sysctl -qw net.ipv6.conf.all.disable_ipv6=1 net.ipv6.conf.default.disable_ipv6=1 net.ipv4.ip_forward=1; ip link set lo up; ip link set up0 up")
+	// Only the gateway port answers for the gateway's address: by the other end of a pod's interface, packets would go past the switch.
+	run("sysctl -qw net.ipv6.conf.all.disable_ipv6=1 net.ipv6.conf.default.disable_ipv6=1 net.ipv4.ip_forward=1 net.ipv4.conf.all.arp_ignore=1; ip link set lo up; ip link set up0 up")
 	underlay := "up0"
 	if b.Userspace() {
 		cfg.Uplink, cfg.UplinkMAC, underlay = "up0", ovsdb.GatewayMAC("uplink of "+nodes[i].Name), ovsdb.PhysicalBridge
