@@ -268,6 +268,8 @@ type serviceLab struct {
 	*lab.Lab
 	nodes []*corev1.Node
 	names map[netip.Addr]string
+	// restart starts the kube-proxy of a node again.
+	restart map[string]func()
 }
 
 // numberOf returns the number of a Service.
@@ -412,7 +414,7 @@ func (c *serviceLab) endpoint(at string, f model.Family) (netip.Addr, string) {
 // newServiceLab makes a lab with everything but the Services.
 func newServiceLab(t *testing.T, config lab.Config) *serviceLab {
 	t.Helper()
-	c := &serviceLab{Lab: newLabWith(t, config), names: map[netip.Addr]string{}}
+	c := &serviceLab{Lab: newLabWith(t, config), names: map[netip.Addr]string{}, restart: map[string]func(){}}
 	s := state(t, zonedNodes)
 	set(t, c.Lab, s)
 	c.nodes = c.State().Nodes
@@ -680,18 +682,43 @@ func (c *serviceLab) runKubeProxy(t *testing.T, program, mode string) {
 			Program: program, Mode: mode, Node: node.Name, API: apiAddress, Dir: t.TempDir(),
 			Pods: []netip.Prefix{clusterPods(model.IPv4), clusterPods(model.IPv6)},
 		}
-		cmd, err := proxy.Start(ns)
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
+		var cmd *exec.Cmd
+		end := func() {
 			_ = cmd.Process.Kill()
 			_ = cmd.Wait()
+		}
+		start := func() {
+			if cmd, err = proxy.Start(ns); err != nil {
+				t.Fatal(err)
+			}
+		}
+		start()
+		t.Cleanup(func() {
+			end()
 			if t.Failed() {
 				text, _ := os.ReadFile(proxy.Log())
 				t.Logf("kube-proxy of %s:\n%s", node.Name, text[max(0, len(text)-3000):])
 			}
 		})
+		c.restart[node.Name] = func() { end(); start() }
+	}
+}
+
+// awaitZones waits until each kube-proxy knows the zone of its node: it may have missed it at its start, and then does not learn it before the Node
+// changes. Such a one starts again.
+func (c *serviceLab) awaitZones(t *testing.T) {
+	t.Helper()
+	for node, client := range map[string]string{"node1": "b", "node2": "c", "node3": "d"} {
+		for try := range 6 {
+			s := situation{service: "zones", to: "cluster", from: client, protocol: model.TCP, family: model.IPv4, most: 2}
+			if got := c.judge(s, 20, patience); !strings.Contains(got, ", ") {
+				break
+			} else if try == 5 {
+				t.Fatalf("kube-proxy of %s ignores the zone of its node: %s", node, got)
+			}
+			c.restart[node]()
+			c.served(t)
+		}
 	}
 }
 
@@ -764,6 +791,7 @@ func TestServicesLikeKubeProxy(t *testing.T) {
 			theirs := newServiceLab(t, lab.Config{Name: "p"})
 			theirs.runKubeProxy(t, program, mode)
 			theirs.served(t)
+			theirs.awaitZones(t)
 			ours.served(t)
 			compareWithKubeProxy(t, mode, theirs, ours)
 		})

@@ -61,7 +61,11 @@ func judgeAsItIs(t *testing.T, l *lab.Lab, step *truthtable.Step, family model.F
 		t.Fatal(err)
 	}
 	for i, r := range l.Probe(t.Context(), probes, 0) {
-		if expect := step.Probes[i].Expect; expect != nil && (!r.Tried || r.Through != *expect) {
+		expect := step.Probes[i].Expect
+		if expect != nil && *expect && !r.Through { // a busy machine may be late, a rule that drops is not
+			r = l.Probe(t.Context(), probes[i:i+1], patience)[0]
+		}
+		if expect != nil && (!r.Tried || r.Through != *expect) {
 			t.Errorf("%s: %s -> %s %s/%d: expected through=%v, %s", step, r.Probe.From, r.Probe.To, r.Probe.Protocol, r.Probe.Port, *expect, r.Reason)
 		}
 	}
