@@ -100,7 +100,7 @@ const maxAnswer = 64 << 20
 
 var errTooLarge = fmt.Errorf("the answer is too large: more than %d MiB", maxAnswer>>20)
 
-// bounded keeps what is written to it, up to maxAnswer bytes.
+// bounded is a buffer of at most maxAnswer bytes.
 type bounded struct {
 	all  bytes.Buffer
 	over bool

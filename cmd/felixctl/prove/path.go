@@ -402,7 +402,7 @@ func (p *proof) compareNetfilter(s *space, sides [2]*netfilter) error {
 	return nil
 }
 
-// possible returns the packets that can take a way. What is for a pod, of this node or another one, the host routes there and never to itself.
+// possible returns the packets that can take a way. The host routes packets for a pod of any node to that pod, never to itself.
 func (c *following) possible(w way) packets {
 	all := w.possible(c.space)
 	if w.hooks[len(w.hooks)-1] != tables.HookInput || len(c.models) == 0 {

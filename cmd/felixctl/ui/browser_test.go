@@ -137,7 +137,7 @@ func TestLayout(t *testing.T) {
 	}
 }
 
-// widths are those of a telephone and of a desk.
+// widths has the width of a telephone and of a desktop window, in pixels.
 var widths = []int{390, 1280}
 
 // TestLiveParts: in a real browser, the script hears of a new state and loads the page again.

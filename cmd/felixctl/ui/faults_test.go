@@ -144,7 +144,7 @@ func TestAnotherNode(t *testing.T) {
 	shows(t, a, "/", []string{"<td>n2<td", `the agent says that it is &#34;n1&#34;`, "1 of 2 nodes"}, nil)
 }
 
-// TestObjectsOfReady: the objects are those of a node that is ready.
+// TestObjectsOfReady: the objects come from a node that is ready.
 func TestObjectsOfReady(t *testing.T) {
 	t.Parallel()
 	a := shop()
@@ -216,7 +216,7 @@ func TestFormTwice(t *testing.T) {
 	}
 }
 
-// TestClocks: minutes are those of the node's clock, and one that is wrong is named. The rate is of a whole minute.
+// TestClocks: minutes are counted by the node's clock, and a wrong clock is named. The rate counts one whole minute.
 func TestClocks(t *testing.T) {
 	t.Parallel()
 	a := someAgents(control.Objects{})

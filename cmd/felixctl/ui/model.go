@@ -57,7 +57,7 @@ func (n *node) compare(from, to time.Time) {
 // noAnswer is the state of a node with a Fault.
 const noAnswer = "NO ANSWER"
 
-// State is that of felixctl status.
+// State has the word that felixctl status prints.
 func (n *node) State() string {
 	if n.Fault != "" {
 		return noAnswer

@@ -142,7 +142,7 @@ type onePod struct {
 	Denied  denied
 }
 
-// State is what is known of the pod on its node.
+// State has what the pod's node says about the pod.
 func (p onePod) State() string {
 	switch {
 	case p.Known && p.Endpoint.Reason != "":

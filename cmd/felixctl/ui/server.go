@@ -176,7 +176,7 @@ func readForm(w http.ResponseWriter, r *http.Request) error {
 // alive is how often the browser hears that the state is not old, or why it is.
 const alive = 5 * time.Second
 
-// events tells the browser when there is something new, so that the script loads the live parts again, and in an event "state" what is wrong.
+// events tells the browser when there is something new: the script then loads the live parts again. An event "state" says what is wrong.
 func (s *server) events(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	tick := time.NewTicker(time.Second)
