@@ -49,7 +49,7 @@ func New(cfg Config) *Driver {
 	d.scheduler.admission = admission.New(d.cluster, policyStage{d.feed})
 	d.handovers = &handovers{cfg: d.cfg, queue: d.queue, cluster: d.cluster, stages: d.stages, scheduler: d.scheduler, feed: d.feed}
 	own := report{d.cluster, d.stages, d.scheduler}
-	d.reporter = &status.Reporter{Cluster: d.cluster, Quarantine: d.stages.quarantine, Progress: own, Grace: cfg.ReadyGrace, Closed: cfg.Closed, Parts: slices.Concat(modules{own.module()}, d.modules, modules{{Served: own.served}})}
+	d.reporter = &status.Reporter{Cluster: d.cluster, Quarantine: d.stages.quarantine, Progress: own, Grace: cfg.ReadyGrace, Parts: slices.Concat(modules{own.module()}, d.modules, modules{{Served: own.served}})}
 	d.modules.count(d.metrics)
 	if cfg.View != nil {
 		cfg.View.Loop = loop{d.queue, d.cluster, d.stages, d.scheduler, d.feed}
