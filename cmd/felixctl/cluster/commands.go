@@ -48,6 +48,22 @@ func (t target) Ask(ctx context.Context, progress io.Writer, stdin []byte, comma
 // pageAccess is how felixctl ui reaches the agents.
 type pageAccess struct{ target }
 
+// Trace has the nodes of both ends answer together.
+func (p pageAccess) Trace(ctx context.Context, flags ...string) ([]byte, error) {
+	var out, errs bounded
+	code, err := p.target.trace(ctx, append([]string{"trace"}, flags...), Streams{In: strings.NewReader(""), Out: &out, Err: &errs})
+	switch {
+	case err != nil:
+		return nil, err
+	case out.over || errs.over:
+		return nil, errTooLarge
+	case !json.Valid(out.all.Bytes()):
+		text, _, _ := strings.Cut(errs.all.String(), ended)
+		return nil, fmt.Errorf("exit code %d: %s", code, strings.TrimSpace(text))
+	}
+	return out.all.Bytes(), nil
+}
+
 // Ask runs a command with the agents of the nodes, of those of the target if none is named.
 func (p pageAccess) Ask(ctx context.Context, nodes []string, stdin []byte, command ...string) ([]ui.Answer, error) {
 	t := p.target
@@ -57,9 +73,6 @@ func (p pageAccess) Ask(ctx context.Context, nodes []string, stdin []byte, comma
 	replies, err := t.askWith(ctx, io.Discard, stdin, command...)
 	var all []ui.Answer
 	for _, r := range replies {
-		if r.code > 1 && json.Valid(r.out) {
-			r.Fault = "" // as trace, if policies and programmed state disagree
-		}
 		all = append(all, ui.Answer{Node: r.Node, Fault: r.Fault, Out: r.out})
 	}
 	return all, err

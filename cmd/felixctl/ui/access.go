@@ -25,6 +25,8 @@ import (
 type Access interface {
 	// Ask runs a command of felixctl with the agents of these nodes, with all if none is named.
 	Ask(ctx context.Context, nodes []string, stdin []byte, command ...string) ([]Answer, error)
+	// Trace runs felixctl trace by the nodes of both ends together, and returns its output.
+	Trace(ctx context.Context, flags ...string) ([]byte, error)
 }
 
 // Answer is what a node's agent answered: Out, or a Fault.
@@ -158,7 +160,29 @@ func (l local) Ask(ctx context.Context, nodes []string, stdin []byte, command ..
 	return all, err
 }
 
+// Trace follows a packet through all nodes of the lab, or the one of the socket.
+func (l local) Trace(ctx context.Context, flags ...string) ([]byte, error) {
+	command := append([]string{"trace"}, flags...)
+	if t := l.target; t.Lab == "" || t.Node != "" {
+		command = append(command, "--socket", t.Socket())
+	} else {
+		command = append(command, "--lab", t.Lab, "--lab-root", t.Root)
+	}
+	a := l.execute(ctx, nil, command)
+	if a.Fault != "" {
+		return nil, errors.New(a.Fault)
+	}
+	return a.Out, nil
+}
+
 func (l local) run(ctx context.Context, node, socket string, stdin []byte, command []string) Answer {
+	a := l.execute(ctx, stdin, append(slices.Clone(command), "--socket", socket))
+	a.Node = node
+	return a
+}
+
+// execute runs a command of felixctl in this process.
+func (l local) execute(ctx context.Context, stdin []byte, command []string) (a Answer) {
 	ctx, cancel := context.WithTimeout(ctx, l.timeout)
 	defer cancel()
 	root := &cobra.Command{SilenceErrors: true, SilenceUsage: true}
@@ -167,11 +191,10 @@ func (l local) run(ctx context.Context, node, socket string, stdin []byte, comma
 	page.AddCommand(dataCommand())
 	root.AddCommand(page)
 	var out bytes.Buffer
-	root.SetArgs(append(slices.Clone(command), "--socket", socket))
+	root.SetArgs(command)
 	root.SetIn(bytes.NewReader(stdin))
 	root.SetOut(&out)
 	root.SetErr(io.Discard)
-	a := Answer{Node: node}
 	// A command that has found something denied, or different, has an error and an answer.
 	if err := root.ExecuteContext(ctx); err != nil && out.Len() == 0 {
 		if a.Fault = err.Error(); errors.Is(ctx.Err(), context.DeadlineExceeded) {

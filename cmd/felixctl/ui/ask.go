@@ -57,13 +57,7 @@ type step struct {
 // why is the page of a trace.
 type why struct {
 	From, To, Port, Family string
-	Asked                  []tracedBy
-}
-
-// tracedBy are the answers of one node.
-type tracedBy struct {
-	Node, Fault string
-	Results     []traced
+	Results                []traced
 }
 
 func whyPage(v *view, s *server, r *http.Request) error {
@@ -72,7 +66,7 @@ func whyPage(v *view, s *server, r *http.Request) error {
 	v.Title, v.Template = "why", "why"
 	if w.From != "" && w.To != "" && w.Port != "" {
 		v.Title = fmt.Sprintf("why: %s to %s, %s", w.From, w.To, w.Port)
-		if err := w.ask(r.Context(), s, v.Now); err != nil {
+		if err := w.ask(r.Context(), s); err != nil {
 			return err
 		}
 	}
@@ -90,31 +84,18 @@ func (w why) AllowPath(t traced) string {
 	return (&url.URL{Path: whatIfPath, RawQuery: q.Encode()}).String()
 }
 
-// ask asks the nodes of both ends, each of which judges its own.
-func (w *why) ask(ctx context.Context, s *server, now *snapshot) error {
-	nodes := now.nodesOf(w.From, w.To)
-	for _, n := range now.Nodes {
-		if len(nodes) == 0 && n.Fault == "" {
-			nodes = append(nodes, n.Name)
-		}
-	}
+// ask has the nodes of both ends answer together.
+func (w *why) ask(ctx context.Context, s *server) error {
 	// Each value is in the argument of its flag, so that none is taken for another flag.
-	command := []string{"trace", "--from=" + w.From, "--to=" + w.To, "--port=" + w.Port, "-o=json"}
+	flags := []string{"--from=" + w.From, "--to=" + w.To, "--port=" + w.Port, "-o=json"}
 	if w.Family != "" {
-		command = append(command, "--family="+w.Family)
+		flags = append(flags, "--family="+w.Family)
 	}
-	answers, err := s.access.Ask(ctx, nodes, nil, command...)
+	out, err := s.access.Trace(ctx, flags...)
 	if err != nil {
 		return err
 	}
-	for _, a := range answers {
-		by := tracedBy{Node: a.Node}
-		if err := a.decode(&by.Results); err != nil {
-			by.Fault = err.Error()
-		}
-		w.Asked = append(w.Asked, by)
-	}
-	return asked(answers)
+	return Answer{Out: out}.decode(&w.Results)
 }
 
 // previewed is an answer of felixctl preview, as far as the page shows it.

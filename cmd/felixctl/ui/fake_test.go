@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -75,6 +76,17 @@ func (a *agents) Ask(_ context.Context, nodes []string, stdin []byte, command ..
 		all = append(all, one)
 	}
 	return all, nil
+}
+
+// Trace answers as the nodes together do.
+func (a *agents) Trace(_ context.Context, flags ...string) ([]byte, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.asked = append(a.asked, append([]string{"trace"}, flags...))
+	if text := a.answers["trace"]; text != "" {
+		return []byte(text), a.fails
+	}
+	return nil, errors.New("no node answers")
 }
 
 // someAgents has a node whose agent answers, with these objects.

@@ -133,7 +133,7 @@ func TestNotReady(t *testing.T) {
 	}
 	a.nodes = nil
 	shows(t, a, "/", []string{"<b>NO ANSWER</b> 0 of 0"}, []string{"<b>Ready"})
-	shows(t, a, "/why?from=shop/web&to=shop/db&port=80/tcp", []string{"there is no agent to ask"}, nil)
+	shows(t, a, "/why?from=shop/web&to=shop/db&port=80/tcp", []string{"no node answers"}, nil)
 }
 
 // TestAnotherNode: an agent that calls itself another node is not believed.

@@ -468,19 +468,3 @@ func (s *snapshot) endpoint(p *corev1.Pod) (control.Endpoint, bool) {
 	}
 	return control.Endpoint{}, false
 }
-
-// nodesOf returns the nodes of pods and nodes that a text names, as far as there are any.
-func (c *cluster) nodesOf(ends ...string) []string {
-	var all []string
-	for _, text := range ends {
-		if name, is := strings.CutPrefix(text, "node:"); is {
-			all = append(all, name)
-		}
-		namespace, name, _ := strings.Cut(text, "/")
-		if p := c.pod(namespace, name); p != nil && p.Spec.NodeName != "" {
-			all = append(all, p.Spec.NodeName)
-		}
-	}
-	slices.Sort(all)
-	return slices.Compact(all)
-}
