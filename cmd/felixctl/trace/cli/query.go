@@ -2,7 +2,6 @@ package cli
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -32,7 +31,7 @@ type options struct {
 }
 
 // nodes are those that can be asked: the lab's, or this one with others; silent has why others cannot.
-func (o *options) nodes(ctx context.Context) (all []*cluster.Node, silent map[string]string, err error) {
+func (o *options) nodes() (all []*cluster.Node, silent map[string]string, err error) {
 	if o.Lab == "" || o.Node != "" {
 		all = []*cluster.Node{{Agent: control.NewClient(o.Socket())}}
 		for _, s := range o.others.states {
@@ -40,24 +39,14 @@ func (o *options) nodes(ctx context.Context) (all []*cluster.Node, silent map[st
 		}
 		return all, o.others.Silent, nil
 	}
-	s, err := labs.NewClient(cmp.Or(o.Root, labs.DefaultRoot), o.Lab).Status(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
-	silent = map[string]string{}
-	for _, n := range s.Nodes {
-		if n.Agent == nil {
-			silent[n.Name] = n.Error
-			continue
-		}
-		one := &cluster.Node{Agent: control.NewClient(n.ControlSocket)}
-		one.Name = n.Name
+	root := cmp.Or(o.Root, labs.DefaultRoot)
+	names, err := labs.Nodes(root, o.Lab)
+	for _, name := range names {
+		one := &cluster.Node{Agent: control.NewClient(labs.ControlSocket(root, o.Lab, name))}
+		one.Name = name
 		all = append(all, one)
 	}
-	if len(all) == 0 && len(s.Nodes) > 0 {
-		return nil, nil, fmt.Errorf("no node answers: %s: %s", s.Nodes[0].Name, s.Nodes[0].Error)
-	}
-	return all, silent, nil
+	return all, nil, err
 }
 
 // query is the question, as far as it can be understood without the cluster.

@@ -13,7 +13,7 @@ type world struct {
 }
 
 func (o *options) readWorld(ctx context.Context) (*world, error) {
-	nodes, silent, err := o.nodes(ctx)
+	nodes, silent, err := o.nodes()
 	if err != nil {
 		return nil, err
 	}
