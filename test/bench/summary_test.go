@@ -52,7 +52,7 @@ func TestBusyMachineIsInTheFirstLine(t *testing.T) {
 
 // TestReadmeNamesTheLoad: the table of figures in README says whether the machine was busy.
 func TestReadmeNamesTheLoad(t *testing.T) {
-	data, err := os.ReadFile("../../docs/benchmarks/w1.json")
+	data, err := os.ReadFile("../../docs/results/benchmarks/w1.json")
 	if err != nil {
 		t.Fatal(err)
 	}
