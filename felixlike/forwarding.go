@@ -60,15 +60,8 @@ func (f *forwarding) modules() []driver.Module {
 	return []driver.Module{f.tenants.Module(), {
 		ObjectProblems: func() []datastore.Notice { return noticesOf(f.multitenant.Refused(), datastore.KnownToSome) },
 		Notices:        func() []datastore.Notice { return noticesOf(f.multitenant.Unready(), datastore.KnownHere) },
+		Closed:         f.multitenant.Closed,
 	}}
-}
-
-// closed returns why pods of this node have no flows.
-func (f *forwarding) closed() map[model.PodID]string {
-	if f.multitenant == nil {
-		return nil
-	}
-	return f.multitenant.Closed()
 }
 
 func noticesOf(all []model.Problem, known datastore.Known) (notices []datastore.Notice) {

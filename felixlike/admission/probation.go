@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/felixlike/felixlike/felixlike/backend"
-	"github.com/felixlike/felixlike/internal/isolate"
+	"github.com/felixlike/felixlike/internal/backoff"
 )
 
 const (
@@ -198,7 +198,7 @@ func (s *probation) limit(timeout time.Duration, isChange bool, rules int) time.
 	if len(s.running) == 1 && !s.running[0].touched {
 		attempts = s.running[0].Attempts
 	}
-	return isolate.Wait(attempts+1, changeTimeout+change, full)
+	return backoff.After(attempts+1, changeTimeout+change, full)
 }
 
 // deleted remembers a policy that is deleted while it is unproven, refused or tried.

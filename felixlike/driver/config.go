@@ -36,8 +36,6 @@ type Config struct {
 	Modules []Module
 	// Managers serve all stages without managers of their own.
 	Managers []managers.Manager
-	// Closed returns the pods that managers keep closed, each with the reason; it may be nil.
-	Closed func() map[model.PodID]string
 	// Stages are programmed in this order.
 	Stages []backend.Stage
 	Log    *slog.Logger

@@ -25,17 +25,10 @@ type scheduler struct {
 
 	// cycle is the current cycle, or nil.
 	cycle *cycle
-	// dirty asks for a cycle.
-	dirty bool
 	// programmed is the newest revision of the datastore that is programmed.
 	programmed uint64
-	// oldestPending is the time of the oldest revision that is not programmed, or zero.
-	oldestPending time.Time
-	latency       latency
-	lastApply     control.Apply
-	nextApply     time.Time
-	retry         time.Duration
-	retryAt       time.Time // the end of the wait
+	latency    latency
+	pace       pace
 }
 
 // cycle is one apply of all stages, in order.
@@ -58,8 +51,8 @@ type cycle struct {
 func (s *scheduler) beginCycle(ctx context.Context) {
 	s.admission.Begin()
 	s.cycle = &cycle{revision: s.cluster.Observed(), attempted: s.cluster.Model().Revision(), started: time.Now()}
-	s.dirty = false
-	if s.lastApply.At.IsZero() {
+	s.pace.dirty = false
+	if s.pace.lastApply.At.IsZero() {
 		s.cycle.restoreHeap = growHeap()
 	}
 	s.stages.shared.complete(s.cluster.Model().Revision())
@@ -151,12 +144,12 @@ func (s *scheduler) account(o outcome, failedBefore bool) {
 	case o.err != nil && s.cycle == nil:
 		s.failed(r.started, o.err)
 	case o.err != nil:
-		s.lastApply = control.Apply{At: r.started, Duration: o.ended.Sub(r.started), Error: o.err.Error()}
+		s.pace.lastApply = control.Apply{At: r.started, Duration: o.ended.Sub(r.started), Error: o.err.Error()}
 		s.stages.log().Error("programming a stage failed", "error", o.err)
 	case failedBefore:
 		// The stages that waited for it can run.
-		s.lastApply.Error = ""
-		s.nextApply = o.ended
+		s.pace.lastApply.Error = ""
+		s.pace.nextApply = o.ended
 	}
 }
 
@@ -220,62 +213,32 @@ func (s *scheduler) endCycle() {
 	for _, succeeded := range p.succeeded {
 		succeeded()
 	}
-	s.lastApply = control.Apply{At: p.started, Duration: time.Since(p.started)}
-	s.nextApply = p.started.Add(s.cfg.Throttle)
-	s.stages.log().Debug("applied", "revision", p.revision, "duration", s.lastApply.Duration)
+	s.pace.succeeded(p.started)
+	s.stages.log().Debug("applied", "revision", p.revision, "duration", s.pace.lastApply.Duration)
 	s.programmed = p.revision
 	s.cluster.Model().Programmed(p.attempted)
 	s.metrics.Succeeded(time.Now())
-	if s.oldestPending = (time.Time{}); s.programmed < s.cluster.Observed() {
-		s.oldestPending = p.started
+	if s.pace.oldestPending = (time.Time{}); s.programmed < s.cluster.Observed() {
+		s.pace.oldestPending = p.started
 	}
 	if err := errors.Join(aside...); err != nil {
 		s.failedCycle(p, err)
 		return
 	}
-	s.retry, s.retryAt = 0, time.Time{}
+	s.pace.forget()
 	s.stages.dropOnce()
 }
-
-// want asks for a cycle, and batch for one that programs a new revision of the datastore.
-func (s *scheduler) want() { s.dirty = true }
-
-func (s *scheduler) batch() {
-	s.dirty = true
-	if s.oldestPending.IsZero() {
-		s.oldestPending = time.Now()
-	}
-}
-
-// update asks for a cycle with a new change, which does not wait for the retry of a failed cycle.
-func (s *scheduler) update() {
-	s.dirty = true
-	if retry := s.lastApply.At.Add(s.cfg.Throttle); retry.Before(s.nextApply) {
-		s.nextApply = retry
-	}
-}
-
-// wantNow asks for a cycle at once.
-func (s *scheduler) wantNow() { s.dirty, s.nextApply = true, time.Now() }
 
 // failedCycle notes a cycle that failed. New changes do not wait for the retry.
 func (s *scheduler) failedCycle(p *cycle, err error) {
 	s.failed(p.started, err)
 	if s.cluster.Model().Revision() > p.attempted {
-		s.nextApply = p.started.Add(s.cfg.Throttle)
+		s.pace.nextApply = p.started.Add(s.cfg.Throttle)
 	}
 }
 
-// failed notes a failed apply, which is retried with growing waits. The programmed state
-// stays in force. The wait doubles only if the failed apply began after the wait before: changes and notices
-// start applies earlier, and a switch that restarts sends many notices.
+// failed notes a failed apply, which is retried. The programmed state stays in force.
 func (s *scheduler) failed(started time.Time, err error) {
-	s.lastApply = control.Apply{At: started, Duration: time.Since(started), Error: err.Error()}
-	s.dirty = true
-	if !started.Before(s.retryAt) {
-		s.retry = min(max(2*s.retry, s.cfg.RetryMin), s.cfg.RetryMax)
-		s.retryAt = time.Now().Add(s.retry)
-	}
-	s.nextApply = later(s.retryAt, time.Now().Add(s.cfg.RetryMin))
-	s.stages.log().Error("programming the dataplane failed", "error", err, "retry", time.Until(s.nextApply).Round(time.Millisecond))
+	wait := s.pace.failed(started, err)
+	s.stages.log().Error("programming the dataplane failed", "error", err, "retry", wait.Round(time.Millisecond))
 }

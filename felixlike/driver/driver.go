@@ -44,11 +44,12 @@ func New(cfg Config) *Driver {
 		names = append(names, s.Name)
 	}
 	d.metrics = metrics.New(names, append([]string{"table", "chain", "set", "map", "flow", wireguard.Kind}, hostnet.Kinds()...), d.scrape)
-	d.scheduler = &scheduler{cfg: d.cfg, cluster: d.cluster, stages: d.stages, modules: d.modules, metrics: d.metrics}
+	d.scheduler = &scheduler{cfg: d.cfg, cluster: d.cluster, stages: d.stages, modules: d.modules, metrics: d.metrics, pace: pace{timing: &d.cfg.Timing}}
 	d.feed = &feed{cluster: d.cluster, stages: d.stages, scheduler: d.scheduler, modules: d.modules}
 	d.scheduler.admission = admission.New(d.cluster, policyStage{d.feed})
 	d.handovers = &handovers{cfg: d.cfg, queue: d.queue, cluster: d.cluster, stages: d.stages, scheduler: d.scheduler, feed: d.feed}
-	d.reporter = &status.Reporter{Cluster: d.cluster, Quarantine: d.stages.quarantine, Progress: d.scheduler, Grace: cfg.ReadyGrace, Closed: cfg.Closed, Parts: slices.Concat(modules{d.scheduler.module()}, d.modules, modules{{Served: d.scheduler.served}})}
+	own := report{d.cluster, d.stages, d.scheduler}
+	d.reporter = &status.Reporter{Cluster: d.cluster, Quarantine: d.stages.quarantine, Progress: own, Grace: cfg.ReadyGrace, Parts: slices.Concat(modules{own.module()}, d.modules, modules{{Served: own.served}})}
 	d.modules.count(d.metrics)
 	if cfg.View != nil {
 		cfg.View.Loop = loop{d.queue, d.cluster, d.stages, d.scheduler, d.feed}

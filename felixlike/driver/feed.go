@@ -30,7 +30,7 @@ func (f *feed) onBatch(b datastore.Batch) {
 	}
 	f.cluster.End(b)
 	// A batch without changes for this node still advances the programmed revision.
-	f.scheduler.batch()
+	f.scheduler.pace.batch()
 	f.flush()
 	if f.cluster.Model().Revision() > revision {
 		f.cluster.AwaitRecreated()
@@ -67,7 +67,7 @@ func (f *feed) update(u model.Update) {
 		return
 	}
 	f.stages.beat()
-	f.scheduler.update()
+	f.scheduler.pace.update()
 	f.stages.quarantine.ModelChanged()
 	f.modules.onUpdate(u, f.cluster.Model().Revision())
 	f.stages.shared.update(u, f.scheduler.cycle != nil)

@@ -3,6 +3,7 @@ package driver
 import (
 	"context"
 	"log/slog"
+	"maps"
 	"time"
 
 	"github.com/felixlike/felixlike/felixlike/backend"
@@ -109,6 +110,8 @@ type Module struct {
 	Problems func() []model.Problem
 	// ObjectProblems are problems of users' objects, for status and Events. They do not make the node less ready.
 	ObjectProblems func() []datastore.Notice
+	// Closed returns the pods that the module keeps closed, each with the reason.
+	Closed func() map[model.PodID]string
 	// Status, Served and Measure add the module's part of status, of the model that tools get, and of a scrape.
 	Status  func(s *control.Status)
 	Served  func(m *control.Model)
@@ -195,6 +198,16 @@ func (ms modules) Problems() []model.Problem {
 
 func (ms modules) ObjectProblems() []datastore.Notice {
 	return collect(ms, func(m Module) func() []datastore.Notice { return m.ObjectProblems })
+}
+
+func (ms modules) Closed() map[model.PodID]string {
+	all := map[model.PodID]string{}
+	for _, m := range ms {
+		if m.Closed != nil {
+			maps.Copy(all, m.Closed())
+		}
+	}
+	return all
 }
 
 func (ms modules) onEvent(e datastore.Event) {

@@ -5,12 +5,12 @@ import (
 	"time"
 
 	"github.com/felixlike/felixlike/felixlike/backend"
-	"github.com/felixlike/felixlike/internal/isolate"
+	"github.com/felixlike/felixlike/internal/backoff"
 )
 
 // cycleAt returns the time of the next cycle, if there is one.
 func (s *scheduler) cycleAt() (time.Time, bool) {
-	return s.nextApply, s.dirty && s.cluster.InSync() && s.cycle == nil && s.stages.running == 0
+	return s.pace.nextApply, s.pace.dirty && s.cluster.InSync() && s.cycle == nil && s.stages.running == 0
 }
 
 // besideAt returns the time at which the stage is to be applied beside the cycles, if it is.
@@ -22,7 +22,7 @@ func (s *scheduler) besideAt(r *runner) (time.Time, bool) {
 	switch {
 	case r.running || !r.applied || s.stages.handover.holds(r):
 		return time.Time{}, false
-	case r.wants == s.stages.shared && (s.dirty || s.cycle != nil):
+	case r.wants == s.stages.shared && (s.pace.dirty || s.cycle != nil):
 		// Its managers' desired state may need objects that an earlier stage has not programmed.
 		return time.Time{}, false
 	case r.dirty && r.err == nil:
@@ -30,7 +30,7 @@ func (s *scheduler) besideAt(r *runner) (time.Time, bool) {
 	case r.dirty:
 		return r.started.Add(t.RetryMin), true
 	case r.err != nil && s.cycle != nil:
-		return r.started.Add(isolate.Wait(r.failures, t.RetryMin, t.RetryMax)), true
+		return r.started.Add(backoff.After(r.failures, t.RetryMin, t.RetryMax)), true
 	case !r.nextTry.IsZero() && r.err == nil:
 		return later(r.nextTry, r.started.Add(t.RetryMin)), true
 	}
@@ -54,7 +54,7 @@ func (s *scheduler) untilDue() time.Duration {
 // begin starts a cycle, or single stages, if they are due.
 func (s *scheduler) begin(ctx context.Context) {
 	now := time.Now()
-	s.dirty = s.dirty || s.admission.Pending()
+	s.pace.dirty = s.pace.dirty || s.admission.Pending()
 	if at, ok := s.cycleAt(); ok && !at.After(now) {
 		s.beginCycle(ctx)
 	}
@@ -73,14 +73,7 @@ func (s *scheduler) invalidate() {
 			r.reread()
 		}
 	}
-	s.dirty = true
-}
-
-// retryNow ends the wait after a failed cycle, and the growth of the waits.
-func (s *scheduler) retryNow() {
-	if s.retry > 0 {
-		s.retry, s.retryAt, s.nextApply = 0, time.Time{}, time.Now()
-	}
+	s.pace.want()
 }
 
 // takeNotices starts the stages with foreign changes that a Watch noticed.
@@ -91,13 +84,13 @@ func (s *scheduler) takeNotices() {
 		case r.Name == backend.ForwardingStage:
 			// Policy in the switch may be lost with them, and comes first.
 			s.stages.distrustSwitch()
-			s.dirty = true
+			s.pace.want()
 		default:
 			r.again()
 			r.distrust()
-			if retry := r.started.Add(s.cfg.Throttle); r.wants == s.stages.shared && retry.Before(s.nextApply) {
+			if r.wants == s.stages.shared {
 				// It runs within the next cycle, if one is due.
-				s.nextApply = retry
+				s.pace.notAfter(r.started.Add(s.cfg.Throttle))
 			}
 		}
 	}

@@ -97,7 +97,7 @@ func (hs *handovers) join(ctx context.Context, h *change) {
 	hs.stages.dropOnce()
 	hs.stages.setRunners(slices.Insert(slices.Clone(hs.stages.runners), slices.IndexFunc(hs.stages.runners, h.runner.follows)+1, h.runner))
 	hs.stages.listen(ctx, h.runner)
-	hs.scheduler.wantNow()
+	hs.scheduler.pace.wantNow()
 	h.next()
 }
 
@@ -127,7 +127,7 @@ func (hs *handovers) steer(h *change) {
 	hs.cfg.Handover.Migration.Steer(h.place)
 	h.runner.Required = h.place == h.to.Place()
 	h.asked, h.steered = true, true
-	hs.scheduler.wantNow()
+	hs.scheduler.pace.wantNow()
 }
 
 // beside runs work of the current phase beside the loop. A failure is retried.
@@ -232,7 +232,7 @@ func (hs *handovers) end(ctx context.Context, h *change, result error) {
 	hs.removeLeftovers(ctx)
 	// Two variants of iptables share their ipsets, and both have changed them.
 	hs.stages.decides().reread()
-	hs.scheduler.want()
+	hs.scheduler.pace.want()
 	hs.scheduler.modules.onForeign()
 	h.outcome <- result
 	hs.stages.log().Info("the change of the backend has ended", "took", time.Since(h.began))

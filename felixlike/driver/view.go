@@ -47,7 +47,7 @@ func (v loop) Policy() *policy.Engine { return v.cluster.Engine() }
 
 func (v loop) Change(change func(*policy.Engine)) {
 	change(v.cluster.Engine())
-	v.scheduler.want()
+	v.scheduler.pace.want()
 	v.feed.flush()
 }
 
@@ -85,7 +85,7 @@ func (v loop) Programmed(revision uint64) bool {
 
 func (v loop) Idle() bool {
 	s := v.scheduler
-	return v.cluster.InSync() && s.programmed > 0 && s.lastApply.Error == "" && !s.dirty &&
+	return v.cluster.InSync() && s.programmed > 0 && s.pace.lastApply.Error == "" && !s.pace.dirty &&
 		s.cycle == nil && s.stages.running == 0 && s.stages.handover == nil && !s.admission.Pending()
 }
 
@@ -107,7 +107,7 @@ func (v loop) Reread() {
 		r.reread()
 		r.distrust()
 	}
-	v.scheduler.want()
+	v.scheduler.pace.want()
 }
 
 func (v loop) Lost(reason error) {
@@ -118,6 +118,6 @@ func (v loop) Lost(reason error) {
 	v.scheduler.invalidate()
 }
 
-func (v loop) RetryNow() { v.scheduler.retryNow() }
+func (v loop) RetryNow() { v.scheduler.pace.retryNow() }
 
 func (v loop) Begun() bool { return v.cluster.InSync() && v.scheduler.programmed > 0 }

@@ -20,6 +20,7 @@ import (
 
 	"github.com/felixlike/felixlike/felixlike/leases"
 	"github.com/felixlike/felixlike/felixlike/leases/elect"
+	"github.com/felixlike/felixlike/internal/backoff"
 )
 
 // fieldManager owns our condition.
@@ -130,7 +131,7 @@ func (w *writer) pass(ctx context.Context, store cache.Store) time.Duration {
 			return 0
 		}
 		if err := w.apply(ctx, p.object, want); err != nil {
-			w.retry = min(max(2*w.retry, w.timing.Retry), w.timing.RetryMost)
+			w.retry = backoff.Next(w.retry, w.timing.Retry, w.timing.RetryMost)
 			soon(w.retry)
 			break
 		}

@@ -14,7 +14,7 @@ import (
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/felixlike/driver"
-	"github.com/felixlike/felixlike/internal/isolate"
+	"github.com/felixlike/felixlike/internal/backoff"
 	"github.com/felixlike/felixlike/internal/panics"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/conntrack"
@@ -164,7 +164,7 @@ func (r *Connections) run(ctx context.Context) error {
 			return nil
 		case err != nil:
 			failures++
-			rest = isolate.Wait(failures, r.timing.RetryMin, r.timing.RetryMax)
+			rest = backoff.After(failures, r.timing.RetryMin, r.timing.RetryMax)
 			r.view.Log().Warn("connections that policy denies may continue", "error", err, "retry", rest)
 		case again:
 			rest = walkAgain

@@ -7,7 +7,7 @@ import (
 
 	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/felixlike/driver"
-	"github.com/felixlike/felixlike/internal/isolate"
+	"github.com/felixlike/felixlike/internal/backoff"
 	"github.com/felixlike/felixlike/internal/panics"
 	"github.com/felixlike/felixlike/managers"
 	"github.com/felixlike/felixlike/ovsfwd/carry"
@@ -88,7 +88,7 @@ func (t *Translations) run(ctx context.Context) error {
 			return nil
 		case err != nil:
 			failures++
-			rest = max(rest, isolate.Wait(failures, t.timing.RetryMin, t.timing.RetryMax))
+			rest = max(rest, backoff.After(failures, t.timing.RetryMin, t.timing.RetryMax))
 			t.view.Log().Warn("flows without answers may go on with another source than they must have", "error", err, "retry", rest)
 			t.changed()
 		default:

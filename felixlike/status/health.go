@@ -62,8 +62,9 @@ func (rep *Reporter) Measure() metrics.State {
 			s.Problems[metrics.Problem{Kind: n.Object.Kind, Reason: n.Kind}]++
 		}
 	}
+	closed := rep.closed(view)
 	for _, id := range rep.Cluster.Model().Pods() {
-		state, _ := rep.Cluster.Model().State(id, view.Closed)
+		state, _ := rep.Cluster.Model().State(id, closed)
 		s.Endpoints[state]++
 	}
 	rep.Parts.Measure(&s)

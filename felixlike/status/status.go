@@ -27,8 +27,6 @@ type Reporter struct {
 	Parts Parts
 	// Grace is how long a change may wait before the agent is not ready.
 	Grace time.Duration
-	// Closed returns why pods are closed that no quarantined object closes; nil if none are.
-	Closed func() map[model.PodID]string
 }
 
 // Parts have what the reporter does not know itself. driver.Module says what each call is for.
@@ -36,6 +34,7 @@ type Parts interface {
 	Notices() []datastore.Notice
 	Problems() []model.Problem
 	ObjectProblems() []datastore.Notice
+	Closed() map[model.PodID]string
 	Status(to *control.Status)
 	Served(to *control.Model)
 	Measure(to *metrics.State)
@@ -64,13 +63,15 @@ func (rep *Reporter) Status() control.Status {
 		s.Problems = append(s.Problems, o.Problem)
 	}
 	cluster.SortProblems(s.Problems)
-	closed := map[model.PodID]string{}
-	maps.Copy(closed, view.Closed)
-	if rep.Closed != nil {
-		maps.Copy(closed, rep.Closed())
-	}
-	rep.fill(&s, closed)
+	rep.fill(&s, rep.closed(view))
 	return s
+}
+
+// closed returns the pods that a quarantined object or a module keeps closed, each with the reason.
+func (rep *Reporter) closed(view *quarantine.View) map[model.PodID]string {
+	all := rep.Parts.Closed()
+	maps.Copy(all, view.Closed)
+	return all
 }
 
 // quarantineProblems names the policies that are not in force as written.

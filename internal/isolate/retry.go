@@ -1,6 +1,10 @@
 package isolate
 
-import "time"
+import (
+	"time"
+
+	"github.com/felixlike/felixlike/internal/backoff"
+)
 
 // The waits between two tries of a refused object: the first one, which doubles with each
 // refusal, and the longest.
@@ -8,15 +12,6 @@ const (
 	FirstWait   = time.Second
 	LongestWait = 5 * time.Minute
 )
-
-// maxDoublings keeps a wait that doubles from overflowing.
-const maxDoublings = 16
-
-// Wait returns the wait after a number of failures: the first one doubles with each further
-// failure, up to the longest.
-func Wait(failures int, first, longest time.Duration) time.Duration {
-	return min(first<<min(max(failures-1, 0), maxDoublings), longest)
-}
 
 // Retry counts the refusals of one object. The zero value is due.
 type Retry struct {
@@ -35,12 +30,12 @@ func (r *Retry) RefusedFor(now time.Time, first time.Duration) {
 		r.Since = now
 	}
 	r.Attempts++
-	r.Next = now.Add(Wait(r.Attempts, first, LongestWait))
+	r.Next = now.Add(backoff.After(r.Attempts, first, LongestWait))
 }
 
 // RefusedAgain records one more refusal in the same attempt: the wait begins anew.
 func (r *Retry) RefusedAgain(now time.Time) {
-	r.Next = now.Add(Wait(r.Attempts, FirstWait, LongestWait))
+	r.Next = now.Add(backoff.After(r.Attempts, FirstWait, LongestWait))
 }
 
 // Due reports whether it is time for the next try.

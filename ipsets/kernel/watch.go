@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/felixlike/felixlike/internal/backoff"
 	"github.com/felixlike/felixlike/internal/nfnetlink"
 	"github.com/felixlike/felixlike/ipsets"
 	"github.com/felixlike/felixlike/tables"
@@ -119,7 +120,7 @@ func (w *watcher) end(s *Sets, r tables.Result, ok bool) {
 	w.applying, w.applied = false, w.applied || ok
 	w.round++
 	if w.rereading && len(r.Repaired) == 0 {
-		w.quiet = min(max(2*w.quiet, time.Second), maxQuiet)
+		w.quiet = backoff.Next(w.quiet, time.Second, maxQuiet)
 	} else {
 		w.quiet = 0
 	}

@@ -7,15 +7,12 @@ import (
 	"sync"
 	"time"
 
+	"github.com/felixlike/felixlike/internal/backoff"
 	"github.com/felixlike/felixlike/tables"
 )
 
 // Intervals of drift.
 const (
-	// firstPause and longestPause bound the time between the end of a repairing Apply and the
-	// next notice, while another program undoes every repair.
-	firstPause   = 100 * time.Millisecond
-	longestPause = time.Second
 	// steady is how long the host network has to stay as desired for an outage to end.
 	steady = time.Second
 	// tolerated is how long an outage may last before it is a problem.
@@ -43,11 +40,10 @@ type drift struct {
 	names          []string
 	scheduled, due bool
 	// asked is set if the current Apply reads because of a notice. After it, the next notice
-	// waits until next. The pause doubles while other programs keep changing objects.
-	asked bool
-	begun time.Time // when that Apply began
-	pause time.Duration
-	next  time.Time
+	// waits.
+	asked   bool
+	begun   time.Time // when that Apply began
+	contest backoff.Contest
 
 	outage outage
 }
@@ -102,14 +98,9 @@ func (d *drift) end(last programmed, noticed time.Time, repaired []tables.Repair
 	if err == nil {
 		d.link, d.device, d.applied = last.link, last.device, true
 	}
-	if !d.asked {
-		return
+	if d.asked {
+		d.contest.Repaired(d.begun, now)
 	}
-	if d.begun.Sub(d.next) > longestPause {
-		d.pause = 0
-	}
-	d.pause = min(max(2*d.pause, firstPause), longestPause)
-	d.next = now.Add(d.pause)
 }
 
 // missed requests an Apply that reads, because Watch may have missed changes.
@@ -138,7 +129,7 @@ func (d *drift) note(name string, changed func()) {
 		return
 	}
 	d.scheduled = true
-	time.AfterFunc(max(gather, d.next.Sub(now)), func() {
+	time.AfterFunc(max(gather, d.contest.Wait(now)), func() {
 		d.mu.Lock()
 		d.scheduled, d.due = false, true
 		d.mu.Unlock()

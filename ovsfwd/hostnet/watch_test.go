@@ -16,6 +16,7 @@ import (
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
 
+	"github.com/felixlike/felixlike/internal/backoff"
 	"github.com/felixlike/felixlike/test/stopwatch"
 )
 
@@ -143,7 +144,7 @@ func settle(t *testing.T, r *Reconciler, calls <-chan struct{}) {
 			if _, err := r.Apply(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-		case <-time.After(longestPause + 2*settingsPoll):
+		case <-time.After(backoff.LongestContest + 2*settingsPoll):
 			return
 		}
 	}
@@ -209,7 +210,7 @@ func hearsOnly(t *testing.T, r *Reconciler, calls <-chan struct{}) {
 func noFight(r *Reconciler) {
 	r.drift.mu.Lock()
 	defer r.drift.mu.Unlock()
-	r.drift.next, r.drift.pause = time.Time{}, 0
+	r.drift.contest = backoff.Contest{}
 }
 
 // While the node's address is gone the routes that have it as their source cannot be added.
@@ -227,7 +228,7 @@ func TestReturnOfTheNodesAddressIsNoticed(t *testing.T) {
 	for quiet := false; !quiet; {
 		select {
 		case <-calls:
-		case <-time.After(longestPause + 2*settingsPoll):
+		case <-time.After(backoff.LongestContest + 2*settingsPoll):
 			quiet = true
 		}
 	}
@@ -297,11 +298,11 @@ func TestFightIsRateLimitedAndNamed(t *testing.T) {
 		}
 	}
 	took := time.Since(start)
-	if took < tolerated || took > tolerated+2*longestPause {
+	if took < tolerated || took > tolerated+2*backoff.LongestContest {
 		t.Errorf("a problem after %s, want %s", took, tolerated)
 	}
 	// Pauses of 100, 200, 400 and 800 ms, and then of a second.
-	if most := 6 + int(took/longestPause); repaired == 0 || repaired > most {
+	if most := 6 + int(took/backoff.LongestContest); repaired == 0 || repaired > most {
 		t.Errorf("%d repairs in %s, want at most %d", repaired, took, most)
 	}
 	text := r.Problem()

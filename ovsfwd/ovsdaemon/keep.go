@@ -6,7 +6,7 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/felixlike/felixlike/internal/isolate"
+	"github.com/felixlike/felixlike/internal/backoff"
 )
 
 const (
@@ -229,7 +229,7 @@ func (k *keeper) look(ctx context.Context, d *kept) time.Duration {
 func (k *keeper) failed(d *kept, what string, err error, longest time.Duration) {
 	var pause time.Duration
 	if d.failures >= atOnce {
-		pause = isolate.Wait(d.failures-atOnce+1, restartMin, longest)
+		pause = backoff.After(d.failures-atOnce+1, restartMin, longest)
 	}
 	d.next = time.Now().Add(pause)
 	d.failures++

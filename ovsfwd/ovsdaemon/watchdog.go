@@ -16,7 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/felixlike/felixlike/internal/isolate"
+	"github.com/felixlike/felixlike/internal/backoff"
 )
 
 const (
@@ -52,7 +52,7 @@ type watchdog struct {
 type patience struct{ asleep, busy time.Duration }
 
 func newPatience(hangs int) patience {
-	return patience{asleep: isolate.Wait(hangs+1, hangsAfter, hangMax), busy: isolate.Wait(hangs+1, spinsAfter, hangMax)}
+	return patience{asleep: backoff.After(hangs+1, hangsAfter, hangMax), busy: backoff.After(hangs+1, spinsAfter, hangMax)}
 }
 
 // watch asks until the process ends.

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/felixlike/felixlike/internal/backoff"
 )
 
 // NewConnectionsPerSecond is how many connections a pod may add to the switch's table
@@ -91,7 +93,7 @@ func (r *Rates) Around(ctx context.Context, conn Meters, program func() error) e
 	if ctx.Err() != nil {
 		return err
 	}
-	r.pause = min(max(2*r.pause, firstRateRetry), lastRateRetry)
+	r.pause = backoff.Next(r.pause, firstRateRetry, lastRateRetry)
 	r.retry = r.now().Add(r.pause)
 	r.setBound(fmt.Errorf("the switch has refused the limit, which needs one meter for each pod (Open vSwitch 2.10, and Linux 4.18 for the kernel's datapath): %w", err))
 	return program()

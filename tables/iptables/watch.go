@@ -47,7 +47,9 @@ func (w *watcher) end(r tables.Result, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.applying, w.applied = false, w.applied || ok
-	w.delayNotice(time.Now())
+	if w.rereading {
+		w.contest.Repaired(w.begun, time.Now())
+	}
 	s := w.sizes
 	if s == nil {
 		return

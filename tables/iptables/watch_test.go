@@ -228,27 +228,6 @@ func TestWatchTellsThatItCannotSee(t *testing.T) {
 	}
 }
 
-// TestPauseGrows: the pause between repairs grows also if an Apply takes long, and begins
-// anew when others have stopped for a while.
-func TestPauseGrows(t *testing.T) {
-	var w watcher
-	now := time.Unix(1000, 0)
-	for _, want := range []time.Duration{100 * time.Millisecond, 200 * time.Millisecond, 400 * time.Millisecond, 800 * time.Millisecond, time.Second, time.Second} {
-		w.rereading, w.begun = true, now
-		now = now.Add(5 * time.Second) // the Apply
-		w.delayNotice(now)
-		if w.pause != want || w.next != now.Add(want) {
-			t.Errorf("pause %s until %s, want %s", w.pause, w.next, want)
-		}
-		now = w.next
-	}
-	w.rereading, w.begun = true, now.Add(2*longestPause)
-	w.delayNotice(w.begun)
-	if w.pause != firstPause {
-		t.Errorf("after a while: pause %s", w.pause)
-	}
-}
-
 // TestAbsentTableHasNoSize: a table that the kernel does not have is no change when it is
 // no longer asked for.
 func TestAbsentTableHasNoSize(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/felixlike/felixlike/internal/backoff"
 	"github.com/felixlike/felixlike/model"
 )
 
@@ -23,11 +24,10 @@ type watcher struct {
 	// applying says that an Apply runs, applied that one has succeeded.
 	applying, applied bool
 	// rereading says that the Apply reads because of a foreign change. After it, the next
-	// call of changed waits until next. The pause doubles while other programs go on.
+	// call of changed waits.
 	rereading bool
 	begun     time.Time // when that Apply began
-	pause     time.Duration
-	next      time.Time
+	contest   backoff.Contest
 	// ports are those of our own programs: when they ended, zero while they run.
 	ports map[uint32]time.Time
 	// sizes are those of the legacy variant's tables; nil unless they are watched.
@@ -48,26 +48,6 @@ func (w *watcher) begin() (foreign bool) {
 	return foreign
 }
 
-// A program that undoes our writes costs a read of all rules each time. firstPause and
-// longestPause bound the time between the end of such an Apply and the next notice.
-const (
-	firstPause   = 100 * time.Millisecond
-	longestPause = time.Second
-)
-
-// delayNotice sets the time of the next notice at the end of an Apply. The pause grows
-// while each Apply begins soon after the time of its notice.
-func (w *watcher) delayNotice(now time.Time) {
-	if !w.rereading {
-		return
-	}
-	if w.begun.Sub(w.next) > longestPause {
-		w.pause = 0
-	}
-	w.pause = min(max(2*w.pause, firstPause), longestPause)
-	w.next = now.Add(w.pause)
-}
-
 // missed records that the watch begins now, and has seen no change before.
 func (w *watcher) missed(changed func()) {
 	w.mu.Lock()
@@ -84,7 +64,7 @@ func (w *watcher) record(changed func()) {
 	w.mu.Lock()
 	before := w.notified
 	w.foreign, w.notified = true, true
-	wait := time.Until(w.next)
+	wait := w.contest.Wait(time.Now())
 	w.mu.Unlock()
 	switch {
 	case before:

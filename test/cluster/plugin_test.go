@@ -39,6 +39,9 @@ func testPlugin(t *testing.T, s *site) {
 	if out := ask(t, 1, "--node", here, "trace", "--from", ns+"/a", "--to", ns+"/b", "--port", "80/tcp"); !strings.Contains(out, ns+"/deny-all") {
 		t.Errorf("trace:\n%s", out)
 	}
+	if out := ask(t, 1, "trace", "--from", ns+"/a", "--to", ns+"/b", "--port", "80/tcp"); !strings.Contains(out, ns+"/deny-all") || strings.Contains(out, "note:") {
+		t.Errorf("trace by both nodes:\n%s", out)
+	}
 	if out := ask(t, 1, "--node", here, "preview", "--delete", ns+"/deny-all"); !strings.Contains(out, "denied") || !strings.Contains(out, ns+"/a") {
 		t.Errorf("preview:\n%s", out)
 	}

@@ -28,7 +28,7 @@ func readLab(t *testing.T, l *lab.Lab) *cluster.World {
 	for _, n := range l.Status(t.Context()).Nodes {
 		nodes = append(nodes, &cluster.Node{Agent: control.NewClient(n.ControlSocket)})
 	}
-	w, err := cluster.Read(t.Context(), nodes)
+	w, err := cluster.Read(t.Context(), nodes, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

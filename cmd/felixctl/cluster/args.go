@@ -28,10 +28,13 @@ Run a command of felixctl in the agents' pods, by kubectl exec.
 
 With one --node, any command runs on that node:
 
-  kubectl felixlike --node worker-1 trace --from shop/web --to shop/db --port 5432/tcp
+  kubectl felixlike --node worker-1 dump
   kubectl felixlike --node worker-1 preview -f - < policy.yaml
 
-reach answers for the whole cluster, and takes any node without it.
+reach answers for the whole cluster, and takes any node without it. trace finds the nodes of
+both ends, and they answer together:
+
+  kubectl felixlike trace --from shop/web --to service:shop/db --port 5432/tcp
 
 Without --node these commands answer for all Linux nodes, with several --node for these:
 
@@ -105,15 +108,23 @@ func Run(ctx context.Context, args []string, io Streams) (int, error) {
 	root.SetIn(io.In)
 	root.SetOut(io.Out)
 	root.SetErr(io.Err)
+	var code exited
 	switch err := root.ExecuteContext(ctx); {
 	case err == nil:
 		return 0, nil
+	case errors.As(err, &code):
+		return int(code), nil
 	case errors.Is(err, report.ErrFaults):
 		return 1, nil // the text is printed
 	default:
 		return 2, err
 	}
 }
+
+// exited is the exit code of a command whose output is printed.
+type exited int
+
+func (e exited) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
 
 // parse takes the target's flags from before the command.
 func parse(args []string) (target, []string, error) {

@@ -174,7 +174,7 @@ func TestUsage(t *testing.T) {
 	}{
 		{"node n2: no agent", []string{"--node", "n2", "status"}},
 		{"node n3: container agent of pod agent-n3 waits: CrashLoopBackOff", []string{"--node", "n3", "status"}},
-		{"trace is for one node: give one --node", []string{"trace", "--from", "a/b"}},
+		{"dump is for one node: give one --node", []string{"dump"}},
 		{"unknown flag --nodes", []string{"--nodes", "n1", "status"}},
 		{"a value is missing", []string{"--node"}},
 		{"unknown flag: --wide", []string{"status", "--wide"}},

@@ -23,7 +23,7 @@ func (t target) commands() *cobra.Command {
 	root := &cobra.Command{Use: PluginName, SilenceUsage: true, SilenceErrors: true}
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.SetHelpCommand(&cobra.Command{Hidden: true})
-	root.AddCommand(t.statusCommand(), t.checkCommand(), t.versionCommand(), t.policiesCommand(), t.servicesCommand(), t.dropsCommand(), t.diffCommand(), t.backendCommand(), t.diagsCommand(), netnamespace.Command(t), ui.Command(pageAccess{t}))
+	root.AddCommand(t.statusCommand(), t.checkCommand(), t.traceCommand(), t.versionCommand(), t.policiesCommand(), t.servicesCommand(), t.dropsCommand(), t.diffCommand(), t.backendCommand(), t.diagsCommand(), netnamespace.Command(t), ui.Command(pageAccess{t}))
 	return root
 }
 

@@ -194,21 +194,27 @@ func (t target) passOn(ctx context.Context, command []string, io Streams) (int, 
 	if err != nil {
 		return 2, err
 	}
-	at := slices.IndexFunc(all, func(a agent) bool { return a.Fault == "" && a.Ready })
-	if at < 0 {
-		at = max(0, slices.IndexFunc(all, func(a agent) bool { return a.Fault == "" }))
-	}
+	at := usable(all)
 	if fault := all[at].Fault; fault != "" {
 		return 2, fmt.Errorf("node %s: %s", all[at].Node, fault)
 	}
 	flags := []string{"--stdin"}
 	// A terminal only if there is one, so that output can be piped.
-	if isTerminal(os.Stdin) && isTerminal(os.Stdout) {
+	if io.In == os.Stdin && isTerminal(os.Stdin) && isTerminal(os.Stdout) {
 		flags = append(flags, "--tty")
 	}
 	cmd := t.exec(ctx, all[at], command, flags...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = io.In, io.Out, io.Err
 	return exitCode(cmd.Run())
+}
+
+// usable returns the first agent that is ready, else one that can be asked, else the first.
+func usable(all []agent) int {
+	at := slices.IndexFunc(all, func(a agent) bool { return a.Fault == "" && a.Ready })
+	if at < 0 {
+		at = max(0, slices.IndexFunc(all, func(a agent) bool { return a.Fault == "" }))
+	}
+	return at
 }
 
 // exitCode returns the exit code of a kubectl that has run. One that a signal has ended is an

@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/felixlike/felixlike/felixlike/leases"
+	"github.com/felixlike/felixlike/internal/backoff"
 )
 
 // effect is that of a failure.
@@ -214,7 +215,7 @@ func (e *elector) take(ctx context.Context, a netip.Addr, v view) error {
 		}
 	}
 	if err := e.Kernel.Probe(a); err != nil {
-		wait := min(max(2*e.foreign[a].wait, e.Timing.Renew), e.Timing.Orphan)
+		wait := backoff.Next(e.foreign[a].wait, e.Timing.Renew, e.Timing.Orphan)
 		e.foreign[a] = foreign{time.Now().Add(wait), wait}
 		if w.claim {
 			err = errors.Join(err, e.skip(ctx, l))

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"runtime"
 	"time"
+
+	"github.com/felixlike/felixlike/internal/backoff"
 )
 
 // How long Watch waits before it subscribes again. The wait doubles while subscriptions
@@ -34,7 +36,7 @@ func (l *Log) Watch(ctx context.Context, netns, buffer int, changed func()) erro
 		if errors.Is(err, errNoSubscription) {
 			changed()
 		}
-		if wait = min(max(2*wait, resubscribeMin), resubscribeMax); time.Since(start) > steady {
+		if wait = backoff.Next(wait, resubscribeMin, resubscribeMax); time.Since(start) > steady {
 			wait = 0
 		}
 		select {

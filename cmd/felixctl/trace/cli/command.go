@@ -14,6 +14,7 @@ import (
 
 	"github.com/felixlike/felixlike/cmd/felixctl/agentflag"
 	"github.com/felixlike/felixlike/cmd/felixctl/trace"
+	"github.com/felixlike/felixlike/cmd/felixctl/trace/together"
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/internal/servicelist"
@@ -47,14 +48,15 @@ bug, or another program has changed the rules.
                        ofproto/trace follows it to the destination's interface
 
 FROM and TO are namespace/pod, node:NAME or an address, and a pod in the network of
-its node is the node; TO may also be
-service:namespace/name, or the address of a Service: then every endpoint is traced to
-which this node may lead the packet. Without serviceProxy full, --services has to have
-the Service. A name for a port is the pod's, or the Service's.
+its node is the node; TO may also be service:namespace/name, its name in DNS
+(db.shop.svc), or the address of a Service: then every endpoint is traced to which this
+node may lead the packet. Without serviceProxy full, --services has to have the Service.
+A name for a port is the pod's, or the Service's.
 
 It asks the agent of this node. The node of the source judges egress, the node of the
-destination judges ingress: if they differ, trace on both. In a lab (--lab NAME) it asks
-all nodes.
+destination judges ingress: kubectl felixlike trace finds and asks both, and reads the
+Service; so does --lab NAME. A node that gives no answer is named, and only the policies
+answer for it.
 
 Exit codes: 0 allowed; 1 denied, as the policies say; 2 wrong usage, or the command
 failed; 3 the ways disagree.`,
@@ -74,6 +76,10 @@ failed; 3 the ways disagree.`,
 	f.StringVar(&o.services, "services", "", "YAML file with Services, for tracing to them; - is standard input")
 	f.StringSliceVar(&o.backends, "backend", nil, "follow it also through the desired state of these backends: "+strings.Join(config.BackendNames(), ", "))
 	f.BoolVar(&o.live, "live", false, "send one real packet, and follow it too")
+	for name, value := range map[string]*bool{together.Where: &o.where, together.State: &o.writes, together.With: &o.with} {
+		f.BoolVar(value, name, false, "")
+		_ = f.MarkHidden(name)
+	}
 	f.BoolVar(&o.all, "all", false, "print whole rules, and rules that did not matter")
 	o.Flags(c)
 	o.LabFlags(c)
@@ -93,13 +99,22 @@ func (o *options) run(c *cobra.Command) error {
 	if err != nil {
 		return err
 	}
-	if q.services, err = servicelist.Read(o.services, c.InOrStdin()); err != nil {
+	if o.with {
+		err = o.readOthers(c.InOrStdin())
+		q.services = o.others.Services
+	} else {
+		q.services, err = servicelist.Read(o.services, c.InOrStdin())
+	}
+	if err != nil {
 		return err
 	}
 	ctx, stop := signal.NotifyContext(c.Context(), unix.SIGINT, unix.SIGTERM)
 	defer stop()
 	ctx, cancel := context.WithTimeout(ctx, o.timeout)
 	defer cancel()
+	if o.where || o.writes {
+		return o.explain(o.answerOthers(ctx, q, c.OutOrStdout()))
+	}
 	progress := terminal.Progress(c.ErrOrStderr(), terminal.Doing("reading the programmed state"))
 	results, err := o.trace(ctx, q)
 	progress()

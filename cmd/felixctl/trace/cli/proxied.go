@@ -11,6 +11,7 @@ import (
 	"github.com/felixlike/felixlike/cmd/felixctl/trace"
 	"github.com/felixlike/felixlike/cmd/felixctl/trace/cluster"
 	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/internal/servicelist"
 	"github.com/felixlike/felixlike/internal/socketapi"
 	"github.com/felixlike/felixlike/managers"
 	"github.com/felixlike/felixlike/model"
@@ -183,8 +184,8 @@ func servicesOf(ctx context.Context, n *cluster.Node) (control.Services, error) 
 
 // findProxied finds the Service that the question is about, and the node that translates its packets.
 func (w *world) findProxied(ctx context.Context, q *query, from end) (*proxied, error) {
-	kind, name, _ := strings.Cut(w.options.to, ":")
-	if kind != "service" && kind != "svc" {
+	name, isService := servicelist.Named(w.options.to)
+	if !isService {
 		name = w.options.to
 		to, err := findEnd(name, w.Objects, nil)
 		switch {
@@ -282,10 +283,14 @@ func (q *query) portOf(s control.Service) (control.ServicePort, error) {
 	return control.ServicePort{}, fmt.Errorf("service %s/%s has no such port; it has %v", s.Namespace, s.Name, known)
 }
 
-// translator returns the node whose table the packet meets first: that of the address, else that of the source.
+// translator returns the node whose table the packet meets first: that of the address, else that of the source. Of several nodes that
+// answer together, it is the one whose agent is here.
 func (w *world) translator(from, to end) *cluster.Node {
 	for _, e := range []end{to, from} {
 		for _, n := range w.Nodes {
+			if n.Elsewhere() {
+				continue
+			}
 			for _, a := range e.addrs {
 				if slices.Contains(n.Model.HostAddresses, a) || w.NodeOf(a) == n.Name {
 					return n

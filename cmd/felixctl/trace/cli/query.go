@@ -22,29 +22,42 @@ type options struct {
 	from, to, port, family, state string
 	services                      string
 	live, all                     bool
+	// where, writes and with are the hidden flags of package together.
+	where, writes, with bool
+	others              others
 	agentflag.Target
 	backends []string
 	timeout  time.Duration
 	output   terminal.Output
 }
 
-// nodes are those that can be asked: the lab's, or this one.
-func (o *options) nodes(ctx context.Context) ([]*cluster.Node, error) {
+// nodes are those that can be asked: the lab's, or this one with others; silent has why others cannot.
+func (o *options) nodes(ctx context.Context) (all []*cluster.Node, silent map[string]string, err error) {
 	if o.Lab == "" || o.Node != "" {
-		return []*cluster.Node{{Agent: control.NewClient(o.Socket())}}, nil
+		all = []*cluster.Node{{Agent: control.NewClient(o.Socket())}}
+		for _, s := range o.others.states {
+			all = append(all, cluster.From(s))
+		}
+		return all, o.others.Silent, nil
 	}
 	s, err := labs.NewClient(cmp.Or(o.Root, labs.DefaultRoot), o.Lab).Status(ctx)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	var all []*cluster.Node
+	silent = map[string]string{}
 	for _, n := range s.Nodes {
 		if n.Agent == nil {
-			return nil, fmt.Errorf("%s: %s", n.Name, n.Error)
+			silent[n.Name] = n.Error
+			continue
 		}
-		all = append(all, &cluster.Node{Agent: control.NewClient(n.ControlSocket)})
+		one := &cluster.Node{Agent: control.NewClient(n.ControlSocket)}
+		one.Name = n.Name
+		all = append(all, one)
 	}
-	return all, nil
+	if len(all) == 0 && len(s.Nodes) > 0 {
+		return nil, nil, fmt.Errorf("no node answers: %s: %s", s.Nodes[0].Name, s.Nodes[0].Error)
+	}
+	return all, silent, nil
 }
 
 // query is the question, as far as it can be understood without the cluster.

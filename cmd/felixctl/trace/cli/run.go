@@ -226,7 +226,16 @@ func (w *world) notes(r *result, path *trace.Path) {
 		what  string
 	}{{path.Egress, r.Packet.Source, "egress"}, {path.Ingress, r.Packet.Destination, "ingress"}} {
 		if node := cmp.Or(w.NodeOf(end.addr), w.HostWithPolicy(end.addr)); node != "" && !end.asked {
-			r.Notes = append(r.Notes, fmt.Sprintf("%s of %s is judged on %s, which was not asked; only the policies answer for it: trace there as well", end.what, named(end.addr, w), node))
+			why := "was not asked; only the policies answer for it: trace there as well"
+			if fault := w.Silent[node]; fault != "" {
+				why = "gave no answer (" + fault + "); only the policies answer for it"
+			}
+			r.Notes = append(r.Notes, fmt.Sprintf("%s of %s is judged on %s, which %s", end.what, named(end.addr, w), node, why))
+		}
+	}
+	for _, n := range w.Nodes {
+		if n.Unasked() {
+			r.Notes = append(r.Notes, fmt.Sprintf("firewalls of other programs on %s were not asked: trace there for them", n.Name))
 		}
 	}
 }

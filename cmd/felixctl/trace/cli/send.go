@@ -32,7 +32,7 @@ func (w *world) sendLive(ctx context.Context, p trace.Packet) (*live.Observed, e
 			if slices.Contains(a.Addresses, p.Source) {
 				source, r.From = n, a
 			}
-			if slices.Contains(a.Addresses, p.Destination) {
+			if slices.Contains(a.Addresses, p.Destination) && !n.Elsewhere() {
 				destination = n
 				r.Destination, r.Arrives, toPod = n.Node, a.Interface, a.MAC
 			}

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/internal/servicelist"
 )
 
 // servicesHint says how trace gets to know Services.
@@ -82,13 +83,12 @@ func servicePort(s *corev1.Service, p port) (corev1.ServicePort, error) {
 }
 
 // findEnd resolves a name: "namespace/pod", "node:NAME",
-// "service:namespace/name", or an address, with or without "ip:" before it.
+// "service:namespace/name" or its name in DNS, or an address, with or without "ip:" before it.
 func findEnd(text string, o control.Objects, services []*corev1.Service) (end, error) {
-	kind, name, found := strings.Cut(text, ":")
-	switch {
-	case found && kind == "node":
+	if name, found := strings.CutPrefix(text, "node:"); found {
 		return nodeEnd(name, o)
-	case found && (kind == "service" || kind == "svc"):
+	}
+	if name, found := servicelist.Named(text); found {
 		return serviceEnd(name, services)
 	}
 	if a, err := netip.ParseAddr(strings.TrimPrefix(text, "ip:")); err == nil {
@@ -96,7 +96,7 @@ func findEnd(text string, o control.Objects, services []*corev1.Service) (end, e
 	}
 	namespace, pod, isPod := strings.Cut(text, "/")
 	if !isPod || namespace == "" || pod == "" {
-		return end{}, fmt.Errorf("%q: want namespace/pod, node:NAME, service:namespace/name or an address", text)
+		return end{}, fmt.Errorf("%q: want namespace/pod, node:NAME, service:namespace/name, name.namespace.svc or an address", text)
 	}
 	for _, p := range o.Pods {
 		if p.Namespace == namespace && p.Name == pod {

@@ -13,10 +13,10 @@ type world struct {
 }
 
 func (o *options) readWorld(ctx context.Context) (*world, error) {
-	nodes, err := o.nodes(ctx)
+	nodes, silent, err := o.nodes(ctx)
 	if err != nil {
 		return nil, err
 	}
-	w, err := cluster.Read(ctx, nodes)
+	w, err := cluster.Read(ctx, nodes, silent)
 	return &world{w, o}, err
 }

@@ -27,10 +27,18 @@ type Node struct {
 	Status control.Status
 	Model  control.Model
 	Site   *trace.Site
+
+	parts []reader.Part
+	asked asked
+	// saved is the node's state if it was read elsewhere.
+	saved *State
 }
 
 // read reads the agent's model and the node's state.
 func (n *Node) read(ctx context.Context) error {
+	if n.saved != nil {
+		return n.load()
+	}
 	pid, err := n.Agent.PID(ctx)
 	if err != nil {
 		return err
@@ -46,17 +54,10 @@ func (n *Node) read(ctx context.Context) error {
 	}
 	n.Name, n.Backend, n.OVSDir, n.NetNS = n.Model.Node, n.Model.Backend, n.Model.Settings.OVSRunDir, fmt.Sprintf("/proc/%d/ns/net", pid)
 	at := reader.Node{NetNS: n.NetNS, OVSRunDir: n.OVSDir, Bridge: n.Model.Settings.Bridge}
-	parts, err := reader.Read(ctx, at, reader.Options{Backend: n.Backend})
-	if err == nil {
-		n.Held, err = reader.Parse(parts)
-	}
-	if err != nil {
+	if n.parts, err = reader.Read(ctx, at, reader.Options{Backend: n.Backend}); err != nil {
 		return fmt.Errorf("read the state of %s: %w", n.Name, err)
 	}
-	n.Site = SiteOf(&n.Model, n.Held)
-	foreigners := othersOf(n.NetNS, n.Site)
-	n.Site.Foreign = func(p trace.Forwarded) ([]trace.ForeignChain, error) { return foreigners.dropping(ctx, p) }
-	return nil
+	return n.hold(n.remembered(ctx))
 }
 
 // wanted returns the node as it would be if another backend decided.

@@ -13,6 +13,9 @@ import (
 
 // Services reads the elements of the node's table of Services of a family.
 func (n *Node) Services(f model.Family) (managers.ServiceElements, error) {
+	if n.Elsewhere() {
+		return nil, fmt.Errorf("%s translates the packet: trace there", n.Name)
+	}
 	ns, err := os.Open(n.NetNS)
 	if err != nil {
 		return nil, err

@@ -2,7 +2,9 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -15,31 +17,59 @@ import (
 
 // World is the state of the nodes asked, and the Kubernetes objects of their agents.
 type World struct {
+	// Nodes are those that have answered. Silent has why others have not, by name.
 	Nodes   []*Node
+	Silent  map[string]string
 	Objects control.Objects
 	Names   trace.Namer
 	oracle  *oracle.Cluster
 	sites   []*trace.Site
 }
 
-// Read reads the nodes; the objects are those of the first one's agent.
-func Read(ctx context.Context, nodes []*Node) (*World, error) {
-	w := &World{Nodes: nodes}
-	var err error
-	if w.Objects, err = nodes[0].Agent.Objects(ctx); err != nil {
+// Read reads the nodes; the objects are those of the first agent that answers. silent has why other nodes cannot be asked. It fails if none
+// answers. One whose state was read elsewhere has no agent here, so it is never the first.
+func Read(ctx context.Context, nodes []*Node, silent map[string]string) (*World, error) {
+	w := &World{Silent: map[string]string{}}
+	maps.Copy(w.Silent, silent)
+	var failed error
+	for _, n := range nodes {
+		switch err := n.read(ctx); {
+		case err == nil:
+			w.Nodes = append(w.Nodes, n)
+		case n.Name == "" || ctx.Err() != nil:
+			return nil, err
+		default:
+			failed = errors.Join(failed, err)
+			w.Silent[n.Name] = err.Error()
+		}
+	}
+	if len(w.Nodes) == 0 || w.Nodes[0].Elsewhere() {
+		return nil, failed
+	}
+	if err := w.readObjects(ctx, w.Nodes[0].Agent); err != nil {
 		return nil, err
 	}
-	w.oracle = &oracle.Cluster{Nodes: w.Objects.Nodes, Namespaces: w.Objects.Namespaces, Pods: w.Objects.Pods, Policies: w.Objects.Policies, ClusterPolicies: w.Objects.ClusterPolicies, Antrea: w.Objects.Antrea}
 	names := newNamer(w.Objects)
-	for _, n := range nodes {
-		if err := n.read(ctx); err != nil {
-			return nil, err
-		}
+	for _, n := range w.Nodes {
 		names.add(n)
 		w.sites = append(w.sites, n.Site)
 	}
-	w.Names, w.oracle.Hosts = names, hosts(w.Objects, nodes)
+	w.Names, w.oracle.Hosts = names, hosts(w.Objects, w.Nodes)
 	return w, nil
+}
+
+// ReadObjects reads the Kubernetes objects of an agent alone: the world has no nodes to follow packets through.
+func ReadObjects(ctx context.Context, agent *control.Client) (*World, error) {
+	w := &World{}
+	return w, w.readObjects(ctx, agent)
+}
+
+func (w *World) readObjects(ctx context.Context, agent *control.Client) (err error) {
+	if w.Objects, err = agent.Objects(ctx); err != nil {
+		return err
+	}
+	w.oracle = &oracle.Cluster{Nodes: w.Objects.Nodes, Namespaces: w.Objects.Namespaces, Pods: w.Objects.Pods, Policies: w.Objects.Policies, ClusterPolicies: w.Objects.ClusterPolicies, Antrea: w.Objects.Antrea}
+	return nil
 }
 
 // hosts returns what the agents know about the nodes beyond their objects. Nodes that were not asked are taken to have the failsafe ports

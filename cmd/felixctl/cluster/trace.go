@@ -1,0 +1,190 @@
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/felixlike/felixlike/cmd/felixctl/trace/together"
+	"github.com/felixlike/felixlike/internal/servicelist"
+)
+
+func (t target) traceCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "trace FLAGS OF TRACE",
+		Short: "Show why a packet passes or not: the nodes of both ends answer together",
+		Long: `Find the nodes that a packet may meet, and have them answer together as felixctl trace does on
+one node: by the policies, and by the programmed state of all these nodes. The flags are those
+of felixctl trace (kubectl felixlike --node NODE trace --help), such as --live, --family, --all
+and -o json. TO may also be a Service (service:shop/db, db.shop.svc, or its address): its
+endpoints are traced. A node that gives no answer is named, and only the policies answer for it.
+
+Exit codes: 0 allowed; 1 denied, as the policies say; 2 wrong usage, or no answer; 3 the ways
+disagree.`,
+		Example:            "  kubectl felixlike trace --from shop/web --to service:shop/db --port 5432/tcp",
+		DisableFlagParsing: true,
+		RunE: func(c *cobra.Command, args []string) error {
+			if slices.Contains(args, "-h") || slices.Contains(args, "--help") {
+				return c.Help()
+			}
+			code, err := t.trace(c.Context(), append([]string{c.Name()}, args...), Streams{In: c.InOrStdin(), Out: c.OutOrStdout(), Err: c.ErrOrStderr()})
+			if err == nil && code != 0 {
+				err = exited(code)
+			}
+			return err
+		},
+	}
+}
+
+// trace has the nodes that the packet may meet answer together: any agent names them, and the first one that can be asked answers with what
+// the others write of themselves. It returns the exit code.
+func (t target) trace(ctx context.Context, command []string, io Streams) (int, error) {
+	command, others, err := t.question(ctx, command, io.In)
+	if err != nil {
+		return 2, err
+	}
+	nodes, err := t.where(ctx, command, others)
+	if err != nil {
+		return 2, err
+	}
+	if len(nodes) == 0 { // both ends are outside: any agent says so
+		return t.together(ctx, nil, command, others, io)
+	}
+	for _, n := range nodes[min(len(nodes), together.Most):] {
+		others.Silence(n, fmt.Sprintf("at most %d nodes are asked together", together.Most))
+	}
+	t.nodes = nodes[:min(len(nodes), together.Most)]
+	agents, err := t.agents(ctx)
+	if err != nil {
+		return 2, err
+	}
+	faults := map[string]string{}
+	for _, a := range agents {
+		faults[a.Node] = a.Fault
+	}
+	first := max(0, slices.IndexFunc(t.nodes, func(n string) bool { return faults[n] == "" }))
+	answering := t.nodes[first : first+1]
+	if t.nodes = slices.Delete(slices.Clone(t.nodes), first, first+1); len(t.nodes) > 0 {
+		if err := t.readStates(ctx, command, others, io.Err); err != nil {
+			return 2, err
+		}
+	}
+	return t.together(ctx, answering, command, others, io)
+}
+
+// question returns the arguments without --services, and the Services that the question may be about.
+func (t target) question(ctx context.Context, command []string, in io.Reader) ([]string, *together.Others, error) {
+	others := &together.Others{}
+	flags := pflag.NewFlagSet(command[0], pflag.ContinueOnError)
+	flags.ParseErrorsAllowlist.UnknownFlags = true
+	to, given := flags.String("to", "", ""), flags.String("services", "", "")
+	if err := flags.Parse(command[1:]); err != nil {
+		return nil, nil, err
+	}
+	if *given != "" {
+		if *given != "-" {
+			return nil, nil, errors.New("--services: use standard input (-): the files of the command are those of the agent's pod")
+		}
+		var err error
+		if others.Services, err = servicelist.Read("-", in); err != nil {
+			return nil, nil, err
+		}
+		command = without(command, "--services")
+		return command, others, nil
+	}
+	if name, found := servicelist.Named(*to); found {
+		namespace, service, _ := strings.Cut(name, "/")
+		var s corev1.Service
+		k := t.client
+		k.namespace = namespace
+		if err := k.get(ctx, &s, "service", service); err != nil {
+			return nil, nil, fmt.Errorf("--to: %w", err)
+		}
+		others.Services = append(others.Services, &s)
+	}
+	if a, err := netip.ParseAddr(strings.TrimPrefix(*to, "ip:")); err == nil {
+		var all corev1.ServiceList
+		if err := t.get(ctx, &all, "services", "--all-namespaces", "--field-selector", "spec.clusterIP="+a.Unmap().String()); err != nil {
+			return nil, nil, fmt.Errorf("--to: %w", err)
+		}
+		for i := range all.Items {
+			others.Services = append(others.Services, &all.Items[i])
+		}
+	}
+	return command, others, nil
+}
+
+// without leaves out a flag and its value.
+func without(command []string, flag string) (rest []string) {
+	for i := 0; i < len(command); i++ {
+		switch {
+		case command[i] == flag:
+			i++
+		case !strings.HasPrefix(command[i], flag+"="):
+			rest = append(rest, command[i])
+		}
+	}
+	return rest
+}
+
+// where asks one agent which nodes the packet may meet.
+func (t target) where(ctx context.Context, command []string, others *together.Others) ([]string, error) {
+	agents, err := t.agents(ctx)
+	if err != nil {
+		return nil, err
+	}
+	at := usable(agents)
+	if fault := agents[at].Fault; fault != "" {
+		return nil, fmt.Errorf("node %s: %s", agents[at].Node, fault)
+	}
+	text, err := others.Bytes()
+	if err != nil {
+		return nil, err
+	}
+	r := t.askOne(ctx, agents[at], text, append(slices.Clone(command), "--"+together.Where, "--"+together.With))
+	var nodes []string
+	if r.decode(&nodes); r.Fault != "" {
+		return nil, errors.New(strings.TrimPrefix(r.Fault, "exit code 2: felixctl: "))
+	}
+	return nodes, nil
+}
+
+// readStates has the nodes write what trace reads of them.
+func (t target) readStates(ctx context.Context, command []string, others *together.Others, progress io.Writer) error {
+	text, err := others.Bytes()
+	if err != nil {
+		return err
+	}
+	replies, err := t.askWith(ctx, progress, text, append(slices.Clone(command), "--"+together.State, "--"+together.With)...)
+	if err != nil {
+		return err
+	}
+	others.States = map[string][]byte{}
+	for _, r := range replies {
+		if r.Fault != "" {
+			others.Silence(r.Node, r.Fault)
+		} else {
+			others.States[r.Node] = r.out
+		}
+	}
+	return nil
+}
+
+// together has the only node answer, with what others have said.
+func (t target) together(ctx context.Context, nodes, command []string, others *together.Others, io Streams) (int, error) {
+	text, err := others.Bytes()
+	if err != nil {
+		return 2, err
+	}
+	t.nodes, io.In = nodes, bytes.NewReader(text)
+	return t.passOn(ctx, append(slices.Clone(command), "--"+together.With), io)
+}
