@@ -3,6 +3,7 @@ package docs
 import (
 	"cmp"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -153,4 +154,28 @@ func values(prefix string, mapping *yaml.Node) (rows []string) {
 		rows = append(rows, fmt.Sprintf("| `%s` | %s | %s |", name, code(string(text)), comment))
 	}
 	return rows
+}
+
+// TestEvents: reference/events.md has the reason of each Event.
+func TestEvents(t *testing.T) {
+	page, err := os.ReadFile("reference/events.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	reason, count := regexp.MustCompile(`\bnotice[A-Z]\w* += "([A-Z]\w+)"`), 0
+	err = filepath.WalkDir("../felixlike", func(path string, _ fs.DirEntry, err error) error {
+		if err != nil || filepath.Ext(path) != ".go" {
+			return err
+		}
+		source, err := os.ReadFile(path)
+		for _, m := range reason.FindAllStringSubmatch(string(source), -1) {
+			if count++; !strings.Contains(string(page), "`"+m[1]+"`") {
+				t.Errorf("%s: the page has no %s", path, m[1])
+			}
+		}
+		return err
+	})
+	if err != nil || count < 10 {
+		t.Errorf("%d reasons: %v", count, err)
+	}
 }
