@@ -26,7 +26,7 @@ func TestNamedTestsExist(t *testing.T) {
 	}
 }
 
-// TestPagesOfUsers: a page that users read has at most 2,000 words, and names no test: results/claims.md does.
+// TestPagesOfUsers: a page that users read begins with a sentence, has at most 2,000 words, and names no test: results/claims.md does.
 func TestPagesOfUsers(t *testing.T) {
 	for _, page := range pages(t) {
 		top, _, _ := strings.Cut(filepath.ToSlash(page), "/")
@@ -43,6 +43,9 @@ func TestPagesOfUsers(t *testing.T) {
 		}
 		if n := len(strings.Fields(text)); n > 2000 {
 			t.Errorf("%s has %d words", page, n)
+		}
+		if first := regexp.MustCompile(`(?m)\A# .+\n\n(.*)$`).FindStringSubmatch(text); first == nil || !regexp.MustCompile(`^[\w\[`+"`"+`'*]`).MatchString(first[1]) {
+			t.Errorf("%s does not begin with a sentence", page)
 		}
 		if name := regexp.MustCompile("`(Test|Benchmark|Fuzz)[A-Z]\\w+").FindString(text); name != "" {
 			t.Errorf("%s names the test %s", page, name)
