@@ -220,8 +220,10 @@ func TestRelease(t *testing.T) {
 	if err := os.Symlink("felixctl", filepath.Join(bin, "kubectl-felixlike")); err != nil {
 		t.Fatal(err)
 	}
-	script(t, "release/build", "VERSION=v0.1.0", "IMAGE=registry.example.com/felixlike", "ARCHES="+arch, "OUT="+out, "BASE_"+arch+"="+base(t), "PROGRAMS_"+arch+"="+programs, "FELIXLAB_"+arch+"="+filepath.Join(bin, "felixlike-agent"))
-
+	again := filepath.Join(t.TempDir(), "again")
+	for _, out := range []string{out, again} {
+		script(t, "release/build", "VERSION=v0.1.0", "IMAGE=registry.example.com/felixlike", "ARCHES="+arch, "OUT="+out, "BASE_"+arch+"="+base(t), "PROGRAMS_"+arch+"="+programs, "FELIXLAB_"+arch+"="+filepath.Join(bin, "felixlike-agent"))
+	}
 	file := func(name string) string {
 		t.Helper()
 		text, err := os.ReadFile(filepath.Join(out, name))
@@ -229,6 +231,9 @@ func TestRelease(t *testing.T) {
 			t.Fatal(err)
 		}
 		return string(text)
+	}
+	if second, err := os.ReadFile(filepath.Join(again, "SHA256SUMS")); err != nil || string(second) != file("SHA256SUMS") {
+		t.Errorf("%v, a second build has the sums\n%sthe first\n%s", err, second, file("SHA256SUMS"))
 	}
 	entries, err := os.ReadDir(out)
 	if err != nil {
@@ -240,7 +245,7 @@ func TestRelease(t *testing.T) {
 			sums += strings.TrimPrefix(digestOf(file(e.Name())), "sha256:") + "  " + e.Name() + "\n"
 		}
 	}
-	if file("SHA256SUMS") != sums || len(entries) != 11 {
+	if file("SHA256SUMS") != sums || len(entries) != 12 {
 		t.Errorf("%d files; SHA256SUMS is\n%swant\n%s", len(entries), file("SHA256SUMS"), sums)
 	}
 
@@ -314,6 +319,31 @@ func TestRelease(t *testing.T) {
 	}
 	if modules != 2 {
 		t.Errorf("SBOM of %d components lacks the CNI library or the toolchain", len(bill.Components))
+	}
+	var provenance struct {
+		Type    string `json:"_type"`
+		Subject []struct {
+			Name   string
+			Digest map[string]string
+		}
+		Predicate struct {
+			BuildDefinition struct{ ResolvedDependencies []struct{ Digest map[string]string } }
+		}
+	}
+	if err := json.Unmarshal([]byte(file("felixlike-v0.1.0.provenance.json")), &provenance); err != nil || provenance.Type != "https://in-toto.io/Statement/v1" {
+		t.Fatalf("provenance: %v, type %q", err, provenance.Type)
+	}
+	// All files but itself and the sums, and the image.
+	if s := provenance.Subject; len(s) != len(entries)-1 || s[0].Name != "registry.example.com/felixlike:v0.1.0" || "sha256:"+s[0].Digest["sha256"] != digest {
+		t.Errorf("provenance of %+v", s)
+	}
+	for _, s := range provenance.Subject[1:] {
+		if want := strings.TrimPrefix(digestOf(file(s.Name)), "sha256:"); s.Digest["sha256"] != want {
+			t.Errorf("provenance of %s: %v, want %s", s.Name, s.Digest, want)
+		}
+	}
+	if from := provenance.Predicate.BuildDefinition.ResolvedDependencies; len(from) != 2 || len(from[0].Digest["gitCommit"]) != 40 {
+		t.Errorf("provenance: made from %+v", from)
 	}
 	if text := file("CHANGELOG.md"); !strings.HasPrefix(text, "# felixlike v0.1.0\n") || !strings.Contains(text, digest) || !strings.Contains(text, "### ") {
 		t.Errorf("CHANGELOG:\n%s", text)

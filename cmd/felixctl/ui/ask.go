@@ -5,10 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/netip"
+	"net/url"
 	"slices"
 	"strings"
 
 	"github.com/felixlike/felixlike/cmd/felixctl/preview"
+	"github.com/felixlike/felixlike/felixlike/policy/oracle"
 )
 
 // traced is an answer of felixctl trace, as far as the page shows it.
@@ -23,6 +26,16 @@ type traced struct {
 		}
 	}
 	Notes []string
+	// Packet is the packet at the endpoint, if To is a Service.
+	Packet struct {
+		Destination netip.Addr
+		Port        uint16
+	}
+}
+
+// Denied reports whether a policy denies the packet.
+func (t traced) Denied() bool {
+	return t.Verdict == "denied" && t.Policies != nil && !(t.Policies.Egress.Allowed && t.Policies.Ingress.Allowed)
 }
 
 type tracedEnd struct {
@@ -65,6 +78,16 @@ func whyPage(v *view, s *server, r *http.Request) error {
 	}
 	v.Body = w
 	return nil
+}
+
+// AllowPath returns the page with policies that would allow what a trace has found denied.
+func (w why) AllowPath(t traced) string {
+	q := url.Values{"from": {w.From}, "to": {w.To}, "port": {w.Port}, "family": {w.Family}}
+	if _, protocol, is := strings.Cut(w.Port, "/"); is && t.Service != "" {
+		q.Set("to", t.Packet.Destination.String())
+		q.Set("port", fmt.Sprintf("%d/%s", t.Packet.Port, protocol))
+	}
+	return (&url.URL{Path: whatIfPath, RawQuery: q.Encode()}).String()
 }
 
 // ask asks the nodes of both ends, each of which judges its own.
@@ -116,7 +139,10 @@ type socketOf struct {
 // whatIf is the page of a preview.
 type whatIf struct {
 	YAML, Delete string
-	Answer       *previewed
+	// Allows is the packet that YAML was proposed for, with Notes about what it does not allow.
+	Allows string
+	Notes  []string
+	Answer *previewed
 	// Ending are connections that would be denied now, of all nodes, as Sockets and Warnings are. NotLookedAt are nodes whose connections are not known.
 	Ending      []preview.Outlived
 	NotLookedAt []string
@@ -129,12 +155,38 @@ func whatIfPage(v *view, s *server, r *http.Request) error {
 	v.Title, v.Template = "what if", "what-if"
 	// A browser ends lines by CRLF. The page shows the text again, and shows no control character.
 	w := whatIf{YAML: strings.ReplaceAll(r.PostForm.Get("yaml"), "\r\n", "\n"), Delete: r.PostForm.Get("delete")}
+	if q := r.URL.Query(); r.Method == http.MethodGet && q.Get("from") != "" {
+		if err := w.propose(v.Now, q); err != nil {
+			return err
+		}
+	}
 	if strings.TrimSpace(w.YAML+w.Delete) != "" {
 		if err := w.ask(r.Context(), s); err != nil {
 			return err
 		}
 	}
 	v.Body = w
+	return nil
+}
+
+// propose fills in policies that allow a packet.
+func (w *whatIf) propose(now *snapshot, q url.Values) error {
+	if err := now.known(); err != nil {
+		return err
+	}
+	port, err := preview.ParsePort(q.Get("port"))
+	if err != nil {
+		return usage{err}
+	}
+	p := oracle.Packet{Protocol: port.Protocol, Port: port.First}
+	if p.Source, p.Destination, err = now.addresses(q.Get("from"), q.Get("to"), q.Get("family")); err != nil {
+		return usage{err}
+	}
+	proposal, err := preview.Allow(now.Objects, p)
+	if err != nil {
+		return err
+	}
+	w.YAML, w.Notes, w.Allows = proposal.YAML, proposal.Notes, fmt.Sprintf("%s to %s, %s", q.Get("from"), q.Get("to"), port)
 	return nil
 }
 

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/netip"
 	"reflect"
 	"slices"
 	"strings"
@@ -18,6 +19,7 @@ import (
 	"github.com/felixlike/felixlike/cmd/felixctl/preview"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/felixlike/report"
+	"github.com/felixlike/felixlike/model"
 )
 
 // Ages of a snapshot. Pages show one that is no older than fresh, or than rest times the time that it took to read: in a large cluster that
@@ -297,6 +299,48 @@ func (c *cluster) pod(namespace, name string) *corev1.Pod {
 }
 
 // drops adds up the denied packets of all nodes in the last time, which each node has by its own clock.
+// addresses returns addresses of two ends of one family: of pods, node:NAME, or addresses.
+func (c *cluster) addresses(from, to, family string) (source, destination netip.Addr, err error) {
+	for _, f := range model.Families() {
+		if family != "" && family != f.String() {
+			continue
+		}
+		source, destination = c.address(from, f), c.address(to, f)
+		if source.IsValid() && destination.IsValid() {
+			return source, destination, nil
+		}
+	}
+	return source, destination, fmt.Errorf("%s and %s are no pods, nodes or addresses with addresses of one family", from, to)
+}
+
+// address returns the address of an end in a family; it is not valid if there is none.
+func (c *cluster) address(end string, f model.Family) (a netip.Addr) {
+	var all []string
+	if node, is := strings.CutPrefix(end, "node:"); is {
+		for _, n := range c.Objects.Nodes {
+			for _, at := range n.Status.Addresses {
+				if n.Name == node && at.Type == corev1.NodeInternalIP {
+					all = append(all, at.Address)
+				}
+			}
+		}
+	} else if namespace, name, is := strings.Cut(end, "/"); is {
+		if p := c.pod(namespace, name); p != nil && hasAddress(p) {
+			for _, ip := range p.Status.PodIPs {
+				all = append(all, ip.IP)
+			}
+		}
+	} else {
+		all = append(all, strings.TrimPrefix(end, "ip:"))
+	}
+	for _, text := range all {
+		if one, err := netip.ParseAddr(text); err == nil && model.FamilyOf(one.Unmap()) == f {
+			return one.Unmap()
+		}
+	}
+	return a
+}
+
 func (s *snapshot) drops(f report.DropFilter, last time.Duration) *report.DropSums {
 	var sums report.DropSums
 	for _, n := range s.Nodes {

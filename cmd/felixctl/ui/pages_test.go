@@ -42,16 +42,18 @@ func TestPages(t *testing.T) {
 		"/reach?from=shop/web&to=shop/db&port=5432/tcp": {"shop/db-from-web ingress[0] allows it", "tcp/5432"},
 		"/pod/shop/db": {"shop/db-from-web ingress[0] allows it", "closed: shop/x is quarantined", "app=db", "Denied, for", `href="/pod/shop/web"`, "120"},
 		"/why":         {"<form"},
-		"/why?from=ops%2Fshell&to=shop%2Fdb&port=80%2Ftcp": {"no rule allows it", "ops/shell is not in from", "<details>", "1 step", "a note", "As n1 sees it"},
-		"/denied":                         {"ops/shell", "shop/db-from-web", "120", "n2: no answer"},
+		"/why?from=ops%2Fshell&to=shop%2Fdb&port=80%2Ftcp": {"no rule allows it", "ops/shell is not in from", "<details>", "1 step", "a note", "As n1 sees it", `<a href="/what-if?family=&amp;from=ops%2Fshell&amp;port=80%2Ftcp&amp;to=shop%2Fdb">`},
+		"/denied":                         {"ops/shell", "shop/db-from-web", "120", "n2: no answer", `<a href="/what-if?family=4`},
 		"/denied?pod=ops/shell&minutes=5": {"120"},
 		"/denied?namespace=nosuch":        {"there is no namespace nosuch now"},
 		"/denied?pod=ops/none":            {"there is no pod ops/none now"},
 		"/denied?direction=egress":        {"No denied packets are known"},
 		"/what-if":                        {"<textarea"},
-		"/policies":                       {"shop/db-from-web", "<td>7"},
-		"/policies?":                      {"allow nothing: shop/nothing."},
-		"/backends":                       {"nftables", "no answer within"},
+		"/what-if?from=shop/web&to=shop/db&port=5433/tcp":  {"proposed for <b>shop/web to shop/db, tcp/5433", "name: allow-db-from-web-5433", "Packets with another verdict"},
+		"/what-if?from=ops/shell&to=shop/db&port=5432/tcp": {"No NetworkPolicy is proposed for <b>ops/shell", "ops/shell has no label"},
+		"/policies":  {"shop/db-from-web", "<td>7"},
+		"/policies?": {"allow nothing: shop/nothing."},
+		"/backends":  {"nftables", "no answer within"},
 	} {
 		text := s.get(t, path)
 		for _, want := range wants {
@@ -76,7 +78,7 @@ func TestPages(t *testing.T) {
 	if answer, _ := s.do(t, s.request(t, http.MethodGet, "/pod?name=shop/db", nil)); answer.Header.Get("Location") != "/pod/shop/db" {
 		t.Errorf("the form of a pod leads to %v", answer.Header)
 	}
-	for _, path := range []string{"/pod/shop/nosuch", "/reach?from=nosuch", "/reach?port=x", "/denied?minutes=0", "/denied?pod=x", "/matrix?by=x"} {
+	for _, path := range []string{"/pod/shop/nosuch", "/reach?from=nosuch", "/reach?port=x", "/denied?minutes=0", "/what-if?from=shop/web&to=shop/none&port=80/tcp", "/denied?pod=x", "/matrix?by=x"} {
 		if answer, text := s.do(t, s.request(t, http.MethodGet, path, nil)); answer.StatusCode != http.StatusBadRequest || !strings.Contains(text, `class="bad"`) {
 			t.Errorf("%s: %s", path, answer.Status)
 		}

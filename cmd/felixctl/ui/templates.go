@@ -25,8 +25,9 @@ func parsed(pathOf func(name string) string) *template.Template {
 			}
 			return whyPath(d)
 		},
-		"ports": func(all []string) string { return strings.Join(all, " ") },
-		"join":  func(all []string) string { return strings.Join(all, ", ") }, "count": preview.Count, "bars": bars, "args": args,
+		"allowPath": func(whyPath string) string { return whatIfPath + strings.TrimPrefix(whyPath, "/why") },
+		"ports":     func(all []string) string { return strings.Join(all, " ") },
+		"join":      func(all []string) string { return strings.Join(all, ", ") }, "count": preview.Count, "bars": bars, "args": args,
 		"sum": func(of map[string]int) (n int) {
 			for _, one := range of {
 				n += one
