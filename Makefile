@@ -45,9 +45,9 @@ test-random: setup build ## property tests with fresh seeds, for BUDGET seconds 
 	@test/scripts/test-random $(or $(BUDGET),600)
 
 # The test's own binary, since go test would hold back its progress.
-test-chaos: setup build ## all faults under traffic: FAULT=regexp, BACKEND=name, BUDGET=10m choose some (forty minutes; writes docs/RELIABILITY.md)
+test-chaos: setup build ## all faults under traffic: FAULT=regexp, BACKEND=name, BUDGET=10m choose some (forty minutes; writes docs/results/reliability.md)
 	@go test -c -o bin/chaos.test ./test/chaos
-	@cd test/chaos && ../../bin/chaos.test -test.run '^TestChaos$$' -test.timeout 4h -all -fault '$(FAULT)' -backend '$(BACKEND)' -budget $(or $(BUDGET),4h) -report ../../docs/RELIABILITY.md
+	@cd test/chaos && ../../bin/chaos.test -test.run '^TestChaos$$' -test.timeout 4h -all -fault '$(FAULT)' -backend '$(BACKEND)' -budget $(or $(BUDGET),4h) -report ../../docs/results/reliability.md
 
 # An hour shows a leak of 10 MB, of five descriptors, or of five goroutines.
 test-soak: setup build ## traffic and changes of policies for TIME (1h), BACKEND (nftables): memory, descriptors and goroutines must not grow
@@ -81,8 +81,8 @@ lint: ## formatting, vet, staticcheck, and go.mod and manifests that are up to d
 	@deploy/generate --check
 
 # The comparison with the version of 2026-11-22 is a report: later ones do more.
-bench: setup build ## measure all backends: programming, enforcement, packets (a quarter of an hour; writes docs/benchmarks/w1), and the cost beside older versions
-	@bin/felixctl bench run --profile w1 --rounds 3 --out docs/benchmarks/w1
+bench: setup build ## measure all backends: programming, enforcement, packets (a quarter of an hour; writes docs/results/benchmarks/w1), and the cost beside older versions
+	@bin/felixctl bench run --profile w1 --rounds 3 --out docs/results/benchmarks/w1
 	@test/scripts/bench-versions c2ec428b || [ $$? = 1 ]
 	@test/scripts/bench-versions budget --backends nftables,nftables-maps,iptables-nft,openflow
 
@@ -111,13 +111,13 @@ clean: ## remove what was built, and whatever a crashed lab left
 	@if [ -x bin/felixlab ]; then bin/felixlab lab down --all; fi
 	@rm -rf bin
 
-test-cluster: setup build ## install into a real cluster and use it: one backend, some minutes (docs/CONFORMANCE.md says what it needs)
+test-cluster: setup build ## install into a real cluster and use it: one backend, some minutes (docs/results/conformance.md says what it needs)
 	@FELIXLIKE_CLUSTER_SUITE=$${FELIXLIKE_CLUSTER_SUITE:-full} test/scripts/gotest -count=1 -timeout 120m ./test/cluster/...
 
-test-conformance: setup build ## all upstream specs, each backend with each mode of kube-proxy (an hour and a half; writes docs/conformance)
+test-conformance: setup build ## all upstream specs, each backend with each mode of kube-proxy (an hour and a half; writes docs/results/conformance)
 	@FELIXLIKE_CLUSTER_SUITE=conformance test/scripts/gotest -count=1 -timeout 20h -run TestConformance ./test/cluster
 
-test-clusterpolicies: setup build ## upstream's suite of ClusterNetworkPolicy, on each backend (half an hour; writes docs/conformance)
+test-clusterpolicies: setup build ## upstream's suite of ClusterNetworkPolicy, on each backend (half an hour; writes docs/results/conformance)
 	@FELIXLIKE_CLUSTER_SUITE=clusterpolicies test/scripts/gotest -count=1 -timeout 4h -run TestClusterPolicies ./test/cluster
 
 # PART is short (what continuous integration runs), all, or a regular expression for

@@ -40,13 +40,8 @@ func alerts(t *testing.T) (rules rulesFile) {
 	return rules
 }
 
-// TestRunbooks: each alert names its fault and the consequences, and its runbook is a section of
-// docs/OPERATIONS.md.
+// TestRunbooks: each alert names its fault and the consequences, and its runbook is a page of docs/operate/runbooks, with its name as the title.
 func TestRunbooks(t *testing.T) {
-	text, err := os.ReadFile("../docs/OPERATIONS.md")
-	if err != nil {
-		t.Fatal(err)
-	}
 	seen := 0
 	for _, g := range alerts(t).Spec.Groups {
 		for _, r := range g.Rules {
@@ -54,12 +49,12 @@ func TestRunbooks(t *testing.T) {
 			if r.Annotations["summary"] == "" || r.Annotations["description"] == "" || r.Labels["severity"] == "" {
 				t.Errorf("%s: %+v", r.Alert, r)
 			}
-			file, anchor, _ := strings.Cut(r.Annotations["runbook_url"], "#")
-			if !strings.HasSuffix(file, "/docs/OPERATIONS.md") || anchor != strings.ToLower(r.Alert) {
-				t.Errorf("%s: runbook %s#%s", r.Alert, file, anchor)
+			page := "docs/operate/runbooks/" + strings.ToLower(r.Alert) + ".md"
+			if url := r.Annotations["runbook_url"]; url != "https://github.com/felixlike/felixlike/blob/main/"+page {
+				t.Errorf("%s: runbook %s", r.Alert, url)
 			}
-			if !strings.Contains(string(text), "\n### "+r.Alert+"\n") {
-				t.Errorf("docs/OPERATIONS.md has no section %s", r.Alert)
+			if text, err := os.ReadFile("../" + page); err != nil || !strings.HasPrefix(string(text), "# "+r.Alert+"\n") {
+				t.Errorf("%s: %v\n%s", page, err, text)
 			}
 		}
 	}

@@ -2,6 +2,7 @@ package docs
 
 import (
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -40,16 +41,23 @@ func TestLinks(t *testing.T) {
 	}
 }
 
+// pages returns the pages of docs and of its folders, and those at the root of the repository.
 func pages(t *testing.T) (all []string) {
 	t.Helper()
-	for _, pattern := range []string{"*.md", "design/*.md", "benchmarks/*.md", "../*.md"} {
-		some, err := filepath.Glob(pattern)
-		if err != nil {
-			t.Fatal(err)
+	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+		if err == nil && !d.IsDir() && filepath.Ext(path) == ".md" {
+			all = append(all, path)
 		}
-		all = append(all, some...)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
 	}
-	return all
+	root, err := filepath.Glob("../*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return append(all, root...)
 }
 
 // prose returns a page without its indented lines, which are code.

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// TestReferencesToCode: HACKING.md and the design pages name code as `dir/file.go:Name`, `dir/file.go` or `dir/dir`. The file is there and declares
+// TestReferencesToCode: the design pages name code as `dir/file.go:Name`, `dir/file.go` or `dir/dir`. The file is there and declares
 // the name: a function, a type, a constant, a variable, or, after the name of its type and a dot, a method or a field.
 func TestReferencesToCode(t *testing.T) {
 	var all references
@@ -34,7 +34,7 @@ func TestReferencesToCode(t *testing.T) {
 	}
 }
 
-// developerPages returns the texts of HACKING.md and of the design pages, by path.
+// developerPages returns the texts of the design pages, by path.
 func developerPages(t *testing.T) map[string]string {
 	t.Helper()
 	pages, err := filepath.Glob("design/*.md")
@@ -42,7 +42,7 @@ func developerPages(t *testing.T) map[string]string {
 		t.Fatal(err)
 	}
 	texts := map[string]string{}
-	for _, page := range append(pages, "HACKING.md") {
+	for _, page := range pages {
 		text, err := os.ReadFile(page)
 		if err != nil {
 			t.Fatal(err)

@@ -104,7 +104,7 @@
 //   - Pod to its own node: INPUT, under every backend, since only there the destination
 //     is known after DNAT. Only the ordered tiers judge it, see Input.
 //   - Pod to a peer node's own address, and back: the way of packets to its pods, in both
-//     directions: through the tunnel, routed, or encrypted (docs/SEMANTICS.md). With the tunnel
+//     directions: through the tunnel, routed, or encrypted (docs/explain/network.md). With the tunnel
 //     or encryption, "ip rule iif flx-gw0" selects a table with the peers' addresses, and routes to
 //     peers' pods carry the node's own address as source. So nobody masquerades, and
 //     policy sees the real address.
@@ -197,14 +197,14 @@
 //
 // If the blocks of a rule in one family are one prefix, the rule compares the address
 // with it and has no set (model.PrefixGroup). BenchmarkShapes of the drivers compares both
-// forms; docs/BENCHMARK.md has figures.
+// forms; docs/results/benchmarks.md has figures.
 //
 // ipBlocks with exceptions: a group of blocks has at most one member for each CIDR and
 // exception. The longest member that contains an address decides, so an exception of one
 // block hides nothing of another (felixlike/policy/compile/blocks.go). The kernel's ipset
 // supports this (nomatch). Interval sets of nftables get ranges (ipsets.WithRanges), at
 // most one for each CIDR and exception. Conjunctions have no exceptions: openflow
-// programs the remaining addresses as prefixes, up to a bound (docs/LIMITS.md).
+// programs the remaining addresses as prefixes, up to a bound (docs/reference/limits/size.md).
 //
 // Interval sets that change while rules look them up, and what a miss would do:
 //

@@ -28,7 +28,7 @@ func unitOf(binDir string) []byte {
 	fmt.Fprintf(&out, `# Written by felixlike. felixctl hosts off turns these policies off, also for the next boot.
 [Unit]
 Description=Policies of this node that felixlike has confirmed last
-Documentation=https://github.com/felixlike/felixlike/blob/main/docs/INSTALL.md
+Documentation=https://github.com/felixlike/felixlike/blob/main/docs/use/hosts.md
 DefaultDependencies=no
 RequiresMountsFor=%s %s
 After=local-fs.target systemd-modules-load.service nftables.service

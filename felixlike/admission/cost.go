@@ -12,7 +12,7 @@ import (
 	"github.com/felixlike/felixlike/ovsfwd/policyflows"
 )
 
-// Measured time of the slowest backend for one part of a policy (docs/LIMITS.md).
+// Measured time of the slowest backend for one part of a policy (docs/reference/limits/size.md).
 const (
 	costOfPrefix      = 30 * time.Microsecond
 	costOfAlternative = 90 * time.Microsecond

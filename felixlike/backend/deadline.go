@@ -7,7 +7,7 @@ const (
 	policyTimeout = 60 * time.Second
 	// With more than manyRules rules on a node, the deadlines grow for each of the others: on a
 	// busy machine, iptables-nft needs 2 to 4 ms a rule for a full load, and iptables-legacy
-	// replaces all rules at each change (docs/LIMITS.md). With maxRules they grow no more.
+	// replaces all rules at each change (docs/reference/limits/size.md). With maxRules they grow no more.
 	manyRules  = 10_000
 	maxRules   = 70_000
 	fullARule  = 4 * time.Millisecond

@@ -31,7 +31,7 @@ func set(ports ...*model.ServicePort) (all []model.Update) {
 }
 
 // TestServices: packets of TCP, UDP and SCTP and of both families, from pods, the node and outside, come to the endpoints of each kind of
-// frontend, with the sources that docs/SEMANTICS.md says.
+// frontend, with the sources that docs/explain/guarantees/always.md says.
 func TestServices(t *testing.T) {
 	l := newServicesLab(t)
 	s := Services(l.config())

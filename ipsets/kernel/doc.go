@@ -27,5 +27,5 @@
 //
 // One message changes many members. A new capacity or other options need a new set: it
 // is built beside the old one and swapped. The driver writes its own netlink messages;
-// docs/DEPENDENCIES.md compares this with lrh3321/ipset-go and vishvananda/netlink.
+// docs/design/dependencies.md compares this with lrh3321/ipset-go and vishvananda/netlink.
 package kernel

@@ -13,7 +13,7 @@ import (
 
 // MaxFlows bounds the flows for the rules of one direction of a policy. Flows of its
 // pods and of pods that selectors match do not count. The switch takes some 15,000
-// flows a second, and other policies wait meanwhile (docs/LIMITS.md).
+// flows a second, and other policies wait meanwhile (docs/reference/limits/openflow.md).
 const MaxFlows = 30_000
 
 // side is a policy in one direction.

@@ -14,7 +14,7 @@ import (
 
 // NewConnectionsPerSecond is how many connections a pod may add to the switch's table
 // of connections in a second, and in a burst. One client at full speed opened 4,200 to
-// 5,100 a second in docs/benchmarks/w1.md. A userspace datapath keeps unanswered connections for
+// 5,100 a second in docs/results/benchmarks/w1.md. A userspace datapath keeps unanswered connections for
 // 30 s (TCP) or 60 s (UDP). So one pod uses less than a sixth of its table of 3 million.
 const NewConnectionsPerSecond = 8000
 

@@ -46,7 +46,7 @@
 //	the agent     programs policy, then forwarding, over a connection to this ovs-vswitchd
 //	flow-restore  the stage after forwarding removes the key. ovs-vswitchd 3.1 removes all cached
 //	              flows, gets packets again and starts its revalidators; the stage waits for them.
-//	              This pauses established connections (0.7 s in docs/CONFORMANCE.md)
+//	              This pauses established connections (0.7 s in docs/results/conformance.md)
 //
 // Cached flows follow the old policy, so no new policy is in force before the last step.
 // Until then the pass has not ended, the agent is not ready, and status shows a problem

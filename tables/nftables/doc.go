@@ -26,7 +26,7 @@
 // (guard.go): they come first, in a small transaction of their own, and go in
 // the one that brings the desired base chains. So after a foreign flush the kernel is
 // without policy until it accepts commits again, and some 0.3 ms more. Then new
-// connections wait until all is loaded. docs/SEMANTICS.md says why the flags owner
+// connections wait until all is loaded. docs/explain/flush.md says why the flags owner
 // and persist are no better.
 //
 // Package kernel reads the table and commits transactions, and package expression writes

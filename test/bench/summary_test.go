@@ -50,9 +50,9 @@ func TestBusyMachineIsInTheFirstLine(t *testing.T) {
 	}
 }
 
-// TestReadmeNamesTheLoad: the table of figures in README says whether the machine was busy.
-func TestReadmeNamesTheLoad(t *testing.T) {
-	data, err := os.ReadFile("../../docs/benchmarks/w1.json")
+// TestCostsNameTheLoad: the table of figures in docs/results/costs.md says whether the machine was busy.
+func TestCostsNameTheLoad(t *testing.T) {
+	data, err := os.ReadFile("../../docs/results/benchmarks/w1.json")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,13 +60,12 @@ func TestReadmeNamesTheLoad(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	readme, err := os.ReadFile("../../README.md")
+	page, err := os.ReadFile("../../docs/results/costs.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, text, _ := strings.Cut(string(readme), "## What it costs")
-	text, _, _ = strings.Cut(text, "|")
+	text, _, _ := strings.Cut(string(page), "|")
 	if got := strings.Contains(text, "busy"); got != r.Machine.Busy() {
-		t.Errorf("busy in README: %v, in w1.json: load %s on %d cores", got, r.Machine.LoadBefore, r.Machine.Cores)
+		t.Errorf("busy in costs.md: %v, in w1.json: load %s on %d cores", got, r.Machine.LoadBefore, r.Machine.Cores)
 	}
 }

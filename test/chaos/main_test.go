@@ -7,7 +7,7 @@
 // denied packets may pass and allowed ones may be missing; invariants_test.go has the checks.
 //
 //	make test                                            the rows that no other test covers
-//	make test-chaos                                      all rows; writes docs/RELIABILITY.md
+//	make test-chaos                                      all rows; writes docs/results/reliability.md
 //	make test-chaos FAULT='flush' BACKEND=nftables       the rows whose name matches
 //	make test-chaos BUDGET=10m                           no row begins after ten minutes
 //	make test-soak BACKEND=nftables TIME=1h              no fault: memory, descriptors and goroutines must not grow

@@ -23,7 +23,7 @@ const suiteImageName = "registry.k8s.io/e2e-test-images/agnhost:2.45"
 const suiteTime = 40 * time.Minute
 
 // TestClusterPolicies runs the conformance suite of network-policy-api on each backend, and
-// writes the results and the suite's own report below docs/conformance.
+// writes the results and the suite's own report below docs/results/conformance.
 func TestClusterPolicies(t *testing.T) {
 	if suite() != clusterPolicies {
 		t.Skipf("half an hour: set %s=%s", suiteVariable, clusterPolicies)
@@ -51,7 +51,7 @@ func clusterPolicySuite(t *testing.T, s *site) []kubelab.Spec {
 	build.Dir = "networkpolicyapi"
 	output(t, build)
 	version := output(t, exec.CommandContext(t.Context(), filepath.Join(s.kit.root, "deploy", "version")))
-	report := filepath.Join(s.kit.root, "docs", "conformance", "clusterpolicy-"+s.backend+"-"+s.proxy+".yaml")
+	report := filepath.Join(s.kit.root, "docs", "results", "conformance", "clusterpolicy-"+s.backend+"-"+s.proxy+".yaml")
 
 	ctx, cancel := context.WithTimeout(t.Context(), suiteTime)
 	defer cancel()
@@ -85,7 +85,7 @@ func clusterPolicySuite(t *testing.T, s *site) []kubelab.Spec {
 
 // runInformation says what a reader of the report has to know of the run.
 func (s *site) runInformation() string {
-	text := fmt.Sprintf("backend %s, kube-proxy %s; docs/CONFORMANCE.md says how it was run", s.backend, s.proxy)
+	text := fmt.Sprintf("backend %s, kube-proxy %s; docs/results/conformance.md says how it was run", s.backend, s.proxy)
 	if !hasSCTP() {
 		text += "; the kernel has no SCTP sockets: SCTP is INIT and INIT ACK over raw sockets"
 	}

@@ -26,7 +26,7 @@ const needMore = `DNS|node-pod communication: udp|HostPort|should proxy through 
 	`Services should (.*session affinity|.*ExternalName|serve .*endpoint|be able to create a functioning NodePort)`
 
 // TestConformance runs the upstream specs on each backend with each mode of
-// kube-proxy, and writes the results below docs/conformance.
+// kube-proxy, and writes the results below docs/results/conformance.
 func TestConformance(t *testing.T) {
 	if suite() != conformance {
 		t.Skipf("an hour and a half: set %s=%s", suiteVariable, conformance)
@@ -63,10 +63,10 @@ func (s *site) record(t *testing.T, kind string, specs []kubelab.Spec) {
 		r.Specs = append(r.Specs, results.Spec{Name: spec.Name, Outcome: outcome, Took: spec.Took})
 	}
 	docs := filepath.Join(s.kit.root, "docs")
-	if err := r.Save(filepath.Join(docs, "conformance")); err != nil {
+	if err := r.Save(filepath.Join(docs, "results", "conformance")); err != nil {
 		t.Fatal(err)
 	}
-	if err := results.Update(filepath.Join(docs, "CONFORMANCE.md"), filepath.Join(docs, "conformance")); err != nil {
+	if err := results.Update(filepath.Join(docs, "results", "conformance.md"), filepath.Join(docs, "results", "conformance")); err != nil {
 		t.Fatal(err)
 	}
 	t.Logf("%s: %d specs, %d failed", kind, len(specs), failed)

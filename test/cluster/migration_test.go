@@ -36,7 +36,7 @@ for f in 4 6; do while read -r route; do ip -$f route add $route; done </var/lib
 const movedLabel = "felixlike=moved"
 
 // TestMigration moves a cluster node by node from another CNI, a plain bridge, to felixlike and back,
-// by the steps of docs/MIGRATION.md.
+// by the steps of docs/install/migrate.md.
 func TestMigration(t *testing.T) {
 	if suite() != full {
 		t.Skipf("some minutes: set %s=%s", suiteVariable, full)

@@ -9,7 +9,7 @@ import (
 	"github.com/felixlike/felixlike/test/cluster/kubelab"
 )
 
-// TestPolicyOnly installs felixlike beside another CNI, a plain bridge, as docs/INSTALL.md says: policy applies to running pods and to
+// TestPolicyOnly installs felixlike beside another CNI, a plain bridge, as docs/use/beside.md says: policy applies to running pods and to
 // new ones under each netfilter backend, and after the uninstallation the other CNI works as before.
 func TestPolicyOnly(t *testing.T) {
 	if suite() != full {

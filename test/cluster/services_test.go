@@ -60,7 +60,7 @@ type judgement struct {
 }
 
 // judgements are of policies that isolate server one. The source that policy sees
-// is the one in docs/SEMANTICS.md, under all backends and proxies.
+// is the one in docs/explain/guarantees/always.md, under all backends and proxies.
 func judgements(w *world) []judgement {
 	block := func(name string) string {
 		return fmt.Sprintf(`[{from: [{ipBlock: {cidr: %s/32}}, {ipBlock: {cidr: "%s/128"}}]}]`, w.addresses[name][model.IPv4], w.addresses[name][model.IPv6])

@@ -56,7 +56,7 @@ func restarts(p corev1.Pod) (n int32) {
 	return n
 }
 
-// replaceSwitches upgrades Open vSwitch as docs/INSTALL.md says: it deletes the pods one by one,
+// replaceSwitches upgrades Open vSwitch as docs/install/upgrade.md says: it deletes the pods one by one,
 // and waits for each node.
 func (s *site) replaceSwitches(t *testing.T) {
 	t.Helper()

@@ -244,7 +244,7 @@ func (w *wire) tunnelledTo(all map[string]bool, node string) {
 	}
 }
 
-// routesOf compares the agent's routes of node1 with those of docs/SEMANTICS.md.
+// routesOf compares the agent's routes of node1 with those of docs/explain/network.md.
 func routesOf(t *testing.T, l *lab.Lab, mode string) {
 	t.Helper()
 	near := []string{"10.10.1.0/24 via 192.168.50.12 dev br-phy src 192.168.50.11", "fd00:10::a0a:100/120 via fd00:10::c0a8:320c dev br-phy src fd00:10::c0a8:320b metric 1024"}

@@ -174,7 +174,7 @@ func (p packetOf) ofPods() bool {
 	return false
 }
 
-// routes compares the agent's routes of node1 with those of docs/SEMANTICS.md.
+// routes compares the agent's routes of node1 with those of docs/use/encryption.md.
 func (l *encryptedLab) routes(t *testing.T) {
 	t.Helper()
 	want := []string{

@@ -7,7 +7,7 @@ type Deviation struct {
 	Tests []string
 }
 
-// Deviations returns the rows of the scenarios SNAT and EGRESS that are not installed, by id. docs/CONFORMANCE.md has the same table.
+// Deviations returns the rows of the scenarios SNAT and EGRESS that are not installed, by id. docs/results/conformance.md has the same table.
 func Deviations() map[string]Deviation {
 	const (
 		flows   = "ovsfwd/pipeline: TestEgressFlows"

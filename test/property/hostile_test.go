@@ -22,7 +22,7 @@ import (
 )
 
 // hostile are objects that one tenant may create, of sizes that an API server accepts.
-// docs/LIMITS.md has their costs.
+// docs/results/large-objects.md has their costs.
 type hostile struct {
 	name     string
 	policies func() []*networkingv1.NetworkPolicy

@@ -123,7 +123,7 @@ func TestOneRuleOfMany(t *testing.T) {
 	}
 }
 
-// TestVerdictsAtTheLimits has a pod with the policies of docs/LIMITS.md, or with a tenth of them: each backend
+// TestVerdictsAtTheLimits has a pod with the policies of docs/reference/limits/policies.md, or with a tenth of them: each backend
 // programs them all, and judges as the oracle does.
 func TestVerdictsAtTheLimits(t *testing.T) {
 	t.Parallel()

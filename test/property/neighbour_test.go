@@ -176,7 +176,7 @@ func stateIn(s control.Status, id model.PodID) string {
 // all, plus 1 s, and for at least 2 s.
 //
 // Without a flag it tries some of the objects. Legacy iptables misses the budget with 10,000
-// rules (docs/LIMITS.md), and tries them with the flag only. With -v it prints the waits.
+// rules (docs/reference/limits/size.md), and tries them with the flag only. With -v it prints the waits.
 func TestNeighbourOfHostileTenant(t *testing.T) {
 	for _, backend := range backends() {
 		t.Run(backend, func(t *testing.T) {

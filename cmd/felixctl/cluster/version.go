@@ -99,6 +99,6 @@ func printVersions(w io.Writer, client string, nodes []nodeVersion) error {
 		return err
 	}
 	_, err := fmt.Fprintf(w, "Open vSwitch runs in a pod of another version on %s: delete these pods one by one when traffic may pause "+
-		"(docs/INSTALL.md, \"Upgrading Open vSwitch\")\n", named(pending, len(nodes)))
+		"(docs/install/upgrade.md)\n", named(pending, len(nodes)))
 	return err
 }

@@ -70,7 +70,7 @@ func flowLine(i int) string {
 	return fmt.Sprintf(" cookie=0xf11d02b22f5b87ac, duration=9.1s, table=50, n_packets=1, n_bytes=60, idle_age=1, priority=200,ip,nw_src=10.%d.%d.%d actions=conjunction(%d,2/3)\n", i>>16&255, i>>8&255, i&255, i+1)
 }
 
-// TestMemory bounds the memory for 200,000 lines by the figure in docs/DIFF.md.
+// TestMemory bounds the memory for 200,000 lines by the figure in docs/use/diff.md.
 func TestMemory(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes a few seconds")

@@ -38,7 +38,7 @@ func (r *calicoRules) direction(all []json.RawMessage, name string) *calicoDirec
 		one, action, err := r.rule(raw, name == "egress")
 		switch {
 		case err == nil && action == "Log":
-			r.row.lose(field, "action Log has no counterpart, and changes no verdict: felixlike logs what other rules decide (docs/OPERATIONS.md)")
+			r.row.lose(field, "action Log has no counterpart, and changes no verdict: felixlike logs what other rules decide (docs/use/logging.md)")
 		case errors.Is(err, errBeginsNothing):
 			r.row.lose(field, "%v", err)
 		case err == nil:

@@ -11,7 +11,7 @@ import (
 
 // beginning returns the types of ICMP messages that begin something: valid_new in nf_conntrack_proto_icmp.c and
 // nf_conntrack_proto_icmpv6.c of Linux. A rule judges no others: answers and errors pass with their connection, and
-// connection tracking drops the rest (docs/SEMANTICS.md).
+// connection tracking drops the rest (docs/explain/guarantees/antrea.md).
 func beginning(family model.Family) []int32 {
 	if family == model.IPv6 {
 		return []int32{128, 139} // echo request, node information query

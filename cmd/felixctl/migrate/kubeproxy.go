@@ -34,7 +34,7 @@ type proxyMove struct {
 	Back []step `json:"back"`
 }
 
-// proxyConfig are settings of the agents (docs/INSTALL.md).
+// proxyConfig are settings of the agents (docs/reference/settings.md).
 type proxyConfig struct {
 	ServiceProxy      string   `json:"serviceProxy"`
 	APIServer         []string `json:"apiServer"`

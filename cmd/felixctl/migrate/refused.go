@@ -97,7 +97,7 @@ func refIn(object map[string]any) Ref {
 	return Ref{text(object, "apiVersion"), text(object, "kind"), text(meta, "namespace"), text(meta, "name")}
 }
 
-// ownNode says which policies leave their pods' own node open: no NetworkPolicy of Kubernetes denies it (docs/SEMANTICS.md).
+// ownNode says which policies leave their pods' own node open: no NetworkPolicy of Kubernetes denies it (docs/explain/guarantees/always.md).
 func (c *conversion) ownNode(events []datastore.Event) {
 	var names []string
 	for _, e := range events {
@@ -110,7 +110,7 @@ func (c *conversion) ownNode(events []datastore.Event) {
 	}
 	slices.Sort(names)
 	c.loosen("Each pod whose egress a NetworkPolicy of Kubernetes isolates still reaches its own node, on every port. Calico and Cilium deny that without a rule. " +
-		"A ClusterNetworkPolicy with a Deny of nodes closes it (docs/SEMANTICS.md). The policies: " + strings.Join(names, ", "))
+		"A ClusterNetworkPolicy with a Deny of nodes closes it (docs/explain/guarantees/always.md). The policies: " + strings.Join(names, ", "))
 }
 
 // foreignBlocks names ipBlocks of a NetworkPolicy that match pods and nodes of the cluster here, but not under Cilium:

@@ -339,9 +339,9 @@ func TestFromCluster(t *testing.T) {
 	}
 }
 
-// TestTheSessionInTheDocs: docs/TEST.md shows what the command prints.
+// TestTheSessionInTheDocs: docs/use/test.md shows what the command prints.
 func TestTheSessionInTheDocs(t *testing.T) {
-	page, err := os.ReadFile("../../../docs/TEST.md")
+	page, err := os.ReadFile("../../../docs/use/test.md")
 	if err != nil {
 		t.Fatal(err)
 	}

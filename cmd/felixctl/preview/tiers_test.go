@@ -61,7 +61,7 @@ func TestRandomTiersArePredicted(t *testing.T) {
 				continue
 			}
 			if now.Evaluate(packet).Ingress.Why == oracle.OwnNode {
-				continue // docs/LIMITS.md: the preview does not list packets to the own node
+				continue // docs/reference/limits/policies.md: the preview does not list packets to the own node
 			}
 			want := now.Evaluate(packet).Allowed
 			for _, d := range p.Verdicts {

@@ -128,7 +128,7 @@ func TestCasesAreEqual(t *testing.T) {
 }
 
 // TestHairpinFromOutside: openflow drops what comes from outside with the source that it gives packets of a pod to itself, and other
-// backends judge it by policy (docs/LIMITS.md). The proof leaves these packets out.
+// backends judge it by policy (docs/reference/limits/proofs.md). The proof leaves these packets out.
 func TestHairpinFromOutside(t *testing.T) {
 	m := modelOf(t, events(t, filepath.Join(cases, "no-policy.txtar")), "n1")
 	for backend, want := range map[string]bool{config.NFTables: true, config.IPTablesNFT: true, config.OpenFlow: false} {

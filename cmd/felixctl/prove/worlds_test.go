@@ -40,7 +40,7 @@ func worldOf(t *rapid.T, c *oracle.Cluster) *control.Model {
 	return m
 }
 
-// answersOnly reports whether a difference is one of those that docs/SEMANTICS.md lists under Reject: nobody gets through, and one side does not answer.
+// answersOnly reports whether a difference is one of those that docs/explain/guarantees/clusternetworkpolicy.md lists under Reject: nobody gets through, and one side does not answer.
 func answersOnly(backend string, d Difference) bool {
 	if !strings.HasPrefix(d.A, "rejected") || d.B != "dropped" {
 		return false

@@ -7,7 +7,7 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// Limits for one direction of a policy (docs/LIMITS.md has the costs). One object must not
+// Limits for one direction of a policy (docs/reference/limits/size.md has the costs). One object must not
 // delay the others. So above a limit, a direction of a NetworkPolicy allows nothing and
 // its pods stay isolated; a direction of a ClusterNetworkPolicy fails closed.
 const (

@@ -31,7 +31,7 @@ field that differs; other differences are warnings.
 
 Exit codes: 0 nothing has changed beyond noise; 1 something has; 2 wrong usage,
 or nothing could be compared.`,
-		Example: "  felixctl bench compare docs/benchmarks/w1.json new.json\n" +
+		Example: "  felixctl bench compare docs/results/benchmarks/w1.json new.json\n" +
 			"  felixctl bench compare old.json new.json --threshold 5 --all",
 		Args: cobra.ExactArgs(2),
 		RunE: func(c *cobra.Command, args []string) error {

@@ -4,7 +4,7 @@
 // no network, no script, no font. It leaves out the parts that a report does not have. It
 // measures nothing, and its only judgement is the report's own spread.
 //
-// Tests use the reports in docs/benchmarks: the figures draw the report's values, and the
+// Tests use the reports in docs/results/benchmarks: the figures draw the report's values, and the
 // tables equal those of Markdown. A browser, if installed, checks the layout:
 // nothing is cut off, no text covers another, at the width of a telephone and of a
 // desk.

@@ -19,7 +19,7 @@ import (
 func reports(t testing.TB) map[string]*bench.Report {
 	t.Helper()
 	all := map[string]*bench.Report{}
-	for _, path := range []string{"../../../docs/benchmarks/w1.json", "../testdata/report.json"} {
+	for _, path := range []string{"../../../docs/results/benchmarks/w1.json", "../testdata/report.json"} {
 		data, err := os.ReadFile(filepath.FromSlash(path))
 		if err != nil {
 			t.Fatal(err)

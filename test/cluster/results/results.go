@@ -1,5 +1,5 @@
 // Package results records the results of upstream specs: a file a run, with a line a
-// spec, and from all of these files the tables in docs/CONFORMANCE.md. It only reads
+// spec, and from all of these files the tables in docs/results/conformance.md. It only reads
 // and writes these files, and is tested by tables.
 package results
 

@@ -60,17 +60,17 @@ func TestSavedRunsComeBack(t *testing.T) {
 // source files.
 func TestDocumentIsCurrent(t *testing.T) {
 	docs := filepath.Join("..", "..", "..", "docs")
-	text, err := os.ReadFile(filepath.Join(docs, "CONFORMANCE.md"))
+	text, err := os.ReadFile(filepath.Join(docs, "results", "conformance.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	runs, err := Load(filepath.Join(docs, "conformance"))
+	runs, err := Load(filepath.Join(docs, "results", "conformance"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	want, err := Insert(string(text), runs)
 	if d := cmp.Diff(want, string(text)); d != "" || err != nil {
-		t.Errorf("docs/CONFORMANCE.md differs from docs/conformance: %v\n%s", err, d)
+		t.Errorf("docs/results/conformance.md differs from docs/results/conformance: %v\n%s", err, d)
 	}
 }
 

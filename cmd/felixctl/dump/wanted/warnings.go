@@ -15,7 +15,7 @@ import (
 
 const (
 	// slowFlows is how many flows a busy switch takes in a second if many of them differ in their
-	// priority alone (docs/LIMITS.md, "Ordered tiers").
+	// priority alone (docs/reference/limits/policies.md).
 	slowFlows = 2_500
 	// maxActions is the number of conjunctions that a flow has room for.
 	maxActions = 4_000

@@ -177,10 +177,10 @@ func (w *world) result(ctx context.Context, q *query, from end, to target) (*res
 	if r.Disagreement != "" {
 		r.Because = w.Because(p)
 		if path.ByForeign() {
-			r.Because = "a firewall of another program drops packets of pods at FORWARD (docs/OPERATIONS.md, A firewall on the node)"
+			r.Because = "a firewall of another program drops packets of pods at FORWARD (docs/operate/firewalls.md)"
 		}
 		if path.NoEgress() {
-			r.Because = "an Egress selects the pod, and this node does not have its address (docs/SEMANTICS.md, Egress addresses)"
+			r.Because = "an Egress selects the pod, and this node does not have its address (docs/use/egress.md)"
 		}
 	}
 	return r, nil
