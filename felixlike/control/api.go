@@ -34,6 +34,8 @@ type Status struct {
 	// Health says where probes and metrics are served, or why not; empty if
 	// they are turned off.
 	Health string `json:"health,omitempty"`
+	// Unready are the reasons why the readiness probe fails; empty if it does not.
+	Unready []string `json:"unready,omitempty"`
 	// InSync reports that the datastore's first listing is complete; before that nothing is programmed.
 	InSync bool `json:"inSync"`
 	// Observed is the datastore's newest revision, Programmed the newest that

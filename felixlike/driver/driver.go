@@ -48,8 +48,8 @@ func New(cfg Config) *Driver {
 	d.feed = &feed{cluster: d.cluster, stages: d.stages, scheduler: d.scheduler, modules: d.modules}
 	d.scheduler.admission = admission.New(d.cluster, policyStage{d.feed})
 	d.handovers = &handovers{cfg: d.cfg, queue: d.queue, cluster: d.cluster, stages: d.stages, scheduler: d.scheduler, feed: d.feed}
-	own := report{d.cluster, d.stages, d.scheduler}
-	d.reporter = &status.Reporter{Cluster: d.cluster, Quarantine: d.stages.quarantine, Progress: own, Grace: cfg.ReadyGrace, Parts: slices.Concat(modules{own.module()}, d.modules, modules{{Served: own.served}})}
+	self := own{d.cluster, d.stages, d.scheduler}
+	d.reporter = &status.Reporter{Cluster: d.cluster, Quarantine: d.stages.quarantine, Progress: self, Grace: cfg.ReadyGrace, Parts: slices.Concat(modules{self.module()}, d.modules, modules{{Served: self.served}})}
 	d.modules.count(d.metrics)
 	if cfg.View != nil {
 		cfg.View.Loop = loop{d.queue, d.cluster, d.stages, d.scheduler, d.feed}

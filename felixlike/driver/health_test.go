@@ -14,6 +14,7 @@ import (
 	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/felixlike/datastore"
 	"github.com/felixlike/felixlike/felixlike/driver/drivertest"
+	"github.com/felixlike/felixlike/felixlike/report"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/tables"
 	"github.com/felixlike/felixlike/test/eventually"
@@ -21,7 +22,18 @@ import (
 
 func missing(t *testing.T, f *fixture) string {
 	t.Helper()
-	return strings.Join(f.Ready(t.Context()).Missing, "; ")
+	var (
+		all   []string
+		ready bool
+	)
+	// At one moment, felixctl status does not say Ready if the probe fails.
+	if err := f.queue.ask(t.Context(), func() { all, ready = f.reporter.Readiness().Missing, report.Ready(f.reporter.Status()) }); err != nil {
+		t.Fatal(err)
+	}
+	if len(all) > 0 && ready {
+		t.Errorf("status says Ready, and the probe %q", all)
+	}
+	return strings.Join(all, "; ")
 }
 
 func TestReadyTransitions(t *testing.T) {

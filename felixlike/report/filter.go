@@ -103,6 +103,7 @@ func (t *text) verdict(s control.Status, ready bool) {
 	if s.Programmed < s.Observed {
 		faults = append(faults, "a change is not programmed yet")
 	}
+	faults = append(faults, outages(s)...)
 	add(&faults, len(s.Quarantined), "object is quarantined", "objects are quarantined")
 	closed := len(chosen(s.Endpoints, func(e control.Endpoint) bool { return e.State == control.EndpointClosed }))
 	add(&notes, closed, "pod is closed", "pods are closed")

@@ -22,7 +22,7 @@ func State(s control.Status) string {
 	switch {
 	case Ready(s) && s.Handover == nil:
 		return StateReady
-	case s.InSync && s.LastApply.Error == "" && len(s.Quarantined) == 0:
+	case s.InSync && s.LastApply.Error == "" && len(s.Quarantined) == 0 && len(s.Unready) == 0:
 		return StateChanging
 	}
 	return StateDegraded
@@ -37,6 +37,7 @@ func Faults(s control.Status) []string {
 	if s.LastApply.Error != "" {
 		all = append(all, "the last apply failed: "+s.LastApply.Error)
 	}
+	all = append(all, outages(s)...)
 	for _, q := range s.Quarantined {
 		all = append(all, fmt.Sprintf("quarantined: %s %s: %s", q.Kind, q.Name, q.Reason))
 	}

@@ -23,10 +23,18 @@ import (
 // ErrFaults is the error of commands that have shown faults: a status that is not Ready, for example. It becomes exit code 1.
 var ErrFaults = errors.New("faults were found")
 
-// Ready reports whether the desired state is programmed: the datastore was read, the last
-// apply succeeded, nothing is pending and nothing is quarantined.
+// Ready reports whether the desired state is programmed and traffic passes: the datastore was read, the last
+// apply succeeded, nothing is pending, nothing is quarantined, and the readiness probe succeeds.
 func Ready(s control.Status) bool {
-	return s.InSync && s.LastApply.Error == "" && s.Programmed >= s.Observed && len(s.Quarantined) == 0
+	return s.InSync && s.LastApply.Error == "" && s.Programmed >= s.Observed && len(s.Quarantined) == 0 && len(s.Unready) == 0
+}
+
+// outages are why the readiness probe fails although all is known and programmed.
+func outages(s control.Status) []string {
+	if !s.InSync || s.LastApply.Error != "" {
+		return nil // said in other words
+	}
+	return s.Unready
 }
 
 // Ready is as the function of that name; a strict filter also wants no problems of objects.

@@ -122,6 +122,7 @@ func TestInOrder(t *testing.T) {
 		"first listing":  func(s *control.Status) { s.InSync = false },
 		"failed apply":   func(s *control.Status) { s.LastApply.Error = "broken" },
 		"waiting change": func(s *control.Status) { s.Observed++ },
+		"an outage":      func(s *control.Status) { s.Unready = []string{"ovs-vswitchd does not answer"} },
 		"quarantined":    func(s *control.Status) { s.Quarantined = status().Quarantined },
 	} {
 		bad := good

@@ -18,30 +18,30 @@ const (
 	noticeUnreadable = "TableUnreadable"
 )
 
-// report is what the driver says of itself: to status, metrics, tools and Events.
-type report struct {
+// own is what the driver says of itself: to status, metrics, tools and Events.
+type own struct {
 	cluster   *cluster.Cluster
 	stages    *stages
 	scheduler *scheduler
 }
 
 // module returns the driver's own part of status, like a module's.
-func (v report) module() Module {
+func (v own) module() Module {
 	return Module{Notices: v.outages, Problems: v.problems, ObjectProblems: v.changed, Status: v.status, Measure: v.measure}
 }
 
 // Programmed returns the newest revision of the datastore that is programmed, and since when the next one waits.
-func (v report) Programmed() (revision uint64, waits time.Time) {
+func (v own) Programmed() (revision uint64, waits time.Time) {
 	return v.scheduler.programmed, v.scheduler.pace.oldestPending
 }
 
 // LastError returns why the last apply has failed, or "".
-func (v report) LastError() string { return v.scheduler.pace.lastApply.Error }
+func (v own) LastError() string { return v.scheduler.pace.lastApply.Error }
 
 // Large reports whether the object is a large policy.
-func (v report) Large(o model.ObjectRef) bool { return v.scheduler.admission.Large(o) }
+func (v own) Large(o model.ObjectRef) bool { return v.scheduler.admission.Large(o) }
 
-func (v report) status(to *control.Status) {
+func (v own) status(to *control.Status) {
 	to.Backend, to.StartedAt, to.Programmed, to.LastApply, to.Repairs = v.stages.backend.Name(), v.stages.started, v.scheduler.programmed, v.scheduler.pace.lastApply, v.stages.repairs.status()
 	if h := v.stages.handover; h != nil {
 		to.Handover = &control.Handover{To: h.to.Name(), Phase: h.phase().String(), Since: h.began}
@@ -60,7 +60,7 @@ func (v report) status(to *control.Status) {
 	}
 }
 
-func (v report) measure(to *metrics.State) {
+func (v own) measure(to *metrics.State) {
 	for _, r := range v.stages.runners {
 		to.Rules += r.rules
 		to.Elements += r.elements
@@ -69,7 +69,7 @@ func (v report) measure(to *metrics.State) {
 }
 
 // served adds what tools must know of the backend, after the settings.
-func (v report) served(to *control.Model) {
+func (v own) served(to *control.Model) {
 	layout := v.stages.backend.Layout()
 	to.Backend, to.Revision, to.RatesUnbounded, to.KeptInMaps = v.stages.backend.Name(), v.scheduler.programmed, v.stages.backend.Unbounded() != nil, layout.Kept
 	if layout.FellBack != nil {
@@ -77,38 +77,38 @@ func (v report) served(to *control.Model) {
 	}
 }
 
-// own returns a problem of this node.
-func (v report) own(reason string) model.Problem {
+// problem returns a problem of this node.
+func (v own) problem(reason string) model.Problem {
 	return model.Problem{Object: model.NodeRef(v.cluster.Node()), Reason: reason}
 }
 
 // outages returns the reasons why this node is not ready although everything is programmed.
-func (v report) outages() []datastore.Notice {
+func (v own) outages() []datastore.Notice {
 	all := v.stages.leftovers.notices(v.cluster.Node())
 	for _, r := range v.stages.runners {
 		for _, reason := range r.unreadable {
-			all = append(all, datastore.Notice{Problem: v.own(reason), Kind: noticeUnreadable})
+			all = append(all, datastore.Notice{Problem: v.problem(reason), Kind: noticeUnreadable})
 		}
 	}
 	return all
 }
 
 // problems returns the policies that wait for their turn, and a missing rate limit: one pod can fill the table of connections.
-func (v report) problems() []model.Problem {
+func (v own) problems() []model.Problem {
 	all := v.scheduler.admission.Waiting()
 	if err := v.stages.backend.Unbounded(); err != nil {
-		all = append(all, v.own("the rate of new connections of pods has no limit: "+err.Error()))
+		all = append(all, v.problem("the rate of new connections of pods has no limit: "+err.Error()))
 	}
 	return all
 }
 
 // changed says that the backend, or its layout, is not the wanted one.
-func (v report) changed() (all []datastore.Notice) {
+func (v own) changed() (all []datastore.Notice) {
 	if err := v.stages.backend.Layout().FellBack; err != nil {
-		all = append(all, datastore.Notice{Kind: noticeFellBack, Problem: v.own("NetworkPolicies are in chains of rules, not in maps (nftables.layout), until the agent restarts: " + err.Error())})
+		all = append(all, datastore.Notice{Kind: noticeFellBack, Problem: v.problem("NetworkPolicies are in chains of rules, not in maps (nftables.layout), until the agent restarts: " + err.Error())})
 	}
 	if err := v.stages.unchanged; err != nil {
-		all = append(all, datastore.Notice{Kind: noticeUnchanged, Problem: v.own(err.Error())})
+		all = append(all, datastore.Notice{Kind: noticeUnchanged, Problem: v.problem(err.Error())})
 	}
 	return all
 }
