@@ -12,7 +12,7 @@ OWN_MODULE := test/cluster/networkpolicyapi
 # All but the tests that bring up whole clusters.
 FAST = $(shell go list ./... | sed 's,^github.com/felixlike/felixlike,.,' | grep -Ev '/test/(chaos|cluster|e2e|property|scale)(/|$$)')
 
-.PHONY: help demo quick test test-random test-chaos test-soak test-load test-fuzz vulncheck test-cluster test-conformance test-clusterpolicies check build image release manifests lint setup bench bench-kernel bench-services report-screenshots ui-screenshots microbench clean
+.PHONY: help demo quick test test-random test-chaos test-soak test-load test-fuzz vulncheck test-cluster test-conformance test-clusterpolicies check build image release manifests lint setup bench bench-kernel bench-services bench-scale report-screenshots ui-screenshots microbench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -96,6 +96,11 @@ SERVICES ?= 1000,10000
 PROGRAMS ?= felixlike,nftables,iptables
 bench-services: setup build ## measure serviceProxy beside kube-proxy in both modes, three rounds (half an hour; test-cluster builds kube-proxy)
 	@PATH=$$PWD/bin:$$PATH go test ./test/servicesbench -run '^$$' -bench . -benchtime 3x -timeout 5h -services $(SERVICES) -programs $(PROGRAMS)
+
+ALL_BACKENDS = nftables,nftables-maps,iptables-nft,iptables-legacy,openflow
+bench-scale: setup build ## measure many policies at once and later changes: PROFILE (kube-burner), BACKEND (all, with commas between) (two minutes)
+	@go test -c -o bin/load.test ./test/load
+	@cd test/load && ../../bin/load.test -test.run '^TestBurst$$' -test.timeout 2h -burst $(or $(PROFILE),kube-burner) -backend $(or $(BACKEND),$(ALL_BACKENDS))
 
 report-screenshots: build ## look at the page of a benchmark report: pictures in bin/screenshots (installs chromium)
 	@test/scripts/report-screenshots

@@ -44,6 +44,8 @@ type task struct {
 	// policy. One of 20 pods is of this node.
 	Pods, Policies int
 	For            time.Duration
+	// Burner, if it has namespaces, takes the place of everything else (burst_test.go).
+	Burner workload.Burner
 }
 
 // result is what the process measured.
@@ -59,16 +61,19 @@ type result struct {
 	CPU, Took       time.Duration
 	Rules, Elements int
 	Flows           int
+	// Burst are the figures of a burst.
+	Burst burst
 	// Troubles are what should not be.
 	Troubles []string
 }
 
 // feed delivers a workload, and then changes.
 type feed struct {
-	w        workload.Workload
-	revision uint64
-	deliver  chan func(datastore.Batch)
-	update   chan func(model.Update)
+	w           workload.Workload
+	attachments []model.Attachment
+	revision    uint64
+	deliver     chan func(datastore.Batch)
+	update      chan func(model.Update)
 }
 
 func (f *feed) Run(ctx context.Context, deliver func(datastore.Batch)) error {
@@ -80,7 +85,7 @@ func (f *feed) Run(ctx context.Context, deliver func(datastore.Batch)) error {
 func (f *feed) Sync(context.Context) (uint64, error) { return f.revision, nil }
 
 func (f *feed) attach(ctx context.Context, update func(model.Update), synced func()) error {
-	for _, a := range f.w.Attachments() {
+	for _, a := range f.attachments {
 		update(model.AttachmentUpdate{Attachment: &a})
 	}
 	synced()
@@ -136,6 +141,11 @@ func child(text string) error {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
 	f := &feed{w: workload.New(t.Profile), deliver: make(chan func(datastore.Batch), 1), update: make(chan func(model.Update), 1)}
+	if t.Burner.Namespaces > 0 {
+		f.attachments = t.Burner.Attachments()
+	} else {
+		f.attachments = f.w.Attachments()
+	}
 	w := &watch{}
 	d := driver.New(driver.Config{
 		Cluster: cluster.Config{Node: workload.Node}, Backend: b, Inputs: driver.Inputs{Source: f, Attachments: f.attach}, Stages: []backend.Stage{w.around(b.Stage())},
@@ -143,7 +153,11 @@ func child(text string) error {
 	})
 	ran := make(chan error, 1)
 	go func() { ran <- d.Run(ctx) }()
-	err = w.run(ctx, t, f, d)
+	if t.Burner.Namespaces > 0 {
+		err = w.burst(ctx, t, f, d)
+	} else {
+		err = w.run(ctx, t, f, d)
+	}
 	stop()
 	if err := errors.Join(err, <-ran); err != nil {
 		return err
@@ -151,20 +165,26 @@ func child(text string) error {
 	return json.NewEncoder(os.Stdout).Encode(&w.result)
 }
 
-// run loads the workload and sends the changes.
-func (w *watch) run(ctx context.Context, t task, f *feed, d *driver.Driver) error {
-	update, deliver := <-f.update, <-f.deliver
-	send := func(events []datastore.Event) uint64 {
+// sender returns what sends a batch and returns its revision, and what waits until one is programmed.
+func (f *feed) sender(ctx context.Context, d *driver.Driver) (send func([]datastore.Event) uint64, wait func(uint64) error) {
+	deliver := <-f.deliver
+	send = func(events []datastore.Event) uint64 {
 		f.revision++
 		deliver(datastore.Batch{Revision: f.revision, Seen: time.Now(), Events: events, InSync: true})
 		return f.revision
 	}
-	wait := func(revision uint64) error {
+	return send, func(revision uint64) error {
 		limited, cancel := context.WithTimeout(ctx, settle)
 		defer cancel()
 		_, err := d.WaitProgrammed(limited, revision)
 		return err
 	}
+}
+
+// run loads the workload and sends the changes.
+func (w *watch) run(ctx context.Context, t task, f *feed, d *driver.Driver) error {
+	update := <-f.update
+	send, wait := f.sender(ctx, d)
 	began := time.Now()
 	if err := wait(send(f.w.Events())); err != nil {
 		return err

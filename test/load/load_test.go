@@ -81,6 +81,17 @@ func (r row) run(t *testing.T) {
 	if *lasts > 0 {
 		r.For = *lasts
 	}
+	got := r.measure(t)
+	fmt.Printf("%s, %s: %s\n", r.name, r.Backend, got.text())
+	for _, trouble := range got.Troubles {
+		t.Error(trouble)
+	}
+	got.judge(t)
+}
+
+// measure runs an agent under the task.
+func (r task) measure(t *testing.T) *result {
+	t.Helper()
 	argv := []string{"/proc/self/exe"}
 	attr := &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
 	if r.Backend == config.OpenFlow {
@@ -93,7 +104,7 @@ func (r row) run(t *testing.T) {
 		}
 		argv, attr = []string{"ip", "netns", "exec", b.NS, executable}, nil
 	}
-	text, err := json.Marshal(r.task)
+	text, err := json.Marshal(r)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,15 +120,11 @@ func (r row) run(t *testing.T) {
 	if stderr.Len() > 0 {
 		t.Logf("the agent says:\n%s", stderr.Bytes())
 	}
-	var got result
-	if err := json.Unmarshal(out, &got); err != nil {
+	got := &result{}
+	if err := json.Unmarshal(out, got); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	fmt.Printf("%s, %s: %s\n", r.name, r.Backend, got.text())
-	for _, trouble := range got.Troubles {
-		t.Error(trouble)
-	}
-	got.judge(t)
+	return got
 }
 
 // text returns the figures for people.

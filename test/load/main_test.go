@@ -9,6 +9,7 @@
 //	make test                              one small row, for two seconds
 //	make test-load                         all rows, with nftables
 //	make test-load BACKEND=openflow ROW=members TIME=10m
+//	make bench-scale                       many policies at once, with all backends (burst_test.go)
 //
 // The changes are the same at each run.
 package load
@@ -23,10 +24,11 @@ import (
 
 // What is run. Without a row, the smallest is, for a short time.
 var (
-	rowName = flag.String("row", "", "run the rows whose name matches this regular expression")
-	chosen  = flag.String("backend", "nftables", "the backend")
-	lasts   = flag.Duration("for", 0, "how long changes come, in the place of the row's time")
-	budget  = flag.Duration("budget", 30*time.Minute, "begin no row after this time")
+	rowName   = flag.String("row", "", "run the rows whose name matches this regular expression")
+	chosen    = flag.String("backend", "nftables", "the backend; for TestBurst, several with commas between")
+	lasts     = flag.Duration("for", 0, "how long changes come, in the place of the row's time")
+	burstName = flag.String("burst", "", "the load of TestBurst: kube-burner; the smallest if empty")
+	budget    = flag.Duration("budget", 30*time.Minute, "begin no row after this time")
 )
 
 // taskVariable makes a process the agent of a row, by the row's task in JSON.

@@ -47,11 +47,16 @@ func count(t *testing.T, updates []model.Update) counts {
 // load feeds a workload to an engine and returns its first updates.
 func load(t *testing.T, w workload.Workload) (*policy.Engine, []model.Update) {
 	t.Helper()
+	return loadObjects(t, w.Attachments(), w.Events())
+}
+
+func loadObjects(t *testing.T, attachments []model.Attachment, events []datastore.Event) (*policy.Engine, []model.Update) {
+	t.Helper()
 	e := policy.New(workload.Node)
-	for _, a := range w.Attachments() {
+	for _, a := range attachments {
 		e.SetLocalAddresses(a.Pod, a.Addresses)
 	}
-	for _, event := range w.Events() {
+	for _, event := range events {
 		var problems []model.Problem
 		switch o := event.(type) {
 		case datastore.NodeSet:
