@@ -71,7 +71,7 @@
 // by a rule, reg0[21] a pod to itself through a Service, reg0[22] must not allow
 // its connection, reg0[23..25] associations of SCTP, reg0[26] there is policy,
 // reg0[27] skips the host, reg0[28..31] connections with another source port (table 35), reg1 output port, reg2 the address that a pod asks for, reg3 the rule that denies, reg5 and reg6 the rules that allow
-// egress and ingress. Connections: mark 0x20 begun by the gateway port, 0x40 translated, 0x80 with another
+// egress and ingress, reg7[0..15] and reg7[16..31] sets that the port is in (egress, ingress). Connections: mark 0x20 begun by the gateway port, 0x40 translated, 0x80 with another
 // source port; label[0..31] and label[32..63] the rules that allowed ingress and egress, label[64] allowed, label[65] with
 // another source port.
 //

@@ -2,6 +2,7 @@ package policyflows
 
 import (
 	"math"
+	"slices"
 
 	"github.com/felixlike/felixlike/model"
 )
@@ -26,21 +27,16 @@ func intervals(ports []portMask) []interval {
 	return all
 }
 
-// protocolClass numbers the protocols that a portMask can have.
-func protocolClass(p model.Protocol) int {
-	switch p {
-	case model.TCP:
-		return 1
-	case model.UDP:
-		return 2
-	case model.SCTP:
-		return 3
-	case model.ICMP:
-		return 4
-	case model.ICMPv6:
-		return 5
-	}
-	return 0
+// protocols are those that a portMask can have; their places are their classes, from 1 on.
+func protocols() []model.Protocol {
+	return []model.Protocol{model.TCP, model.UDP, model.SCTP, model.ICMP, model.ICMPv6}
+}
+
+func protocolClass(p model.Protocol) int { return slices.Index(protocols(), p) + 1 }
+
+// classMasks returns the masks that cover an interval of classes, all of one protocol.
+func classMasks(i interval) []portMask {
+	return portMasks(model.PortRange{Protocol: protocols()[i.first>>16-1], First: uint16(i.first), Last: uint16(i.last)})
 }
 
 // leastOf is the least priority for each action; math.MaxUint16 stands for no rule.

@@ -88,6 +88,13 @@ func newStore(families ...model.Family) (*Store, *recorder) {
 	return s, r
 }
 
+// crowd has every set of ports be crowded.
+func crowd(s *Store) {
+	for l := range s.portSets {
+		s.portSets[l].limit = 0
+	}
+}
+
 func addrs(texts ...string) []netip.Addr {
 	var all []netip.Addr
 	for _, text := range texts {

@@ -31,9 +31,11 @@ const (
 	priorityNext        uint16 = 64921
 	priorityIsolated    uint16 = 64920
 	priorityRuleClosed  uint16 = 209
-	priorityIsolation   uint16 = 200
-	priorityCount       uint16 = 200
-	priorityDenied      uint16 = 190
+	// priorityPortSets is also that of the last lane: a flow that is no clause goes before clauses.
+	priorityPortSets  uint16 = 208
+	priorityIsolation uint16 = 200
+	priorityCount     uint16 = 200
+	priorityDenied    uint16 = 190
 )
 
 // layerOf returns the layer of a policy's rules.

@@ -11,8 +11,10 @@ type objects struct {
 	// members are the groups of each member, ports the rules of each clause of ports.
 	members map[model.Member][]*group
 	ports   map[portClause]map[*rule]struct{}
-	pods    map[string]*pod
-	rules   map[RuleID]*rule
+	// portSets are empty for layers other than those of NetworkPolicies.
+	portSets [layerCount]portSets
+	pods     map[string]*pod
+	rules    map[RuleID]*rule
 	// all is the group of any peer.
 	all   *group
 	dirty changes
@@ -22,6 +24,9 @@ func newObjects() *objects {
 	o := &objects{
 		policies: map[side]*policy{}, groups: map[model.GroupID]*group{}, members: map[model.Member][]*group{},
 		ports: map[portClause]map[*rule]struct{}{}, pods: map[string]*pod{}, rules: map[RuleID]*rule{}, dirty: newChanges(),
+	}
+	for l := range layerCount {
+		o.portSets[l] = portSets{layer: l, all: map[string]*portSet{}, crowded: map[*portSet]struct{}{}, limit: crowdedParts}
 	}
 	o.all = o.groupOf("")
 	for _, m := range everything() {
@@ -116,7 +121,7 @@ func (o *objects) markRule(r *rule) {
 			}
 		}
 	}
-	for _, m := range r.ports {
+	for _, m := range r.portClauses() {
 		o.dirty.ports[portClause{r.layer, r.priority, m}] = struct{}{}
 	}
 	for p := range r.policy.pods {
@@ -160,10 +165,11 @@ func (o *objects) usesOf(r *rule) func(yield func(*group, use) bool) {
 // install adds the clauses of a rule.
 func (o *objects) install(r *rule) {
 	r.installed = true
+	o.useBit(r, 1)
 	for g, u := range o.usesOf(r) {
 		g.addUser(u)
 	}
-	for _, m := range r.ports {
+	for _, m := range r.portClauses() {
 		c := portClause{r.layer, r.priority, m}
 		if o.ports[c] == nil {
 			o.ports[c] = map[*rule]struct{}{}
@@ -173,6 +179,18 @@ func (o *objects) install(r *rule) {
 	o.markRule(r)
 }
 
+// useBit counts the installed rules that match the bit of a set of ports.
+func (o *objects) useBit(r *rule, more int) {
+	if r.bit == 0 {
+		return
+	}
+	ps := &o.portSets[r.layer]
+	before := ps.users
+	if ps.users += more; before == 0 || ps.users == 0 {
+		o.dirty.portSets[r.layer] = struct{}{}
+	}
+}
+
 // uninstall removes the clauses of a rule.
 func (o *objects) uninstall(r *rule) {
 	if !r.installed {
@@ -180,7 +198,8 @@ func (o *objects) uninstall(r *rule) {
 	}
 	o.markRule(r)
 	r.installed = false
-	for _, m := range r.ports {
+	o.useBit(r, -1)
+	for _, m := range r.portClauses() {
 		c := portClause{r.layer, r.priority, m}
 		delete(o.ports[c], r)
 		if len(o.ports[c]) == 0 {

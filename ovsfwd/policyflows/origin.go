@@ -25,6 +25,15 @@ func (re *renderer) policiesOf(key string) []*policy {
 			}
 		}
 	}
+	for l := range layerCount {
+		if re.portSets[l].flowsKey() == key {
+			for _, r := range re.rules {
+				if r.layer == l && r.bit != 0 {
+					found[r.policy] = struct{}{}
+				}
+			}
+		}
+	}
 	for name := range re.pods {
 		for l := range layerCount {
 			if c := (podClause{l, name}); c.key() == key {

@@ -51,7 +51,11 @@ func (pl *placer) settleLayer(l layer) {
 	}
 	waiting, before := state.waiting, state.lanes
 	state.waiting, state.lanes = nil, lanes(state.rules)
-	if state.lanes != before {
+	moved := pl.portSets[l].settle()
+	if moved {
+		pl.dirty.portSets[l] = struct{}{}
+	}
+	if moved || state.lanes != before {
 		for _, r := range pl.rules {
 			if r.layer == l {
 				pl.place(r, state.laneOf(r))
@@ -133,11 +137,15 @@ func priorityBeforeTiers(a model.Action) uint16 {
 // anywhere.
 func (pl *placer) place(r *rule, priority uint16) {
 	used := r.matches() && !r.policy.quarantined() && priority > 0
-	if r.installed == used && r.priority == priority {
+	bit := uint32(0)
+	if r.set != nil {
+		bit = r.set.bit
+	}
+	if r.installed == used && r.priority == priority && r.bit == bit {
 		return
 	}
 	pl.uninstall(r)
-	r.priority = priority
+	r.priority, r.bit = priority, bit
 	if used {
 		pl.install(r)
 	}

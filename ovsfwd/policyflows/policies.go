@@ -53,6 +53,7 @@ func (s *Store) addRule(p *policy, index int, spec model.Rule) *rule {
 		s.renderer.rejecting[r.RuleID] = struct{}{}
 	}
 	s.ids.add(r.RuleID)
+	s.portSets[r.layer].enter(r)
 	s.placer.layers[r.layer].rules++
 	s.placer.wait(r)
 	return r
@@ -66,6 +67,7 @@ func (s *Store) removeRule(r *rule) {
 	delete(s.renderer.rejecting, r.RuleID)
 	s.dirty.rules[r.RuleID] = struct{}{}
 	s.ids.remove(r.RuleID)
+	s.portSets[r.layer].leave(r)
 	s.placer.layers[r.layer].rules--
 	s.placer.layers[r.layer].stale = true
 }

@@ -66,6 +66,9 @@ type rule struct {
 	// it, zero for one that is left out.
 	dimensions, ofPods, ofPeers, ofPorts uint8
 	ports                                []portMask
+	// set is the set of the ports if it is one of portSets, bit the bit by which its clauses match it; zero if they match the ports.
+	set *portSet
+	bit uint32
 }
 
 // use is one use of a group by a rule: for its peers, or for its named ports.
@@ -112,6 +115,14 @@ func newRule(p *policy, index int, spec model.Rule) *rule {
 	slices.SortFunc(r.ports, portMask.compare)
 	r.ports = slices.Compact(r.ports)
 	return r
+}
+
+// portClauses are what the flows for its ports match.
+func (r *rule) portClauses() []portMask {
+	if r.bit != 0 {
+		return []portMask{{bit: r.bit}}
+	}
+	return r.ports
 }
 
 // matches reports whether any packet could match the rule.

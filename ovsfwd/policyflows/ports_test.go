@@ -63,8 +63,8 @@ func TestPortMasks(t *testing.T) {
 
 func TestPortMasksByName(t *testing.T) {
 	for want, m := range map[string]portMask{
-		"tcp": {protocol: model.TCP}, "udp/53": {model.UDP, 53, 0xffff}, "sctp/8080-8095": {model.SCTP, 8080, 0xfff0},
-		"icmp": {protocol: model.ICMP}, "icmp type 0": {model.ICMP, 0, 0xff00}, "icmpv6 type 128 code 1": {model.ICMPv6, 0x8001, 0xffff},
+		"tcp": {protocol: model.TCP}, "udp/53": {protocol: model.UDP, value: 53, mask: 0xffff}, "sctp/8080-8095": {protocol: model.SCTP, value: 8080, mask: 0xfff0},
+		"icmp": {protocol: model.ICMP}, "icmp type 0": {protocol: model.ICMP, value: 0, mask: 0xff00}, "icmpv6 type 128 code 1": {protocol: model.ICMPv6, value: 0x8001, mask: 0xffff},
 	} {
 		if m.String() != want {
 			t.Errorf("%s, want %s", m, want)

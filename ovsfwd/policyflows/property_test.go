@@ -21,7 +21,8 @@ import (
 func TestFlowsAgreeWithTheModel(t *testing.T) {
 	seeded.Check(t, func(t *rapid.T) {
 		w := newWorld()
-		s, r := newStore(w.families...)
+		w.crowded = rapid.Bool().Draw(t, "crowded")
+		s, r := w.store()
 		for range rapid.IntRange(1, 40).Draw(t, "changes") {
 			w.change(t, s)
 			if rapid.IntRange(0, 3).Draw(t, "complete") == 0 {
@@ -43,7 +44,8 @@ func TestFlowsAgreeWithTheModel(t *testing.T) {
 func TestDeletingEverythingLeavesNothing(t *testing.T) {
 	seeded.Check(t, func(t *rapid.T) {
 		w := newWorld()
-		s, r := newStore(w.families...)
+		w.crowded = rapid.Bool().Draw(t, "crowded")
+		s, r := w.store()
 		for range 30 {
 			w.change(t, s)
 		}
@@ -61,7 +63,7 @@ func TestDeletingEverythingLeavesNothing(t *testing.T) {
 		if keys := slices.Sorted(maps.Keys(r.flows)); !slices.Equal(keys, static()) {
 			t.Fatalf("flows are left: %s", r.text())
 		}
-		if len(s.policies)+len(s.rules)+len(s.ports)+len(s.pods)+len(s.ids.taken)+len(s.quarantine.refused) != 0 || len(s.groups) != 1 || len(s.members) != 2 {
+		if len(s.policies)+len(s.rules)+len(s.ports)+len(s.portSets[ruleEgress].all)+len(s.portSets[ruleIngress].crowded)+len(s.pods)+len(s.ids.taken)+len(s.quarantine.refused) != 0 || len(s.groups) != 1 || len(s.members) != 2 {
 			t.Fatalf("left: %d policies, %d rules, %d ports, %d pods, %d ids, %d groups, %d members",
 				len(s.policies), len(s.rules), len(s.ports), len(s.pods), len(s.ids.taken), len(s.groups), len(s.members))
 		}
@@ -108,7 +110,8 @@ func (t *refusing) Apply(context.Context) (openflow.Result, error) {
 func TestRefusedFlowsCloseTheirPods(t *testing.T) {
 	seeded.Check(t, func(t *rapid.T) {
 		w := newWorld()
-		s, r := newStore(w.families...)
+		w.crowded = rapid.Bool().Draw(t, "crowded")
+		s, r := w.store()
 		for range 30 {
 			w.change(t, s)
 		}

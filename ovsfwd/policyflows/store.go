@@ -59,6 +59,9 @@ func (s *Store) SetFamilies(families []model.Family) {
 	for _, r := range s.rules {
 		s.markRule(r)
 	}
+	for l := range layerCount {
+		s.dirty.portSets[l] = struct{}{}
+	}
 	for name := range s.pods {
 		s.dirty.closing[name] = struct{}{}
 	}
@@ -88,6 +91,10 @@ func (s *Store) setFlows() {
 	}
 	for _, c := range slices.SortedFunc(maps.Keys(s.dirty.ports), portClause.compare) {
 		s.set(c.key(), len(s.ports[c]) > 0, func() []openflow.Flow { return re.portFlows(c) })
+	}
+	for _, l := range slices.Sorted(maps.Keys(s.dirty.portSets)) {
+		ps := &s.portSets[l]
+		s.set(ps.flowsKey(), ps.users > 0, func() []openflow.Flow { return ps.flows(s.families) })
 	}
 	for _, c := range slices.SortedFunc(maps.Keys(s.dirty.pods), podClause.compare) {
 		s.set(c.key(), re.podUsed(c), func() []openflow.Flow { return re.podFlows(c) })

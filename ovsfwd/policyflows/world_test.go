@@ -21,6 +21,8 @@ type world struct {
 	pods     map[string]Pod
 	// closed are the policies whose pods are closed.
 	closed map[side]bool
+	// crowded says that all sets of ports are crowded.
+	crowded bool
 }
 
 func newWorld() *world {
@@ -200,9 +202,18 @@ func (w *world) remove(t *rapid.T, s *Store) {
 	}
 }
 
+// store returns an empty store.
+func (w *world) store() (*Store, *recorder) {
+	s, r := newStore(w.families...)
+	if w.crowded {
+		crowd(s)
+	}
+	return s, r
+}
+
 // build gives a fresh store everything.
 func (w *world) build() *recorder {
-	s, r := newStore(w.families...)
+	s, r := w.store()
 	for _, id := range slices.Sorted(maps.Keys(w.groups)) {
 		s.UpdateGroup(id, slices.SortedFunc(maps.Keys(w.groups[id]), model.Member.Compare), nil)
 	}

@@ -13,12 +13,15 @@ import (
 	"github.com/felixlike/felixlike/test/policytest"
 )
 
-// randomCluster draws a cluster; one in three has objects of Antrea's API.
+// randomCluster draws a cluster; one in three has objects of Antrea's API, one in four many rules of equal ports.
 func randomCluster(rt *rapid.T) *oracle.Cluster {
+	draw := policytest.TieredCluster
 	if rapid.IntRange(0, 2).Draw(rt, "Antrea's kinds") == 2 {
-		return policytest.AntreaCluster(rt)
+		draw = policytest.AntreaCluster
 	}
-	return policytest.TieredCluster(rt)
+	c := draw(rt)
+	policytest.Crowd(rt, c)
+	return c
 }
 
 // podsOn returns the pods with an interface on the node: those that run, and

@@ -57,7 +57,11 @@ func answersOnly(backend string, d Difference) bool {
 
 // TestWorldsAreEqual proves for random clusters, with policies of all tiers, that the backends do the same.
 func TestWorldsAreEqual(t *testing.T) {
-	seeded.Checks(t, worlds, func(t *rapid.T) { expectEqual(t, worldOf(t, policytest.AntreaCluster(t)), answersOnly) })
+	seeded.Checks(t, worlds, func(t *rapid.T) {
+		c := policytest.AntreaCluster(t)
+		policytest.Crowd(t, c)
+		expectEqual(t, worldOf(t, c), answersOnly)
+	})
 }
 
 // TestWorldsAgreeWithOracle compares the verdicts of random packets of random clusters with those of the oracle, which knows policies only.

@@ -127,7 +127,8 @@ func (w *bridge) lacks(table uint8, id uint32, k uint8, f *fields) string {
 	if table <= pipeline.TableEgressDefault {
 		peer = f.destination()
 	}
-	if _, has := flow.Term(openflow.IPProto); has {
+	_, port := flow.Term(openflow.IPProto)
+	if _, set := flow.Term(openflow.Reg7); port || set {
 		t := tupleOf(f)
 		return fmt.Sprintf("%s is not one of its ports", model.PortRange{Protocol: model.Protocol(t.protocol), First: uint16(t.to), Last: uint16(t.to)})
 	}

@@ -11,24 +11,42 @@ import (
 	"github.com/felixlike/felixlike/felixlike/policy/oracle"
 	"github.com/felixlike/felixlike/internal/seeded"
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/ovsfwd/flowtext"
+	"github.com/felixlike/felixlike/ovsfwd/openflow"
+	"github.com/felixlike/felixlike/ovsfwd/pipeline"
 	"github.com/felixlike/felixlike/test/policytest"
 )
 
 // TestTracersAgree: over random clusters and packets, the desired state of each backend
 // gives each packet the policies' verdict.
 func TestTracersAgree(t *testing.T) {
+	crowded := 0
 	seeded.Check(t, func(rt *rapid.T) {
 		c := policytest.TieredCluster(rt)
+		policytest.Crowd(rt, c)
 		c.Pods = slices.DeleteFunc(c.Pods, func(p *corev1.Pod) bool { return p.Status.Phase != corev1.PodRunning })
 		packets := policytest.Packets(rt, c)
 		for _, backend := range backends() {
 			sites := sitesOf(t, c, backend)
+			if slices.ContainsFunc(sites, (*Site).hasPortSets) {
+				crowded++
+			}
 			for _, one := range packets {
 				if inUse(sites, one.Source) && inUse(sites, one.Destination) && here(sites, one) {
 					agree(rt, c, sites, backend, Packet{Source: one.Source, Destination: one.Destination, Protocol: one.Protocol, Port: one.Port})
 				}
 			}
 		}
+	})
+	if crowded == 0 {
+		t.Error("no cluster has so many rules of equal ports that backend openflow gives the ports a bit")
+	}
+}
+
+// hasPortSets reports whether the switch has flows that match the bit of a set of ports.
+func (s *Site) hasPortSets() bool {
+	return s.Flows != nil && slices.ContainsFunc(s.Flows.tables[pipeline.TableIngress], func(t *subtable) bool {
+		return slices.ContainsFunc(t.fields, func(f flowtext.Term) bool { return f.Field == openflow.Reg7 })
 	})
 }
 
