@@ -107,6 +107,20 @@ func (g *Grants) remove() {
 // OnUpdate takes updates of groups, policies and endpoints.
 func (g *Grants) OnUpdate(u model.Update) {
 	switch u := u.(type) {
+	case model.EndpointUpdate:
+		g.setEndpoint(u.Endpoint.ID, u.Endpoint)
+	case model.EndpointRemove:
+		g.setEndpoint(u.ID, nil)
+	default:
+		if g.full == nil {
+			g.onInput(u)
+		}
+	}
+}
+
+// onInput takes what grants are made of.
+func (g *Grants) onInput(u model.Update) {
+	switch u := u.(type) {
 	case model.GroupUpdate:
 		for _, m := range u.Removed {
 			g.setMember(u.Group.ID, m, false)
@@ -128,10 +142,6 @@ func (g *Grants) OnUpdate(u model.Update) {
 	case model.PolicyRemove:
 		delete(g.policies, u.ID)
 		g.dirtyPolicies[u.ID] = struct{}{}
-	case model.EndpointUpdate:
-		g.setEndpoint(u.Endpoint.ID, u.Endpoint)
-	case model.EndpointRemove:
-		g.setEndpoint(u.ID, nil)
 	}
 }
 
@@ -189,14 +199,14 @@ func (g *Grants) activate(groups []model.GroupID) {
 // CompleteDeferredWork programs the grants and identities for all updates. If there are too many grants, it gives
 // all lists back to the chains, and removes the maps and sets.
 func (g *Grants) CompleteDeferredWork() {
+	if g.full != nil {
+		g.settleLists()
+		return
+	}
 	g.settle()
-	if g.full == nil {
-		if g.full = g.overflow(); g.full != nil {
-			g.abandon()
-			g.ledger.settle(g.driver)
-			g.remove()
-			return
-		}
+	if g.full = g.overflow(); g.full != nil {
+		g.abandon()
+		return
 	}
 	g.ledger.settle(g.driver)
 }
@@ -206,28 +216,32 @@ func (g *Grants) settle() {
 		g.settlePolicy(id)
 	}
 	g.dirtyPolicies = map[model.PolicyID]struct{}{} // as ledger.changed
-	for _, key := range slices.Sorted(maps.Keys(g.dirtyLists)) {
-		g.settleList(key)
-	}
-	g.dirtyLists = map[string]struct{}{}
+	g.settleLists()
 	g.addresses.settle(g.ledger.active, g.driver)
 	for _, f := range model.Families() {
 		g.networks[f].settle(g.ledger.active, g.driver)
 	}
 }
 
-// abandon removes all grants and identities.
+func (g *Grants) settleLists() {
+	for _, key := range slices.Sorted(maps.Keys(g.dirtyLists)) {
+		g.settleList(key)
+	}
+	g.dirtyLists = map[string]struct{}{}
+}
+
+// abandon removes the maps and sets as they are, gives all lists back to the chains, and forgets what grants are made of:
+// from now on only lists and sides count.
 func (g *Grants) abandon() {
+	g.remove()
+	g.ledger, g.addresses, g.networks, g.members, g.policies = newLedger(0), nil, nil, nil, nil
+	for _, s := range g.sides {
+		s.rules = nil
+	}
 	for key := range g.lists {
 		g.dirtyLists[key] = struct{}{}
 	}
-	g.settle()
-	for grant := range g.ledger.counts {
-		if _, noted := g.ledger.changed[grant]; !noted {
-			g.ledger.changed[grant] = true
-		}
-	}
-	clear(g.ledger.counts)
+	g.settleLists()
 }
 
 // Full returns why the lists are in chains: an Overflow if their grants were too many, or nil.

@@ -449,6 +449,37 @@ func TestTooManyGrants(t *testing.T) {
 	})
 }
 
+// TestFallingBack: the change that makes the grants too many removes the sets as they are, without their elements, and frees what
+// grants were made of. Later groups and policies cost nothing.
+func TestFallingBack(t *testing.T) {
+	w := newWorld(t, 32, Options{Bound: 5})
+	id := model.PolicyID{Tier: model.TierNetworkPolicy, Namespace: "n", Name: "p"}
+	ports := func(n uint16) {
+		w.update(model.PolicyUpdate{Policy: &model.Policy{ID: id, Ingress: []model.Rule{
+			{Action: model.Allow, Peers: []model.GroupID{"a1"}, Ports: []model.PortRange{{Protocol: model.TCP, First: 1, Last: n}}},
+		}}})
+	}
+	w.update(model.GroupUpdate{Group: model.Group{ID: "a1"}, Added: []model.Member{model.AddressMember(netip.MustParseAddr("10.0.0.1"))}})
+	ports(5)
+	w.update(model.EndpointUpdate{Endpoint: &model.Endpoint{ID: podID(1), Ingress: model.Applied{NetworkPolicies: []model.PolicyID{id}}}})
+	w.grants.CompleteDeferredWork()
+	if n := len(w.kernel.sets[rules.GrantsSet]); n != 5 {
+		t.Fatalf("%d grants", n)
+	}
+	w.kernel.writes = 0
+	ports(6)
+	w.grants.CompleteDeferredWork()
+	ports(7)
+	w.update(model.GroupUpdate{Group: model.Group{ID: "a1"}, Added: []model.Member{model.AddressMember(netip.MustParseAddr("10.0.0.2"))}})
+	w.grants.CompleteDeferredWork()
+	if w.grants.Full() == nil || len(w.kernel.sets) > 0 || w.kernel.writes > 0 {
+		t.Errorf("%v; %d sets left, %d elements written", w.grants.Full(), len(w.kernel.sets), w.kernel.writes)
+	}
+	if g := w.grants; len(g.policies)+len(g.members)+len(g.ledger.counts)+len(g.dirtyPolicies) > 0 || g.addresses != nil || g.networks != nil {
+		t.Error("what grants were made of is kept")
+	}
+}
+
 // TestCostOfChanges: a change costs the elements that it concerns.
 func TestCostOfChanges(t *testing.T) {
 	w := newWorld(t, 32, Options{})

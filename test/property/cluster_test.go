@@ -13,13 +13,17 @@ import (
 	"github.com/felixlike/felixlike/test/policytest"
 )
 
-// randomCluster draws a cluster; one in three has objects of Antrea's API, one in four many rules of equal ports.
+// randomCluster draws a cluster; one in three has objects of Antrea's API.
 func randomCluster(rt *rapid.T) *oracle.Cluster {
-	draw := policytest.TieredCluster
 	if rapid.IntRange(0, 2).Draw(rt, "Antrea's kinds") == 2 {
-		draw = policytest.AntreaCluster
+		return policytest.AntreaCluster(rt)
 	}
-	c := draw(rt)
+	return policytest.TieredCluster(rt)
+}
+
+// crowdedCluster is randomCluster; one in four has many rules of equal ports.
+func crowdedCluster(rt *rapid.T) *oracle.Cluster {
+	c := randomCluster(rt)
 	policytest.Crowd(rt, c)
 	return c
 }

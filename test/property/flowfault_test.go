@@ -126,7 +126,7 @@ func TestRefusedFlowsCloseWhatTheyConcern(t *testing.T) {
 	seeded.Checks(t, 40, func(rt *rapid.T) {
 		fault = faults{seed: rapid.Uint64().Draw(rt, "faults"), oneIn: rapid.Uint64Range(2, 30).Draw(rt, "one in")}
 		before := b.cluster
-		b.cluster = randomCluster(rt)
+		b.cluster = crowdedCluster(rt)
 		closed := map[string]closedPods{}
 		for _, name := range b.names() {
 			d := b.sites[name].plane()
@@ -186,7 +186,7 @@ func TestTamperedFlowsAreRepaired(t *testing.T) {
 	b := newTestbed(t, config.OpenFlow)
 	touched := 0
 	seeded.Checks(t, 20, func(rt *rapid.T) {
-		b.become(rt, randomCluster(rt))
+		b.become(rt, crowdedCluster(rt))
 		random := rand.New(rand.NewPCG(rapid.Uint64().Draw(rt, "tamper"), 0))
 		for _, name := range b.names() {
 			d := b.sites[name].plane()

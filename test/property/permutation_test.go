@@ -118,7 +118,7 @@ func TestOrderDoesNotMatter(t *testing.T) {
 			seeded.Checks(t, orders(backend), func(rt *rapid.T) {
 				var clusters []*oracle.Cluster
 				for range rapid.IntRange(1, 3).Draw(rt, "clusters") {
-					clusters = append(clusters, randomCluster(rt))
+					clusters = append(clusters, crowdedCluster(rt))
 				}
 				random := rand.New(rand.NewPCG(rapid.Uint64().Draw(rt, "order"), 0))
 				final := clusters[len(clusters)-1]

@@ -142,7 +142,7 @@ func TestKernelAgreesWithOracle(t *testing.T) {
 			drawn, flushed := 0, 0
 			seeded.Checks(t, clusters(backend), func(rt *rapid.T) {
 				drawn++
-				b.become(rt, randomCluster(rt))
+				b.become(rt, crowdedCluster(rt))
 				packets := policytest.Packets(rt, b.cluster)
 				all := b.connections(packets)
 				b.judgeNew(rt, all)
