@@ -480,6 +480,28 @@ func TestFallingBack(t *testing.T) {
 	}
 }
 
+// TestListsOfManyPortsAreNotMapped: a list whose rules have more than 16 ports on average stays in chains, and costs no grant.
+func TestListsOfManyPortsAreNotMapped(t *testing.T) {
+	w := newWorld(t, 32, Options{})
+	id := model.PolicyID{Tier: model.TierNetworkPolicy, Namespace: "n", Name: "p"}
+	e := &model.Endpoint{ID: podID(1), Ingress: model.Applied{NetworkPolicies: []model.PolicyID{id}}}
+	w.update(model.EndpointUpdate{Endpoint: e})
+	for _, c := range []struct {
+		ranges []uint16
+		mapped bool
+	}{{[]uint16{16}, true}, {[]uint16{17}, false}, {[]uint16{31, 1}, true}, {[]uint16{35, 35}, false}, {nil, true}} {
+		p := &model.Policy{ID: id}
+		for _, last := range c.ranges {
+			p.Ingress = append(p.Ingress, model.Rule{Action: model.Allow, AnyPeer: true, Ports: []model.PortRange{{Protocol: model.TCP, First: 1, Last: last}}})
+		}
+		w.update(model.PolicyUpdate{Policy: p})
+		w.grants.CompleteDeferredWork()
+		if got := w.grants.Mapped(rules.AppliedIdentity(model.Ingress, e.Ingress)); got != c.mapped || !got && len(w.kernel.sets[rules.GrantsSet]) > 0 {
+			t.Errorf("rules of %v ports: in grants %v, %d grants", c.ranges, got, len(w.kernel.sets[rules.GrantsSet]))
+		}
+	}
+}
+
 // TestCostOfChanges: a change costs the elements that it concerns.
 func TestCostOfChanges(t *testing.T) {
 	w := newWorld(t, 32, Options{})

@@ -27,6 +27,8 @@ type side struct {
 	// rules are those that the grants of mapped lists are made of. expressible is false if there cannot be any.
 	rules       []*rule
 	expressible bool
+	// ports are those of all rules.
+	ports int
 	// size is rules.Size.
 	size  int
 	lists map[*list]struct{}
@@ -64,7 +66,7 @@ func (g *Grants) side(k rules.PolicySide) *side {
 	if s == nil {
 		s = &side{lists: map[*list]struct{}{}}
 		s.rules, s.expressible = compileRules(g.policies[k.ID], k.Direction)
-		s.size = sizeOf(g.policies[k.ID], k.Direction)
+		s.ports, s.size = portsIn(s.rules), sizeOf(g.policies[k.ID], k.Direction)
 		g.sides[k] = s
 	}
 	return s
@@ -91,7 +93,7 @@ func (g *Grants) settlePolicy(id model.PolicyID) {
 				g.activate(g.ledger.remove(use{l, r}))
 			}
 		}
-		s.rules, s.expressible, s.size = now, expressible, sizeOf(g.policies[id], d)
+		s.rules, s.expressible, s.ports, s.size = now, expressible, portsIn(now), sizeOf(g.policies[id], d)
 	}
 }
 
@@ -120,6 +122,13 @@ func (g *Grants) settleList(key string) {
 	}
 }
 
+func portsIn(all []*rule) (n int) {
+	for _, r := range all {
+		n += len(r.ports)
+	}
+	return n
+}
+
 func sizeOf(p *model.Policy, d model.Direction) int {
 	if p == nil {
 		return 0
@@ -144,16 +153,20 @@ func (g *Grants) size(l *list) (n int) {
 	return n
 }
 
+// expressible reports whether grants can express a list, with not too many ports.
 func (g *Grants) expressible(l *list) bool {
 	if len(l.applied.Admin)+len(l.applied.Baseline) > 0 {
 		return false
 	}
+	ports, all := 0, 0
 	for id := range l.applied.All() {
-		if !g.sides[rules.PolicySide{ID: id, Direction: l.direction}].expressible {
+		s := g.sides[rules.PolicySide{ID: id, Direction: l.direction}]
+		if !s.expressible {
 			return false
 		}
+		ports, all = ports+s.ports, all+len(s.rules)
 	}
-	return true
+	return ports <= mostPorts*all
 }
 
 // mapList adds the grants of a list, or removes them.

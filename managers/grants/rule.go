@@ -6,8 +6,12 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// maxPorts bounds the ports of a rule. Each of them is a grant for each identity of the peers.
-const maxPorts = 64
+// maxPorts bounds the ports of a rule, mostPorts those of a list's rules on average. Each of them is a grant for each identity
+// of the peers: a node with many such lists comes beyond the bound, so they are counted before.
+const (
+	maxPorts  = 64
+	mostPorts = 16
+)
 
 // port is a protocol with one of its ports, or the zero value for every protocol and port.
 type port struct {
