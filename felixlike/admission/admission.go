@@ -243,10 +243,14 @@ func (ts *Queue) submit(t *item) {
 // Flushed checks, after a flush of the engine, which large policies apply here.
 func (ts *Queue) Flushed() {
 	for _, t := range ts.items {
+		if t.state == newRules { // at the start, all policies of the cluster
+			if t.submittedAt == 0 {
+				t.submittedAt = ts.cluster.Model().Revision()
+			}
+			continue
+		}
 		local := ts.cluster.Model().Policies[t.policy()] != nil
 		switch {
-		case t.state == newRules && t.submittedAt == 0:
-			t.submittedAt = ts.cluster.Model().Revision()
 		case t.state == notLocal && local:
 			ts.wait(t)
 			t.revision, ts.withinBudget = ts.cluster.Observed(), false

@@ -245,6 +245,13 @@ func BenchmarkAgent(b *testing.B) {
 			})
 		}
 	}
+	b.Run("pods=100000/policies=10000/namespaces=5000", func(b *testing.B) {
+		for b.Loop() {
+			c := sized(100_000)
+			c.Policies, c.Namespaces = 10_000, 5_000
+			report(b, measure(b, c))
+		}
+	})
 }
 
 // TestSmall bounds the cost of 10,000 pods: memory by 1.2 times the measured value, CPU
