@@ -25,6 +25,12 @@ const networkSpecs = `\[sig-network\].*\[Conformance\]`
 const needMore = `DNS|node-pod communication: udp|HostPort|should proxy through a service and a pod|` +
 	`Services should (.*session affinity|.*ExternalName|serve .*endpoint|be able to create a functioning NodePort)`
 
+// serviceSpecs are the specs of Services, of all that leads to them, and of both families.
+const serviceSpecs = `\[sig-network\] (Services|Conntrack|Traffic Distribution|Networking Granular Checks: Services|EndpointSlice|HostPort|DNS|\[Feature:IPv6DualStack\])`
+
+// serviceSkips are those that need more than the cluster has
+const serviceSkips = `\[Disruptive\]|OffByDefault|Provider:GCE|DNS configMap`
+
 // TestConformance runs the upstream specs on each backend with each mode of
 // kube-proxy, and writes the results below docs/results/conformance.
 func TestConformance(t *testing.T) {
@@ -34,11 +40,16 @@ func TestConformance(t *testing.T) {
 	for _, backend := range words(backendsVariable, "nftables iptables openflow") {
 		for _, proxy := range words(proxiesVariable, "iptables nftables") {
 			t.Run(backend+"/"+proxy, func(t *testing.T) {
-				s := newSite(t, backend, proxy)
+				s := newSiteForSpecs(t, backend, proxy)
 				if !t.Run("install", func(t *testing.T) { testInstall(t, s) }) {
 					return
 				}
 				skip, _ := skipped()
+				if proxy == none {
+					s.prepareServices(t)
+					s.record(t, "services", s.specs(t, serviceSpecs, strings.Trim(skip+"|"+serviceSkips, "|")))
+					return
+				}
 				t.Run("policy", func(t *testing.T) { s.record(t, "policy", s.specs(t, policySpecs, skip)) })
 				t.Run("network", func(t *testing.T) {
 					s.leadControlPlane(t)
@@ -46,6 +57,31 @@ func TestConformance(t *testing.T) {
 				})
 			})
 		}
+	}
+}
+
+// newSiteForSpecs brings a cluster up. Without kube-proxy it has three nodes: as many zones are needed by the specs that find the nearest endpoint.
+func newSiteForSpecs(t *testing.T, backend, proxy string) *site {
+	t.Helper()
+	if proxy != none {
+		return newSite(t, backend, proxy)
+	}
+	k := findKit(t)
+	image, err := imageOf()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return newSiteOf(t, k, backend, kubelab.Config{Nodes: 3, Proxy: proxy, APIServerFlags: auditFlags(t, k)}, image)
+}
+
+// prepareServices gives the cluster names, and each node a zone.
+func (s *site) prepareServices(t *testing.T) {
+	t.Helper()
+	if err := s.StartDNS(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, node := range s.Nodes() {
+		s.kubectl(t, "label", "node", node, corev1.LabelTopologyZone+"=zone-"+node)
 	}
 }
 

@@ -1,11 +1,13 @@
 package cluster
 
 import (
+	"fmt"
 	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/test/stopwatch"
 )
 
@@ -34,9 +36,12 @@ func testInstall(t *testing.T, s *site) {
 	s.kubectl(t, "create", "-f", filepath.Join(s.kit.root, "deploy", "components", "antrea-crds", "crds.yaml"))
 	s.kubectl(t, "wait", "--for=condition=Established", "crd", "--all", "--timeout=1m")
 	start, watch := time.Now(), stopwatch.Start(t)
-	if s.backend == "nftables" {
+	switch {
+	case s.proxy == none:
+		s.applyWith(t, fmt.Sprintf("serviceProxy: full\napiServer: [%s]\n", outside()[model.IPv4]))
+	case s.backend == "nftables":
 		s.kubectl(t, "apply", "-f", filepath.Join(s.kit.root, "deploy", "felixlike.yaml"))
-	} else {
+	default:
 		s.kubectl(t, "apply", "-k", s.overlay(s.backend))
 	}
 	s.kubectl(t, "wait", "--for=condition=Ready", "node", "--all", "--timeout=5m")
@@ -47,6 +52,21 @@ func testInstall(t *testing.T, s *site) {
 	if took.Net() > installTime {
 		t.Errorf("it took longer than %s", installTime)
 	}
+}
+
+// applyWith applies the overlay of the site's backend with more settings of the agent.
+func (s *site) applyWith(t *testing.T, settings string) {
+	t.Helper()
+	const first = "  agent.yaml: |\n"
+	manifests := s.kubectl(t, "kustomize", s.overlay(s.backend))
+	if strings.Count(manifests, first) != 1 {
+		t.Fatalf("not one configuration of the agent in %s", s.overlay(s.backend))
+	}
+	var more strings.Builder
+	for line := range strings.Lines(settings) {
+		more.WriteString("    " + line)
+	}
+	s.apply(t, strings.Replace(manifests, first, first+more.String(), 1))
 }
 
 // testSmoke tries pods across nodes, Services and logs.

@@ -182,3 +182,15 @@ func (c *Cluster) kubectl(ctx context.Context, stdin string, args ...string) (st
 func (c *Cluster) Smoke(ctx context.Context) (string, error) {
 	return c.kit.script(ctx, c.config.environ(), "smoke.sh")
 }
+
+// StartDNS starts a DNS server in the cluster, a pod a node, as the Service that pods ask. The network must be there.
+func (c *Cluster) StartDNS(ctx context.Context) error {
+	_, err := c.kit.script(ctx, c.config.environ(), "dns.sh", "start")
+	return err
+}
+
+// StopDNS removes what StartDNS made.
+func (c *Cluster) StopDNS(ctx context.Context) error {
+	_, err := c.kit.script(ctx, c.config.environ(), "dns.sh", "stop")
+	return err
+}

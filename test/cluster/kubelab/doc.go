@@ -1,6 +1,6 @@
 // Package kubelab brings up a real Kubernetes (API server, kubelets, containerd, kube-proxy) in
 // namespaces of this machine, without Docker and systemd: it builds the programs, from Go modules and
-// four Debian packages that are unpacked and not installed, brings a cluster up and down, and reaches into its nodes and pods. Most of the
+// some Debian packages that are unpacked and not installed, brings a cluster up and down, and reaches into its nodes and pods. Most of the
 // work is done by scripts; the program in tool makes certificates and image archives.
 //
 // It knows nothing of felixlike. All state is below one work folder, and all addresses are in

@@ -71,14 +71,15 @@ type group struct {
 // which they have to be built.
 func groups() []group {
 	return []group{
-		{"deb", []string{"bin/etcd", "bin/containerd", "bin/runc", "bin/ctr", "bin/busybox"}},
+		{"deb", []string{"bin/etcd", "bin/containerd", "bin/runc", "bin/ctr", "bin/busybox", "deb/root/bin/nc.openbsd"}},
 		{"cp", []string{"bin/kube-apiserver", "bin/kube-controller-manager", "bin/kubectl"}},
 		{"sched", []string{"bin/kube-scheduler"}},
 		{"node", []string{"bin/kubelet", "bin/kube-proxy"}},
 		{"cni", []string{"cni-bin/bridge", "cni-bin/host-local", "cni-bin/loopback", "cni-bin/portmap"}},
 		{"agnhost", []string{"bin/agnhost"}},
-		{"images", []string{"bin/tool", "images/pause.tar", "images/agnhost.tar"}},
-		{specsGroup, []string{"bin/e2e.test", "bin/ginkgo"}},
+		{"dns", []string{"bin/coredns"}},
+		{"images", []string{"bin/tool", "bin/clients", "images/pause.tar", "images/agnhost.tar", "images/coredns.tar"}},
+		{specsGroup, []string{"bin/e2e.test", "bin/ginkgo", "images/regression-issue-74839.tar"}},
 	}
 }
 

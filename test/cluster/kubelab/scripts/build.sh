@@ -1,13 +1,14 @@
 #!/bin/bash
 # build.sh GROUP...: builds programs into $WORK/bin.
-#   deb     etcd, containerd, runc, busybox, out of Debian packages (nothing is installed)
+#   deb     etcd, containerd, runc, busybox, and a shell, nc and getent for the test image, out of Debian packages (nothing is installed)
 #   cp      kube-apiserver kube-controller-manager kubectl
 #   sched   kube-scheduler
 #   node    kubelet kube-proxy
 #   cni     the reference CNI plugins bridge, host-local, loopback, portmap
+#   dns     coredns, with the plugins that a cluster needs
 #   agnhost the program of upstream's test image
-#   images  our own tools, and OCI archives of the images pause and agnhost
-#   e2e     e2e.test and the ginkgo runner of the same version
+#   images  our own tools, and OCI archives of the images pause, agnhost and coredns
+#   e2e     e2e.test and the ginkgo runner of the same version, and the image of a server that sends bad packets
 # GOMODCACHE and GOCACHE are used; without them both are below $WORK.
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
@@ -30,7 +31,7 @@ kubemod() {
 	{
 		printf '//go:build tools\n\npackage tools\n\nimport (\n'
 		for p in cmd/kube-apiserver cmd/kube-controller-manager cmd/kube-scheduler cmd/kubectl \
-			cmd/kubelet cmd/kube-proxy test/e2e test/images/agnhost; do
+			cmd/kubelet cmd/kube-proxy test/e2e test/images/agnhost test/images/regression-issue-74839; do
 			printf '\t_ "k8s.io/kubernetes/%s"\n' "$p"
 		done
 		echo ')'
@@ -50,7 +51,7 @@ kube() {
 		case $c in
 		e2e.test) go test -c -vet=off -trimpath -ldflags "$ld" -o "$BIN/$c" k8s.io/kubernetes/test/e2e ;;
 		ginkgo) go build -trimpath -ldflags '-s -w' -o "$BIN/$c" github.com/onsi/ginkgo/v2/ginkgo ;;
-		agnhost) go build -trimpath -ldflags "$ld" -o "$BIN/$c" k8s.io/kubernetes/test/images/agnhost ;;
+		agnhost | regression-issue-74839) go build -trimpath -ldflags "$ld" -o "$BIN/$c" "k8s.io/kubernetes/test/images/$c" ;;
 		*) go build -trimpath -ldflags "$ld" -o "$BIN/$c" "k8s.io/kubernetes/cmd/$c" ;;
 		esac
 		echo "$c: $(since "$t") s, $(($(stat -c %s "$BIN/$c") / 1000000)) MB"
@@ -68,17 +69,37 @@ cni() {
 	echo "cni plugins: $(since "$t") s"
 }
 
+dns() {
+	local d=$WORK/mod/coredns p t; t=$(now)
+	mkdir -p "$d"
+	printf 'module kubelab/coredns\n\ngo 1.25.0\n\nrequire github.com/coredns/coredns v%s\n' "$COREDNS_VERSION" >"$d/go.mod"
+	{
+		printf 'package main\n\nimport (\n\t"github.com/coredns/coredns/coremain"\n'
+		for p in cache errors health kubernetes ready; do printf '\t_ "github.com/coredns/coredns/plugin/%s"\n' "$p"; done
+		printf ')\n\nfunc main() { coremain.Run() }\n'
+	} >"$d/main.go"
+	cd "$d"
+	go build -trimpath -ldflags '-s -w' -o "$BIN/coredns" .
+	echo "coredns: $(since "$t") s"
+}
+
+# tag IMAGE: the tag that this version of upstream's tests has of an image of theirs.
+tag() {
+	sed -n "s/.*configs\\[$1\\] = .*, \"\(.*\)\", \"\(.*\)\"}.*/registry.k8s.io\/e2e-test-images\/\1:\2/p" \
+		"$GOMODCACHE/k8s.io/kubernetes@v$K8S_VERSION/test/utils/image/manifest.go"
+}
+
 tools() {
 	cd "$LAB/../tool"
 	GOFLAGS= go build -trimpath -o "$BIN/tool" .
 	GOFLAGS= go build -trimpath -ldflags '-s -w' -o "$BIN/pause" ./pause
-	GOFLAGS= go build -trimpath -ldflags '-s -w' -o "$BIN/minicurl" ./curl
+	GOFLAGS= go build -trimpath -ldflags '-s -w' -o "$BIN/clients" ./clients
 }
 
 deb() {
 	mkdir -p "$WORK/deb" && cd "$WORK/deb"
-	[ -x root/usr/bin/containerd ] || {
-		apt-get download -q etcd-server containerd runc busybox-static
+	[ -x root/bin/nc.openbsd ] || {
+		apt-get download -q etcd-server containerd runc busybox-static dash netcat-openbsd libbsd0 libmd0 libc-bin libc6
 		for f in *.deb; do dpkg-deb -x "$f" root; done
 	}
 	install root/usr/bin/etcd root/usr/bin/containerd root/usr/bin/containerd-shim-runc-v2 root/usr/bin/ctr \
@@ -91,18 +112,28 @@ images() {
 	mkdir -p "$WORK/images"
 	"$BIN/tool" image -o "$WORK/images/pause.tar" -ref kubelab.local/pause:1 -ref registry.k8s.io/pause:3.10.1 \
 		-add "$BIN/pause:/pause" -entrypoint /pause
-	if [ -x "$BIN/agnhost" ]; then
-		local tag sh=()
-		tag=$(sed -n 's/.*configs\[Agnhost\] = .*"agnhost", "\(.*\)"}.*/\1/p' \
-			"$GOMODCACHE/k8s.io/kubernetes@v$K8S_VERSION/test/utils/image/manifest.go")
-		for a in sh cat ls sleep wget nc ping ip grep echo env hostname ps kill; do sh+=(-link "/bin/$a:busybox"); done
-		"$BIN/tool" image -o "$WORK/images/agnhost.tar" -ref "registry.k8s.io/e2e-test-images/agnhost:$tag" -ref kubelab.local/agnhost:1 \
-			-add "$BIN/agnhost:/agnhost" -add "$BIN/busybox:/bin/busybox" -add "$BIN/minicurl:/bin/curl" "${sh[@]}" -entrypoint /agnhost -cmd pause
-		echo "images: pause agnhost:$tag"
-	fi
+	"$BIN/tool" image -o "$WORK/images/coredns.tar" -ref kubelab.local/coredns:1 -add "$BIN/coredns:/coredns" -entrypoint /coredns
+	# One image is all of upstream's that the specs run shells in.
+	# Busybox's shell would run busybox's nc, whatever is in PATH.
+	local a sh=() refs=() root=$WORK/deb/root
+	for a in cat head ls touch sleep wget ping ip grep echo env hostname nslookup ps kill test seq date; do sh+=(-link "/bin/$a:busybox"); done
+	for a in curl dig; do sh+=(-link "/bin/$a:clients"); done
+	sh+=(-add "$root/bin/dash:/bin/sh" -add "$root/bin/nc.openbsd:/bin/nc" -add "$root/usr/bin/getent:/bin/getent")
+	for a in "$root"/lib*/ld-linux-* "$root"/lib/*/lib{c.so.6,resolv.so.2} "$root"/usr/lib/*/lib{bsd,md}.so.0; do sh+=(-add "$a:${a#"$root"}"); done
+	for a in Agnhost BusyBox JessieDnsutils; do refs+=(-ref "$(tag $a)"); done
+	"$BIN/tool" image -o "$WORK/images/agnhost.tar" -ref kubelab.local/agnhost:1 "${refs[@]}" \
+		-add "$BIN/agnhost:/agnhost" -add "$BIN/busybox:/bin/busybox" -add "$BIN/clients:/bin/clients" "${sh[@]}" -entrypoint /agnhost -cmd pause
+	echo "images: pause coredns agnhost ${refs[*]}"
 }
 
-[ $# -gt 0 ] || die "name a group: deb cp sched node cni agnhost images e2e"
+# specs: e2e.test with the image that no other part needs.
+specs() {
+	kube e2e.test ginkgo regression-issue-74839
+	"$BIN/tool" image -o "$WORK/images/regression-issue-74839.tar" -ref "$(tag RegressionIssue74839)" \
+		-add "$BIN/regression-issue-74839:/server" -entrypoint /server
+}
+
+[ $# -gt 0 ] || die "name a group: deb cp sched node cni agnhost dns images e2e"
 for g in "$@"; do
 	case $g in
 	deb) deb ;;
@@ -110,7 +141,8 @@ for g in "$@"; do
 	sched) kube kube-scheduler ;;
 	node) kube kubelet kube-proxy ;;
 	agnhost) kube agnhost ;;
-	e2e) kube e2e.test ginkgo ;;
+	dns) dns ;;
+	e2e) specs ;;
 	cni) cni ;;
 	images) tools; images ;;
 	*) die "no group $g" ;;

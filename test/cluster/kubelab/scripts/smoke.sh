@@ -40,6 +40,6 @@ for p in $(kc get pods -l app=web -o name); do
 	check "$p logs" sh -c "ip netns exec $CP '$BIN/kubectl' --kubeconfig '$KUBECONFIG_ADMIN' logs $p | grep -q healthz"
 done
 for n in $(node_names); do
-	check "node port on $n" in_cp "$BIN/minicurl" -f -m 3 "http://$(node_addr "$n"):30080/hostname"
+	check "node port on $n" in_cp "$BIN/clients" curl -f -m 3 "http://$(node_addr "$n"):30080/hostname"
 done
 exit $bad
