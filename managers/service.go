@@ -32,10 +32,10 @@ type ServiceManager struct {
 	// nodePorts are the prefixes of addresses on which NodePorts are served.
 	nodePorts []netip.Prefix
 	ports     map[model.ServicePortID]*model.ServicePort
-	nodes     map[string]*model.Node
+	own       *model.Node // nil until it is known
 	// pending are the ports to program, nil for those that are gone.
 	pending map[model.ServicePortID]*model.ServicePort
-	moved   bool // nodes have changed
+	moved   bool // own has changed
 	tcp     bool // EndTCP
 	known   bool // all ports have come once
 	// denials is the last DenialsUpdate that is not rendered yet.
@@ -57,7 +57,7 @@ func NewServiceManager(node string, nodePorts []netip.Prefix, table ServiceTable
 	}
 	return &ServiceManager{
 		node: node, table: table, nodePorts: nodePorts, moved: true, denials: new(bool),
-		ports: map[model.ServicePortID]*model.ServicePort{}, nodes: map[string]*model.Node{}, pending: map[model.ServicePortID]*model.ServicePort{},
+		ports: map[model.ServicePortID]*model.ServicePort{}, pending: map[model.ServicePortID]*model.ServicePort{},
 		picks: map[rules.ServicePick]int{}, shared: map[sharedElement]int{}, prefixes: map[string][]string{},
 	}
 }
@@ -74,18 +74,14 @@ func (m *ServiceManager) OnUpdate(u model.Update) {
 	case model.DenialsUpdate:
 		m.denials = &u.Reported
 	case model.NodeUpdate:
-		m.nodes[u.Node.Name], m.moved = u.Node, true
-	case model.NodeRemove:
-		if u.Name == m.node {
-			return // Services are served by what was known last
+		if u.Node.Name == m.node { // one that is removed serves by what was known last
+			m.own, m.moved = u.Node, true
 		}
-		delete(m.nodes, u.Name)
-		m.moved = true
 	}
 }
 
 // Known reports whether all ports of Services, and this node, have come once. Before, the table of an earlier process stays as it is.
-func (m *ServiceManager) Known() bool { return m.known && m.nodes[m.node] != nil }
+func (m *ServiceManager) Known() bool { return m.known && m.own != nil }
 
 // CompleteDeferredWork sets the chains, sets and elements.
 func (m *ServiceManager) CompleteDeferredWork() {
@@ -163,15 +159,11 @@ func pickKey(p rules.ServicePick) string { return string(tables.AppendNumber(nil
 
 // setPrefixes sets the sets of prefixes.
 func (m *ServiceManager) setPrefixes() {
-	var pods []netip.Prefix
-	for _, n := range m.nodes {
-		pods = append(pods, n.PodCIDRs...)
-	}
 	wanted := map[string][]string{}
 	for _, s := range []struct {
 		set      rules.ServiceSet
 		prefixes []netip.Prefix
-	}{{rules.ServicePods, pods}, {rules.ServiceOwnPods, m.nodes[m.node].PodCIDRs}, {rules.ServiceNodePorts, m.nodePorts}} {
+	}{{rules.ServiceOwnPods, m.own.PodCIDRs}, {rules.ServiceNodePorts, m.nodePorts}} {
 		for _, p := range union(s.prefixes, nil) {
 			name := s.set.Of(model.FamilyOf(p.Addr()))
 			wanted[name] = append(wanted[name], tables.Bounds(p)...)
@@ -257,7 +249,7 @@ func (m *ServiceManager) frontend(p *model.ServicePort, f *model.Frontend, membe
 	}
 }
 
-// outsideID is set in the numbers of endpoints for clients outside the cluster: they must not reach the others by what is remembered
+// outsideID is set in the numbers of endpoints for clients outside: they must not reach the others by what is remembered
 // of them.
 const outsideID = 1 << 31
 

@@ -22,7 +22,7 @@ type ServiceLead struct {
 	Affinity time.Duration
 }
 
-// Lead returns what the table does with a connection of a client, outside the cluster or not, to a frontend. That of a NodePort has the
+// Lead returns what the table does with a connection of a client, outside (not on the node) or not, to a frontend. That of a NodePort has the
 // unspecified address. It reports false if the table has no such frontend.
 func (e ServiceElements) Lead(client netip.Addr, outside bool, to netip.AddrPort, p model.Protocol) (lead ServiceLead, found bool) {
 	f := model.FamilyOf(to.Addr())

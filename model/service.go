@@ -63,8 +63,8 @@ type Frontend struct {
 	// Endpoints are for the clients of the frontend: for a ClusterIP pods and nodes of the cluster, else clients outside it.
 	// They are sorted and distinct, of the family of Addr.
 	Endpoints []ServiceEndpoint
-	// Inside are the endpoints for pods and this node itself, if they use an address for clients outside the cluster: those of
-	// policy Cluster, whatever externalTrafficPolicy says (kube-proxy does the same). Equal to Endpoints for a ClusterIP.
+	// Inside are the endpoints for pods of this node and this node itself, if they use an address for clients outside the cluster: those
+	// of policy Cluster, whatever externalTrafficPolicy says (kube-proxy does the same). Equal to Endpoints for a ClusterIP.
 	Inside []ServiceEndpoint
 	// Empty says what happens to new connections of clients for whom there is no endpoint.
 	Empty NoEndpoint

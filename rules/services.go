@@ -32,7 +32,7 @@ const (
 // ServiceChains returns the purpose of the chains of Services that all frontends share.
 func ServiceChains() map[string]string {
 	return map[string]string{
-		chainServicesOutside: "connections from outside the cluster to Services", chainServicesInside: "connections to Services",
+		chainServicesOutside: "connections to Services from clients that are not on this node", chainServicesInside: "connections to Services",
 		ChainServiceBarred: "connections from outside the source ranges", ChainServiceSilent: "connections without an endpoint of this node (policy Local)",
 		ChainServiceRefused: "connections to Services without endpoints", ChainServiceNoPort: "connections to cluster IPs, at ports that no Service has",
 		chainServiceSources: "source addresses of connections through Services",
@@ -56,7 +56,7 @@ const ServicePicks = 64
 // FirstServiceID is above all slots that are drawn.
 const FirstServiceID = 2 * ServiceOutsideSlot
 
-// ServiceOutsideSlot is the first slot of the endpoints for clients outside the cluster, where a frontend has others for them.
+// ServiceOutsideSlot is the first slot of the endpoints for clients that are not on this node (clients outside), where a frontend has others for them.
 const ServiceOutsideSlot = 1 << 16
 
 // ServiceSet names a set or map of Services in one family.
@@ -64,7 +64,7 @@ type ServiceSet string
 
 // The sets. A frontend is an address, a protocol and a port; of a NodePort the unspecified address.
 const (
-	// ServiceEndpoints leads from frontends and slots to endpoints; from ServicePicked, and if it differs for clients outside the cluster
+	// ServiceEndpoints leads from frontends and slots to endpoints; from ServicePicked, and if it differs for clients outside
 	// from ServicePickedOutside, to the number of its chain (ServicePick.Number), in place of an address. Of frontends that remember
 	// clients, slots lead to numbers of endpoints, and these to endpoints.
 	ServiceEndpoints ServiceSet = "endpoints"
@@ -75,9 +75,7 @@ const (
 	// ServiceRestricted has the frontends with source ranges, and ServiceSources the frontends with these ranges.
 	ServiceRestricted ServiceSet = "restricted"
 	ServiceSources    ServiceSet = "sources"
-	// ServicePods has the pod prefixes of the cluster, ServiceOwnPods those of this node. ServiceNodePorts has the prefixes of
-	// addresses on which NodePorts are served.
-	ServicePods      ServiceSet = "pods"
+	// ServiceOwnPods has the pod prefixes of this node, ServiceNodePorts the prefixes of addresses on which NodePorts are served.
 	ServiceOwnPods   ServiceSet = "own-pods"
 	ServiceNodePorts ServiceSet = "node-addresses"
 	// ServiceLocal has the addresses of endpoints on this node, each twice: as that of a pod that reaches itself.
@@ -99,7 +97,6 @@ func ServiceSets(f model.Family) []tables.LargeSet {
 		{Name: ServiceClusterIPs.Of(f), Key: address},
 		{Name: ServiceRestricted.Of(f), Key: frontend},
 		{Name: ServiceSources.Of(f), Key: with(tables.AddressPart), Form: tables.Ranges},
-		{Name: ServicePods.Of(f), Key: address, Form: tables.Intervals},
 		{Name: ServiceOwnPods.Of(f), Key: address, Form: tables.Intervals},
 		{Name: ServiceNodePorts.Of(f), Key: address, Form: tables.Intervals},
 		{Name: ServiceLocal.Of(f), Key: []tables.Part{tables.AddressPart, tables.AddressPart}},
@@ -114,7 +111,7 @@ func ServiceSets(f model.Family) []tables.LargeSet {
 	return all
 }
 
-// Clients returns the map in which clients of frontends are remembered for the time. Clients outside the cluster have a map of their own if other
+// Clients returns the map in which clients of frontends are remembered for the time. Clients outside have a map of their own if other
 // endpoints are for them: what was remembered while all clients had the same ones must not lead them to the others.
 func (p ServicePick) Clients() tables.LargeSet {
 	name := fmt.Sprintf("clients-%s-%d", p.Family, int(p.Affinity.Seconds()))
@@ -131,7 +128,7 @@ func (p ServicePick) Clients() tables.LargeSet {
 // ServicePick identifies the chain of all frontends with one number of endpoints.
 type ServicePick struct {
 	Family model.Family
-	// NodePort is set for frontends with every address of the node, Outside for endpoints of clients outside the cluster.
+	// NodePort is set for frontends with every address of the node, Outside for endpoints of clients outside.
 	NodePort, Outside bool
 	// Count is the number of endpoints.
 	Count uint32
@@ -239,8 +236,8 @@ func StandingPicks() (all []ServicePick) {
 // Service:
 //
 //	prerouting (nat)
-//	  source in the pod prefixes of the cluster ... goto services-inside
-//	  goto services-outside
+//	  source in the pod prefixes of this node ..... goto services-inside
+//	  goto services-outside: pods of other nodes too, whose own node has not served them
 //	output (nat) .................................. goto services-inside
 //	services-outside
 //	  frontend with other endpoints for them ...... goto pick-...-outside, or service-silent
@@ -266,14 +263,14 @@ func StandingPicks() (all []ServicePick) {
 // The address of a NodePort is never one of loopback.
 func Services() []tables.Chain {
 	out := tables.MatchInterface{Side: tables.Destination, Name: loopback, Negated: true}
-	inside := tables.Rule{Action: tables.Goto{Chain: chainServicesInside}, Comment: "a client inside the cluster"}
+	inside := tables.Rule{Action: tables.Goto{Chain: chainServicesInside}, Comment: "a client on this node"}
 	prerouting := tables.Chain{Name: ChainPrerouting, Hook: &tables.Hook{Type: tables.HookNAT, Point: tables.HookPrerouting, Priority: priorityServices}}
 	outsideChain, insideChain := tables.Chain{Name: chainServicesOutside}, tables.Chain{Name: chainServicesInside}
 	sources := tables.Chain{Name: chainServiceSources}
 	forwarded := tables.Chain{Name: chainForwarded}
 	for _, f := range model.Families() {
-		from := tables.MatchKey{Family: f, Key: tables.Key{tables.SourceAddress}, Set: ServicePods.Of(f)}
-		prerouting.Rules = append(prerouting.Rules, tables.Rule{Matches: []tables.Match{from}, Action: inside.Action, Comment: "from a pod"})
+		from := tables.MatchKey{Family: f, Key: tables.Key{tables.SourceAddress}, Set: ServiceOwnPods.Of(f)}
+		prerouting.Rules = append(prerouting.Rules, tables.Rule{Matches: []tables.Match{from}, Action: inside.Action, Comment: "from a pod of this node"})
 		outsideChain.Rules = append(outsideChain.Rules, frontends(f, true)...)
 		insideChain.Rules = append(insideChain.Rules, frontends(f, false)...)
 		sources.Rules = append(sources.Rules, tables.Rule{
@@ -295,7 +292,7 @@ func Services() []tables.Chain {
 			},
 		)
 	}
-	prerouting.Rules = append(prerouting.Rules, tables.Rule{Action: tables.Goto{Chain: chainServicesOutside}, Comment: "a client outside the cluster"})
+	prerouting.Rules = append(prerouting.Rules, tables.Rule{Action: tables.Goto{Chain: chainServicesOutside}, Comment: "a client outside this node"})
 	outsideChain.Rules = append(outsideChain.Rules, tables.Rule{Action: inside.Action, Comment: "the same endpoints for all clients"})
 	sources.Rules = append(sources.Rules,
 		tables.Rule{Matches: []tables.Match{tables.MatchForwarded{}}, Action: tables.Goto{Chain: chainForwarded}, Comment: "not of this node"},

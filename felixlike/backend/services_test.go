@@ -92,8 +92,8 @@ func TestServices(t *testing.T) {
 			l.expect(t, "p1", n, at(nodeAddress, 30081), "remote "+pod)
 			l.expect(t, "node", n, at(a[2], 80), "remote "+toPeer)
 			l.expect(t, "node", n, at(nodeAddress, 30081), "remote "+toPeer)
-			// A pod of the peer is no client outside. It sees this node if its endpoint is not here.
-			l.expect(t, "remote", n, at(nodeAddress, 30081), "remote "+toPeer)
+			// A pod of the peer is a client outside as to policy Local. It sees this node if its endpoint is not here.
+			l.expect(t, "remote", n, at(nodeAddress, 30081), "p1 "+remote)
 			l.expect(t, "remote", n, at(nodeAddress, 30080), "p1 "+remote, "p2 "+remote, "remote "+toPeer)
 			// Source ranges.
 			l.expect(t, "outside", n, at(a[2], 90), "p1 "+client)

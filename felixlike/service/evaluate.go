@@ -116,7 +116,7 @@ func (p *spec) sameNodePort(at port) bool {
 type choice struct {
 	selection
 	all []endpoint
-	// internal and external are for clients inside and outside the cluster, cluster for clients inside that use an address for those outside.
+	// internal and external are for clients on this node and outside, cluster for clients on this node that use an address for those outside.
 	internal, external, cluster []model.ServiceEndpoint
 }
 

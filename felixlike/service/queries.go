@@ -23,7 +23,7 @@ type Endpoint struct {
 	model.ServiceEndpoint
 	// Node is where the endpoint is, if its EndpointSlice says it.
 	Node string
-	// Internal and External say why clients inside and outside the cluster do not reach it; "" if they do.
+	// Internal and External say why clients on this node and outside do not reach it; "" if they do.
 	Internal, External string
 }
 

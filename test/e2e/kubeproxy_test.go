@@ -174,7 +174,7 @@ func differences(mode string) []difference {
 		{"the agents keep the client's address where the answer comes back to the node, so that policy sees the client", func(s situation, theirs, ours outcome) bool {
 			return keptSource(s, theirs, ours)
 		}},
-		{"kube-proxy sends a connection of a remote pod to policy Local on to another node under the pod's address, so that the answer goes past the node and is lost", func(s situation, theirs, ours outcome) bool {
+		{"kube-proxy sends a connection of a remote pod to policy Local on to another node under the pod's address, so that the answer goes past the node and is lost; the agents lead it to endpoints of this node alone", func(s situation, theirs, ours outcome) bool {
 			pods := map[string]string{"b": "node1", "d": "node3"}
 			return strings.HasSuffix(s.service, "-local") && pods[s.from] != "" && s.to != pods[s.from] && theirs.silent && !ours.silent && !ours.refused && ours.other == ""
 		}},

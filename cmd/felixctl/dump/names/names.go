@@ -181,8 +181,7 @@ func (n *Names) static() {
 		for set, what := range map[rules.ServiceSet]string{
 			rules.ServiceEndpoints: "endpoints of Services, by address, protocol, port and number", rules.ServiceRefused: "Services without endpoints", rules.ServiceClusterIPs: "cluster IPs of Services",
 			rules.ServiceRestricted: "Services with source ranges", rules.ServiceSources: "their source ranges",
-			rules.ServicePods: "pod networks of the cluster", rules.ServiceOwnPods: "pod networks of this node",
-			rules.ServiceNodePorts: "addresses that serve node ports", rules.ServiceLocal: "endpoints of Services on this node",
+			rules.ServiceOwnPods: "pod networks of this node", rules.ServiceNodePorts: "addresses that serve node ports", rules.ServiceLocal: "endpoints of Services on this node",
 		} {
 			n.setSet(set.Of(f), what)
 		}

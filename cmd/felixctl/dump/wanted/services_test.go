@@ -107,7 +107,7 @@ func TestServicesAreWanted(t *testing.T) {
 	ns.Run(t, "nft", "delete", "element", "inet", "felixlike-services", "refused-4", "{ 10.96.0.3 . tcp . 80 }")
 	ns.Run(t, "nft", "delete", "element", "inet", "felixlike-services", "endpoints-4", "{ 10.96.0.1 . tcp . 80 . 0x00000000 }")
 	ns.Run(t, "nft", "add", "element", "inet", "felixlike-services", "endpoints-4", "{ 10.96.0.1 . tcp . 80 . 0x00000000 : 10.10.0.2 . 9999 }")
-	ns.Run(t, "nft", "add", "element", "inet", "felixlike-services", "pods-4", "{ 172.30.0.0/16 }")
+	ns.Run(t, "nft", "add", "element", "inet", "felixlike-services", "own-pods-4", "{ 172.30.0.0/16 }")
 	ns.Run(t, "nft", "add", "chain", "inet", "felixlike-services", "theirs")
 	ns.Run(t, "nft", "insert", "rule", "inet", "felixlike-services", "services-inside", "tcp", "dport", "80", "accept")
 	ns.Run(t, "nft", "flush", "chain", "inet", "felixlike-services", "pick-4-3")
@@ -123,7 +123,7 @@ func TestServicesAreWanted(t *testing.T) {
 	for _, line := range []string{
 		"refused-4|removed|10.96.0.3,tcp/80||shop/empty:80/tcp\n",
 		"endpoints-4|edited|10.96.0.1 . tcp . 80 . 0x00000000 : 10.10.0.2 . 8080|10.96.0.1 . tcp . 80 . 0x00000000 : 10.10.0.2 . 9999|shop/web:80/tcp; to shop/web-1\n",
-		"pods-4|added||172.30.0.0/16|\n", "theirs|added|", "services-inside|added||tcp dport 80 accept|\n",
+		"own-pods-4|added||172.30.0.0/16|\n", "theirs|added|", "services-inside|added||tcp dport 80 accept|\n",
 		"pick-4-3|removed|meta nfproto ipv4 ct mark set ct mark | 0x10000000 dnat ip to ip daddr . meta l4proto . th dport . numgen random mod 3 map @endpoints-4",
 	} {
 		if !strings.Contains(all+"\n", line) {

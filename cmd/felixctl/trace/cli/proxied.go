@@ -50,7 +50,7 @@ func (w *world) answerProxied(ctx context.Context, q *query, from end) ([]*resul
 	if err != nil {
 		return nil, err
 	}
-	outside := !inCluster(p.node, source)
+	outside := !ofNode(p.node, source)
 	if r, err := w.beforeDNAT(q, from, p, source); err != nil || r != nil {
 		return []*result{r}, err
 	}
@@ -301,9 +301,14 @@ func (w *world) translator(from, to end) *cluster.Node {
 	return w.Nodes[0]
 }
 
-// inCluster reports whether a client is one inside the cluster for a node: a pod, or the node itself.
+// inCluster reports whether kube-proxy of a node takes a client for one inside the cluster: a pod, or the node itself.
 func inCluster(n *cluster.Node, a netip.Addr) bool {
 	return slices.Contains(n.Model.HostAddresses, a) || slices.ContainsFunc(n.Model.Nodes, func(o *model.Node) bool { return isPodOf(o, a) })
+}
+
+// ofNode reports whether the table of Services does: only pods of its own node are.
+func ofNode(n *cluster.Node, a netip.Addr) bool {
+	return slices.Contains(n.Model.HostAddresses, a) || slices.ContainsFunc(n.Model.Nodes, func(o *model.Node) bool { return o.Name == n.Name && isPodOf(o, a) })
 }
 
 func isPodOf(n *model.Node, a netip.Addr) bool {
