@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -80,6 +82,60 @@ $(cut -d ' ' -f 1 /run/kube-proxy.command) --cleanup`)
 	}
 	s.kubectl(t, "-n", system, "rollout", "status", daemonSet, "--timeout="+rolledTime.String())
 	t.Run("ways", func(t *testing.T) { testServices(t, s) })
+	t.Run("names", func(t *testing.T) { testNames(t, s) })
+	t.Run("specs", func(t *testing.T) {
+		if !s.kit.HasSpecs() {
+			t.Skipf("upstream's specs are not built here: any suite but %s builds them", quick)
+		}
+		s.specs(t, fastServiceSpecs, "")
+	})
+}
+
+// fastServiceSpecs are upstream specs of Services that take seconds: several ports, no endpoint, a Service that changes.
+const fastServiceSpecs = `\[sig-network\] Services should (serve multiport endpoints from pods|be rejected when no endpoints exist|be updated after adding or deleting ports)`
+
+// testNames looks a Service up from a pod, over UDP and TCP, and connects to it by its name.
+func testNames(t *testing.T, s *site) {
+	const ns = "names"
+	if err := s.StartDNS(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		// The test's context is over.
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+		defer cancel()
+		if err := s.StopDNS(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	s.inNamespace(t, ns)
+	agnhost := func(name, node, args string) string {
+		return strings.NewReplacer(`image: "kubelab.local/pause:1"`, `image: "kubelab.local/agnhost:1", args: [`+args+"]").Replace(sleeper(ns, name, node))
+	}
+	nodes := s.Nodes()
+	s.start(t, ns, agnhost("server", nodes[0], "netexec, --http-port=8080")+agnhost("client", nodes[1], "pause")+fmt.Sprintf(`---
+apiVersion: v1
+kind: Service
+metadata: {namespace: %s, name: web}
+spec: {ipFamilyPolicy: RequireDualStack, selector: {pod: server}, ports: [{port: 80, targetPort: 8080}]}
+`, ns))
+	want := strings.Fields(s.kubectl(t, "-n", ns, "get", "service", "web", "-o", "jsonpath={.spec.clusterIPs[*]}"))
+	for _, flags := range []string{"+notcp", "+tcp"} {
+		until(t, time.Minute, func() error {
+			out, err := s.Kubectl(t.Context(), "-n", ns, "exec", "client", "--", "sh", "-c", fmt.Sprintf("dig %[1]s +short +search web A && dig %[1]s +short +search web AAAA", flags))
+			if got := strings.Fields(out); err != nil || !slices.Equal(got, want) {
+				return fmt.Errorf("%s: web is %q, want %q: %w", flags, got, want, err)
+			}
+			return nil
+		})
+	}
+	until(t, time.Minute, func() error {
+		out, err := s.Kubectl(t.Context(), "-n", ns, "exec", "client", "--", "curl", "-s", "--max-time", "2", "http://web/hostname")
+		if err != nil || out != "server" {
+			return fmt.Errorf("http://web is %q, want the server: %w", out, err)
+		}
+		return nil
+	})
 }
 
 // proxySystem is the namespace of kube-proxy's objects.

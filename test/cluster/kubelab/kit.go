@@ -78,7 +78,7 @@ func groups() []group {
 		{"cni", []string{"cni-bin/bridge", "cni-bin/host-local", "cni-bin/loopback", "cni-bin/portmap"}},
 		{"agnhost", []string{"bin/agnhost"}},
 		{"dns", []string{"bin/coredns"}},
-		{"images", []string{"bin/tool", "bin/clients", "images/pause.tar", "images/agnhost.tar", "images/coredns.tar"}},
+		{"images", []string{"bin/tool", "bin/clients", "images/pause.tar", "images/agnhost.tar"}},
 		{specsGroup, []string{"bin/e2e.test", "bin/ginkgo", "images/regression-issue-74839.tar"}},
 	}
 }
@@ -110,6 +110,11 @@ func (k *Kit) Build(ctx context.Context, specs bool) error {
 // Built reports whether the parts of a cluster are built.
 func (k *Kit) Built() bool {
 	return !slices.ContainsFunc(groups(), func(g group) bool { return g.name != specsGroup && !k.has(g) })
+}
+
+// HasSpecs reports whether upstream's specs are built.
+func (k *Kit) HasSpecs() bool {
+	return slices.ContainsFunc(groups(), func(g group) bool { return g.name == specsGroup && k.has(g) })
 }
 
 func (k *Kit) has(g group) bool {

@@ -7,7 +7,7 @@
 #   cni     the reference CNI plugins bridge, host-local, loopback, portmap
 #   dns     coredns, with the plugins that a cluster needs
 #   agnhost the program of upstream's test image
-#   images  our own tools, and OCI archives of the images pause, agnhost and coredns
+#   images  our own tools, and OCI archives of the images pause and agnhost
 #   e2e     e2e.test and the ginkgo runner of the same version, and the image of a server that sends bad packets
 # GOMODCACHE and GOCACHE are used; without them both are below $WORK.
 set -euo pipefail
@@ -75,7 +75,7 @@ dns() {
 	printf 'module kubelab/coredns\n\ngo 1.25.0\n\nrequire github.com/coredns/coredns v%s\n' "$COREDNS_VERSION" >"$d/go.mod"
 	{
 		printf 'package main\n\nimport (\n\t"github.com/coredns/coredns/coremain"\n'
-		for p in cache errors health kubernetes ready; do printf '\t_ "github.com/coredns/coredns/plugin/%s"\n' "$p"; done
+		for p in cache errors health hosts kubernetes log ready; do printf '\t_ "github.com/coredns/coredns/plugin/%s"\n' "$p"; done
 		printf ')\n\nfunc main() { coremain.Run() }\n'
 	} >"$d/main.go"
 	cd "$d"
@@ -112,18 +112,17 @@ images() {
 	mkdir -p "$WORK/images"
 	"$BIN/tool" image -o "$WORK/images/pause.tar" -ref kubelab.local/pause:1 -ref registry.k8s.io/pause:3.10.1 \
 		-add "$BIN/pause:/pause" -entrypoint /pause
-	"$BIN/tool" image -o "$WORK/images/coredns.tar" -ref kubelab.local/coredns:1 -add "$BIN/coredns:/coredns" -entrypoint /coredns
 	# One image is all of upstream's that the specs run shells in.
-	# Busybox's shell would run busybox's nc, whatever is in PATH.
+	# Busybox's shell would run busybox's nc, whatever is in PATH; and its wget, being static, dies beside a libc.
 	local a sh=() refs=() root=$WORK/deb/root
-	for a in cat head ls touch sleep wget ping ip grep echo env hostname nslookup ps kill test seq date; do sh+=(-link "/bin/$a:busybox"); done
-	for a in curl dig; do sh+=(-link "/bin/$a:clients"); done
+	for a in cat head ls touch dd sleep ping ip grep echo env hostname nslookup ps kill test seq date; do sh+=(-link "/bin/$a:busybox"); done
+	for a in curl wget dig; do sh+=(-link "/bin/$a:clients"); done
 	sh+=(-add "$root/bin/dash:/bin/sh" -add "$root/bin/nc.openbsd:/bin/nc" -add "$root/usr/bin/getent:/bin/getent")
 	for a in "$root"/lib*/ld-linux-* "$root"/lib/*/lib{c.so.6,resolv.so.2} "$root"/usr/lib/*/lib{bsd,md}.so.0; do sh+=(-add "$a:${a#"$root"}"); done
 	for a in Agnhost BusyBox JessieDnsutils; do refs+=(-ref "$(tag $a)"); done
 	"$BIN/tool" image -o "$WORK/images/agnhost.tar" -ref kubelab.local/agnhost:1 "${refs[@]}" \
-		-add "$BIN/agnhost:/agnhost" -add "$BIN/busybox:/bin/busybox" -add "$BIN/clients:/bin/clients" "${sh[@]}" -entrypoint /agnhost -cmd pause
-	echo "images: pause coredns agnhost ${refs[*]}"
+		-add "$BIN/agnhost:/agnhost" -add "$BIN/coredns:/coredns" -add "$BIN/busybox:/bin/busybox" -add "$BIN/clients:/bin/clients" "${sh[@]}" -entrypoint /agnhost -cmd pause
+	echo "images: pause agnhost ${refs[*]}"
 }
 
 # specs: e2e.test with the image that no other part needs.

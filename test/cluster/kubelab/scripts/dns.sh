@@ -54,8 +54,8 @@ spec:
       terminationGracePeriodSeconds: 5
       containers:
       - name: coredns
-        image: kubelab.local/coredns:1
-        args: [-conf, /etc/coredns/Corefile]
+        image: kubelab.local/agnhost:1
+        command: [/coredns, -conf, /etc/coredns/Corefile]
         ports: [{name: dns, containerPort: 53, protocol: UDP}, {name: dns-tcp, containerPort: 53}]
         readinessProbe: {httpGet: {path: /ready, port: 8181}, periodSeconds: 1}
         volumeMounts: [{name: config, mountPath: /etc/coredns, readOnly: true}]

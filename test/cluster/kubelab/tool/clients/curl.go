@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -91,10 +92,20 @@ func curl(args []string) int {
 	return fail("curl", 7, err)
 }
 
+// wget is curl with wget's options.
+func wget(args []string) int {
+	same := map[string]string{"-T": "--max-time", "-O": "-o"}
+	all := []string{"-f"}
+	for _, a := range args {
+		all = append(all, cmp.Or(same[a], a))
+	}
+	return curl(all)
+}
+
 // print writes an answer as it was asked for; the only other output is none.
 func (r request) print(resp *http.Response) error {
 	var out io.Writer = os.Stdout
-	if r.output != "" {
+	if r.output != "" && r.output != "-" {
 		out = io.Discard
 	}
 	if r.head {

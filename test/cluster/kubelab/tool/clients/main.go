@@ -1,4 +1,4 @@
-// Command clients is the little of the programs curl and dig that upstream's tests ask of their images. It is the program by whose
+// Command clients is the little of the programs curl, wget and dig that upstream's tests ask of their images. It is the program by whose
 // name it is called, or else the one that its first argument names.
 package main
 
@@ -9,7 +9,7 @@ import (
 )
 
 func main() {
-	programs := map[string]func([]string) int{"curl": curl, "dig": dig}
+	programs := map[string]func([]string) int{"curl": curl, "dig": dig, "wget": wget}
 	name, args := filepath.Base(os.Args[0]), os.Args[1:]
 	if programs[name] == nil && len(args) > 0 {
 		name, args = args[0], args[1:]
