@@ -33,6 +33,7 @@ shop/web:80/tcp cluster 10.96.0.1:80 -> 10.0.0.2:8080`},
 			`{metadata: {name: unallocated}, spec: {ports: [{port: 80}]}}`,
 			`{metadata: {name: outside}, spec: {type: ExternalName, clusterIP: 10.96.0.9, externalName: example.org, ports: [{port: 80}]}}`,
 			`{metadata: {name: foreign, labels: {service.kubernetes.io/service-proxy-name: mesh}}, spec: {clusterIP: 10.96.0.8, ports: [{port: 80}]}}`,
+			`{metadata: {name: labelled, labels: {service.kubernetes.io/headless: ""}}, spec: {clusterIP: 10.96.0.7, ports: [{port: 80}]}}`,
 		}, nil, ``},
 		{
 			"internal policy Local",

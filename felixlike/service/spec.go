@@ -78,8 +78,10 @@ func parse(s *corev1.Service) *spec {
 	if s.Spec.Type == corev1.ServiceTypeExternalName || s.Spec.ClusterIP == "" || s.Spec.ClusterIP == corev1.ClusterIPNone {
 		return nil
 	}
-	if _, foreign := s.Labels[model.ServiceProxyName]; foreign {
-		return nil
+	for _, label := range []string{model.ServiceProxyName, corev1.IsHeadlessService} {
+		if _, labelled := s.Labels[label]; labelled {
+			return nil
+		}
 	}
 	p := &spec{name: types.NamespacedName{Namespace: s.Namespace, Name: s.Name}, created: s.CreationTimestamp.Time}
 	p.parsePorts(s)

@@ -163,11 +163,11 @@ func (k kindName) fields() string {
 	return ""
 }
 
-// labels selects the objects that are asked for: not the Services of other proxies, nor the EndpointSlices of headless Services.
+// labels selects the objects that are asked for: not those of other proxies, nor what is labelled as headless.
 func (k kindName) labels() string {
 	switch k {
 	case kindService:
-		return "!" + model.ServiceProxyName
+		return "!" + model.ServiceProxyName + ",!" + corev1.IsHeadlessService
 	case kindEndpointSlice:
 		return "!" + model.ServiceProxyName + ",!" + corev1.IsHeadlessService + "," + discoveryv1.LabelServiceName
 	}

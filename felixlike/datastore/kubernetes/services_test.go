@@ -57,6 +57,7 @@ func TestServices(t *testing.T) {
 	slices := f.DiscoveryV1().EndpointSlices("shop")
 	create("web", nil, "10.96.0.1")
 	create("meshed", map[string]string{"service.kubernetes.io/service-proxy-name": "mesh"}, "10.96.0.2")
+	create("labelled", map[string]string{corev1.IsHeadlessService: ""}, "10.96.0.3")
 	for name, labels := range map[string]map[string]string{
 		"web-1": {discoveryv1.LabelServiceName: "web"}, "headless-1": {discoveryv1.LabelServiceName: "headless", corev1.IsHeadlessService: ""},
 		"meshed-1": {discoveryv1.LabelServiceName: "meshed", "service.kubernetes.io/service-proxy-name": "mesh"}, "lonely": nil,
