@@ -19,12 +19,6 @@ const policySpecs = `\[sig-network\] Netpol`
 // networkSpecs are the conformance specs of sig-network.
 const networkSpecs = `\[sig-network\].*\[Conformance\]`
 
-// needMore are those that need more than kubelab has, and fail with its own
-// network too: a DNS server, an nc that knows UDP and reports replies, or
-// a pod that listens on the ports of upstream's image.
-const needMore = `DNS|node-pod communication: udp|HostPort|should proxy through a service and a pod|` +
-	`Services should (.*session affinity|.*ExternalName|serve .*endpoint|be able to create a functioning NodePort)`
-
 // serviceSpecs are the specs of Services, of all that leads to them, and of both families.
 const serviceSpecs = `\[sig-network\] (Services|Conntrack|Traffic Distribution|Networking Granular Checks: Services|EndpointSlice|HostPort|DNS|\[Feature:IPv6DualStack\])`
 
@@ -33,29 +27,26 @@ const serviceSpecs = `\[sig-network\] (Services|Conntrack|Traffic Distribution|N
 const serviceSkips = `\[Disruptive\]|OffByDefault|Provider:GCE|DNS configMap|should implement NodePort and HealthCheckNodePort correctly`
 
 // TestConformance runs the upstream specs on each backend with each mode of
-// kube-proxy, and writes the results below docs/results/conformance.
+// kube-proxy, and those of Services without it, and writes the results below docs/results/conformance.
 func TestConformance(t *testing.T) {
 	if suite() != conformance {
-		t.Skipf("an hour and a half: set %s=%s", suiteVariable, conformance)
+		t.Skipf("two hours and a half: set %s=%s", suiteVariable, conformance)
 	}
 	for _, backend := range words(backendsVariable, "nftables iptables openflow") {
-		for _, proxy := range words(proxiesVariable, "iptables nftables") {
+		for _, proxy := range words(proxiesVariable, "iptables nftables none") {
 			t.Run(backend+"/"+proxy, func(t *testing.T) {
 				s := newSiteForSpecs(t, backend, proxy)
 				if !t.Run("install", func(t *testing.T) { testInstall(t, s) }) {
 					return
 				}
 				skip, _ := skipped()
+				s.prepare(t)
 				if proxy == none {
-					s.prepareServices(t)
 					s.record(t, "services", s.specs(t, serviceSpecs, strings.Trim(skip+"|"+serviceSkips, "|")))
 					return
 				}
 				t.Run("policy", func(t *testing.T) { s.record(t, "policy", s.specs(t, policySpecs, skip)) })
-				t.Run("network", func(t *testing.T) {
-					s.leadControlPlane(t)
-					s.record(t, "network", s.specs(t, networkSpecs, strings.Trim(skip+"|"+needMore, "|")))
-				})
+				t.Run("network", func(t *testing.T) { s.record(t, "network", s.specs(t, networkSpecs, skip)) })
 			})
 		}
 	}
@@ -75,8 +66,8 @@ func newSiteForSpecs(t *testing.T, backend, proxy string) *site {
 	return newSiteOf(t, k, backend, kubelab.Config{Nodes: 3, Proxy: proxy, APIServerFlags: auditFlags(t, k)}, image)
 }
 
-// prepareServices gives the cluster names, and each node a zone.
-func (s *site) prepareServices(t *testing.T) {
+// prepare gives the cluster what specs need of it: DNS, ways of the API server to pods, and a zone for each node.
+func (s *site) prepare(t *testing.T) {
 	t.Helper()
 	if err := s.StartDNS(t.Context()); err != nil {
 		t.Fatal(err)

@@ -11,7 +11,8 @@ import (
 const (
 	// backendsVariable lists the backends to test; default: nftables.
 	backendsVariable = "FELIXLIKE_CLUSTER_BACKENDS"
-	// proxiesVariable lists the modes of kube-proxy: iptables (default), nftables.
+	// proxiesVariable lists the modes of kube-proxy: iptables (default), nftables, or
+	// none for TestConformance alone: the agents serve Services.
 	proxiesVariable = "FELIXLIKE_CLUSTER_PROXIES"
 	// suiteVariable is "quick" (the default), "full", "conformance": all upstream
 	// specs, with a table of results, or "clusterpolicies": upstream's suite of

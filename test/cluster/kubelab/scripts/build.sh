@@ -119,6 +119,7 @@ images() {
 	for a in curl wget dig; do sh+=(-link "/bin/$a:clients"); done
 	sh+=(-add "$root/bin/dash:/bin/sh" -add "$root/bin/nc.openbsd:/bin/nc" -add "$root/usr/bin/getent:/bin/getent")
 	for a in "$root"/lib*/ld-linux-* "$root"/lib/*/lib{c.so.6,resolv.so.2} "$root"/usr/lib/*/lib{bsd,md}.so.0; do sh+=(-add "$a:${a#"$root"}"); done
+	for a in crt key; do sh+=(-add "$GOMODCACHE/k8s.io/kubernetes@v$K8S_VERSION/test/images/agnhost/porter/localhost.$a:/localhost.$a"); done
 	for a in Agnhost BusyBox JessieDnsutils; do refs+=(-ref "$(tag $a)"); done
 	"$BIN/tool" image -o "$WORK/images/agnhost.tar" -ref kubelab.local/agnhost:1 "${refs[@]}" \
 		-add "$BIN/agnhost:/agnhost" -add "$BIN/coredns:/coredns" -add "$BIN/busybox:/bin/busybox" -add "$BIN/clients:/bin/clients" "${sh[@]}" -entrypoint /agnhost -cmd pause
