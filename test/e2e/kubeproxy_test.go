@@ -178,6 +178,9 @@ func differences(mode string) []difference {
 			pods := map[string]string{"b": "node1", "d": "node3"}
 			return strings.HasSuffix(s.service, "-local") && pods[s.from] != "" && s.to != pods[s.from] && theirs.silent && !ours.silent && !ours.refused && ours.other == ""
 		}},
+		{"kube-proxy leads a pod that reaches itself through another node, under policy Local, back to it", func(s situation, theirs, ours outcome) bool {
+			return s.service == "itself-local" && s.to == "node3" && len(theirs.seen) == 1 && ours.silent
+		}},
 	}
 	if mode == "nftables" {
 		return append(all, difference{"kube-proxy serves node ports on the first address of the node (--nodeport-addresses primary), the agents on all of them", func(s situation, theirs, ours outcome) bool {
