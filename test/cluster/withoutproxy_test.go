@@ -82,6 +82,17 @@ $(cut -d ' ' -f 1 /run/kube-proxy.command) --cleanup`)
 	}
 	s.kubectl(t, "-n", system, "rollout", "status", daemonSet, "--timeout="+rolledTime.String())
 	t.Run("ways", func(t *testing.T) { testServices(t, s) })
+	if err := s.StartDNS(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		// The test's context is over.
+		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
+		defer cancel()
+		if err := s.StopDNS(ctx); err != nil {
+			t.Error(err)
+		}
+	})
 	t.Run("names", func(t *testing.T) { testNames(t, s) })
 	t.Run("specs", func(t *testing.T) {
 		if !s.kit.HasSpecs() {
@@ -97,17 +108,6 @@ const fastServiceSpecs = `\[sig-network\] Services should (serve multiport endpo
 // testNames looks a Service up from a pod, over UDP and TCP, and connects to it by its name.
 func testNames(t *testing.T, s *site) {
 	const ns = "names"
-	if err := s.StartDNS(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		// The test's context is over.
-		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
-		defer cancel()
-		if err := s.StopDNS(ctx); err != nil {
-			t.Error(err)
-		}
-	})
 	s.inNamespace(t, ns)
 	agnhost := func(name, node, args string) string {
 		return strings.NewReplacer(`image: "kubelab.local/pause:1"`, `image: "kubelab.local/agnhost:1", args: [`+args+"]").Replace(sleeper(ns, name, node))
