@@ -148,7 +148,7 @@ func TestForeignChangesOfServices(t *testing.T) {
 		"delete element inet felixlike-services endpoints-4 { 10.96.0.1 . tcp . 80 . 0xffffffff }",
 		"delete element inet felixlike-services endpoints-4 { 10.96.0.1 . tcp . 80 . 1 }",
 		"add element inet felixlike-services endpoints-4 { 10.96.0.1 . tcp . 80 . 3 : 10.9.9.9 . 80 }",
-		"flush set inet felixlike-services pods-4",
+		"flush set inet felixlike-services own-pods-4",
 		"flush set inet felixlike-services sources-4",
 		"flush chain inet felixlike-services pick-4-3",
 		"insert rule inet felixlike-services services-inside accept",
