@@ -2,6 +2,7 @@ package backend
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -317,5 +318,57 @@ func TestServicesAreEven(t *testing.T) {
 	t.Logf("%v, chi-square %.2f", counts, chi)
 	if chi > 9.21 { // two degrees of freedom
 		t.Errorf("uneven")
+	}
+}
+
+// TestExpiredClientsAreDrawnAnew: once a client is forgotten, its next endpoint does not depend on the last one. In each family 300 pairs of
+// endpoints pass a chi-square test at 0.001 %.
+func TestExpiredClientsAreDrawnAnew(t *testing.T) {
+	l := newServicesLab(t)
+	const clients, rounds = 100, 4
+	p := port("a", model.UDP)
+	p.Affinity = time.Second
+	frontends := map[model.Family]string{model.IPv4: "10.96.0.1", model.IPv6: "fd96::1"}
+	sources := map[model.Family][]netip.Addr{}
+	for f, a := range frontends {
+		p.Frontends = append(p.Frontends, frontend(model.ClusterIP, a, 80, l.endpoints(f, "p1", "p2", "remote")))
+		first, command := netip.MustParseAddr("192.168.50.20"), "ip addr add %s/24 dev eth0"
+		if f == model.IPv6 {
+			first, command = netip.MustParseAddr("fd50::20"), "ip addr add %s/64 dev eth0 nodad"
+		}
+		var add strings.Builder
+		for range clients {
+			fmt.Fprintf(&add, command+"\n", first)
+			sources[f] = append(sources[f], first)
+			first = first.Next()
+		}
+		l.at["outside"].Run(t, "sh", "-ec", add.String())
+	}
+	run(t, Services(l.config()), append(l.nodes(), set(p)...)...)
+	for f, to := range frontends {
+		last, pairs := map[netip.Addr]string{}, map[string]float64{}
+		for round := range rounds {
+			for _, from := range sources[f] {
+				got := strings.Fields(l.askFrom(t, "outside", from, "udp", netip.AddrPortFrom(netip.MustParseAddr(to), 80)))[0]
+				if round > 0 {
+					pairs[last[from]+" "+got]++
+				}
+				last[from] = got
+			}
+			eventually.True(t, "all clients are forgotten", func() bool {
+				return !strings.Contains(l.node.Run(t, "nft", "list", "map", "inet", rules.ServicesTable, rules.ServicePick{Family: f, Affinity: p.Affinity}.Clients().Name), "expires")
+			})
+		}
+		chi, expected := 0.0, float64(clients*(rounds-1))/9
+		for _, a := range []string{"p1", "p2", "remote"} {
+			for _, b := range []string{"p1", "p2", "remote"} {
+				d := pairs[a+" "+b] - expected
+				chi += d * d / expected
+			}
+		}
+		t.Logf("IPv%s: %v, chi-square %.2f", f, pairs, chi)
+		if chi > 37.3 { // eight degrees of freedom
+			t.Errorf("IPv%s: uneven", f)
+		}
 	}
 }

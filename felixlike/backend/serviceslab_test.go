@@ -129,10 +129,22 @@ func (l *servicesLab) serve(t *testing.T, name string, addresses ...string) {
 }
 
 // ask connects and returns the name of the pod that answers and the source that it sees; or "refused", or "dropped".
-func (l *servicesLab) ask(t *testing.T, from, network string, to netip.AddrPort) (answer string) {
+func (l *servicesLab) ask(t *testing.T, from, network string, to netip.AddrPort) string {
+	t.Helper()
+	return l.askFrom(t, from, netip.Addr{}, network, to)
+}
+
+// askFrom is ask from an address of the namespace, or from any if source is none.
+func (l *servicesLab) askFrom(t *testing.T, from string, source netip.Addr, network string, to netip.AddrPort) (answer string) {
 	t.Helper()
 	l.in(t, from, func() error {
-		c, err := net.DialTimeout(network, to.String(), l.wait)
+		dialer := net.Dialer{Timeout: l.wait}
+		if source.IsValid() && network == "udp" {
+			dialer.LocalAddr = net.UDPAddrFromAddrPort(netip.AddrPortFrom(source, 0))
+		} else if source.IsValid() {
+			dialer.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(source, 0))
+		}
+		c, err := dialer.Dial(network, to.String())
 		if err == nil {
 			defer c.Close()
 			_ = c.SetDeadline(time.Now().Add(l.wait))
