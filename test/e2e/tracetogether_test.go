@@ -60,7 +60,7 @@ case "$*" in
   done
   echo ']}';;
 *" get nodes "*) cat nodes;;
-*" get service db "*) cat service;;
+*" get service/db "*) cat service;;
 *" get services "*spec.clusterIP=10.96.0.9*) cat services;;
 *" get services "*) echo '{"items": []}';;
 *" exec "*)

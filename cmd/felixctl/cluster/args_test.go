@@ -46,6 +46,7 @@ case "$*" in
   [ -e "$name.stdin" ] && cat
   code=$(cat "$name.code" 2>/dev/null || echo 0)
   cat "$name"
+  cat "$name.errors" >&2 2>/dev/null
   [ -e "$name.next" ] && mv "$name.next" "$name" && echo 0 > "$name.code"
   [ "$code" = 0 ] || [ -e "$name.cut" ] || echo "command terminated with exit code $code" >&2
   exit $code;;

@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -15,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/felixlike/felixlike/cmd/felixctl/trace/together"
+	"github.com/felixlike/felixlike/internal/printable"
 	"github.com/felixlike/felixlike/internal/servicelist"
 )
 
@@ -56,29 +56,27 @@ func (t target) trace(ctx context.Context, command []string, io Streams) (int, e
 	if err != nil {
 		return 2, err
 	}
-	if len(nodes) == 0 { // both ends are outside: any agent says so
-		return t.together(ctx, nil, command, others, io)
-	}
 	for _, n := range nodes[min(len(nodes), together.Most):] {
 		others.Silence(n, fmt.Sprintf("at most %d nodes are asked together", together.Most))
 	}
-	t.nodes = nodes[:min(len(nodes), together.Most)]
+	t.nodes = nodes[:min(len(nodes), together.Most)] // none if both ends are outside: any agent says so
 	agents, err := t.agents(ctx)
 	if err != nil {
 		return 2, err
 	}
-	faults := map[string]string{}
-	for _, a := range agents {
-		faults[a.Node] = a.Fault
+	at := usable(agents)
+	for _, n := range slices.Backward(t.nodes) {
+		if i := slices.IndexFunc(agents, func(a agent) bool { return a.Node == n && a.Fault == "" }); i >= 0 {
+			at = i
+		}
 	}
-	first := max(0, slices.IndexFunc(t.nodes, func(n string) bool { return faults[n] == "" }))
-	answering := t.nodes[first : first+1]
-	if t.nodes = slices.Delete(slices.Clone(t.nodes), first, first+1); len(t.nodes) > 0 {
-		if err := t.readStates(ctx, command, others, io.Err); err != nil {
+	rest := t
+	if rest.nodes = slices.DeleteFunc(slices.Clone(t.nodes), func(n string) bool { return n == agents[at].Node }); len(rest.nodes) > 0 {
+		if err := rest.readStates(ctx, command, others, io.Err); err != nil {
 			return 2, err
 		}
 	}
-	return t.together(ctx, answering, command, others, io)
+	return t.together(ctx, agents, agents[at], command, others, io)
 }
 
 // question returns the arguments without --services, and the Services that the question may be about.
@@ -103,10 +101,14 @@ func (t target) question(ctx context.Context, command []string, in io.Reader) ([
 	}
 	if name, found := servicelist.Named(*to); found {
 		namespace, service, _ := strings.Cut(name, "/")
+		if namespace == "" || service == "" || strings.ContainsAny(service, "/,") {
+			return nil, nil, fmt.Errorf("--to %q: want service:namespace/name", *to)
+		}
 		var s corev1.Service
 		k := t.client
 		k.namespace = namespace
-		if err := k.get(ctx, &s, "service", service); err != nil {
+		// One word, so that no name is taken for a flag of kubectl.
+		if err := k.get(ctx, &s, "service/"+service); err != nil {
 			return nil, nil, fmt.Errorf("--to: %w", err)
 		}
 		others.Services = append(others.Services, &s)
@@ -153,7 +155,7 @@ func (t target) where(ctx context.Context, command []string, others *together.Ot
 	r := t.askOne(ctx, agents[at], text, append(slices.Clone(command), "--"+together.Where, "--"+together.With))
 	var nodes []string
 	if r.decode(&nodes); r.Fault != "" {
-		return nil, errors.New(strings.TrimPrefix(r.Fault, "exit code 2: felixctl: "))
+		return nil, r.failure()
 	}
 	return nodes, nil
 }
@@ -179,12 +181,54 @@ func (t target) readStates(ctx context.Context, command []string, others *togeth
 	return nil
 }
 
-// together has the only node answer, with what others have said.
-func (t target) together(ctx context.Context, nodes, command []string, others *together.Others, io Streams) (int, error) {
-	text, err := others.Bytes()
-	if err != nil {
-		return 2, err
+// together has a node answer, with what others have said. If its agent cannot answer, the next one does that has said something.
+func (t target) together(ctx context.Context, agents []agent, first agent, command []string, others *together.Others, io Streams) (int, error) {
+	for {
+		if first.Fault != "" {
+			return 2, fmt.Errorf("node %s: %s", first.Node, first.Fault)
+		}
+		text, err := others.Bytes()
+		if err != nil {
+			return 2, err
+		}
+		r := t.askOne(ctx, first, text, append(slices.Clone(command), "--"+together.With))
+		if !r.cut && !r.older(together.With) {
+			return r.verdict(io)
+		}
+		next := slices.IndexFunc(agents, func(a agent) bool { return others.States[a.Node] != nil })
+		if next < 0 {
+			return 2, r.failure()
+		}
+		others.Silence(first.Node, r.Fault)
+		first = agents[next]
+		delete(others.States, first.Node)
 	}
-	t.nodes, io.In = nodes, bytes.NewReader(text)
-	return t.passOn(ctx, append(slices.Clone(command), "--"+together.With), io)
+}
+
+// verdict prints the answer and returns its exit code. kubectl ends with 1 if it fails itself, which must not look like a packet that is denied.
+func (r *reply) verdict(io Streams) (int, error) {
+	if len(r.out) == 0 || r.Fault != "" && r.code != disagree {
+		return 2, r.failure()
+	}
+	_, err := fmt.Fprint(io.Out, printable.Lines(string(r.out))) // a compromised node writes what it likes
+	return r.code, err
+}
+
+// disagree is the exit code of a trace whose ways of looking contradict each other.
+const disagree = 3
+
+// older reports whether the agent's felixctl does not know a flag.
+func (r *reply) older(flag string) bool { return strings.Contains(r.Fault, "unknown flag: --"+flag) }
+
+// failure says why there is no answer.
+func (r *reply) failure() error {
+	switch text, said := strings.CutPrefix(r.Fault, "exit code 2: felixctl: "); {
+	case r.older(together.Where), r.older(together.With):
+		return fmt.Errorf("node %s: its agent is of a release that does not trace together with others: name one node (--node %s), or update it", r.Node, r.Node)
+	case said:
+		return errors.New(printable.Lines(text))
+	case r.Fault == "":
+		return fmt.Errorf("node %s: the answer is empty", r.Node)
+	}
+	return fmt.Errorf("node %s: %s", r.Node, printable.Lines(r.Fault))
 }
