@@ -29,7 +29,7 @@ func (w *world) sendLive(ctx context.Context, p trace.Packet) (*live.Observed, e
 	var toPod net.HardwareAddr
 	for _, n := range w.Nodes {
 		for _, a := range n.Site.Attachments {
-			if slices.Contains(a.Addresses, p.Source) {
+			if slices.Contains(a.Addresses, p.Source) && !n.Elsewhere() { // the other's switch cannot be reached from here
 				source, r.From = n, a
 			}
 			if slices.Contains(a.Addresses, p.Destination) && !n.Elsewhere() {
@@ -40,7 +40,7 @@ func (w *world) sendLive(ctx context.Context, p trace.Packet) (*live.Observed, e
 	}
 	switch {
 	case source == nil:
-		return nil, errors.New("a live packet needs a source pod on a node that was asked")
+		return nil, errors.New("a live packet needs a source pod on the node that answers: name its node (--node)")
 	case r.From.OFPort == 0:
 		return nil, fmt.Errorf("%s has no port on the bridge", r.From.Pod)
 	case slices.Contains(r.From.Addresses, p.Destination):

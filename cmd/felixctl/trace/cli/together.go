@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -24,18 +25,22 @@ type others struct {
 	states []cluster.State
 }
 
-// maxState bounds the unpacked state of a node.
-const maxState = 1 << 30
+// Bounds of what a compromised node can make of the memory of another one: of standard input, and of all states together, unpacked.
+const (
+	maxOthers = 512 << 20
+	maxStates = 256 << 20
+)
 
 // readOthers reads standard input.
 func (o *options) readOthers(in io.Reader) error {
 	o.others = others{}
-	if err := json.NewDecoder(files.Bounded(in, maxState)).Decode(&o.others.Others); err != nil {
+	if err := json.NewDecoder(files.Bounded(in, maxOthers)).Decode(&o.others.Others); err != nil {
 		return fmt.Errorf("--%s: %w", together.With, err)
 	}
-	for node, packed := range o.others.States {
+	left := int64(maxStates)
+	for _, node := range slices.Sorted(maps.Keys(o.others.States)) {
 		var s cluster.State
-		if err := unpack(packed, &s); err != nil {
+		if err := unpack(o.others.States[node], &s, &left); err != nil {
 			o.others.Silence(node, err.Error())
 			continue
 		}
@@ -66,22 +71,29 @@ func (o *options) writeState(ctx context.Context, q *query, out io.Writer) error
 	if err != nil {
 		return err
 	}
+	w.options.live = false // the node that answers sends it
 	// The packets' other end may be unknown here: what matters are the questions that it asks on the way.
 	_, _ = w.answer(ctx, q)
 	packed := gzip.NewWriter(out)
 	return errors.Join(json.NewEncoder(packed).Encode(w.Nodes[0].State()), packed.Close())
 }
 
-func unpack(packed []byte, into *cluster.State) error {
+// unpack reads a state of at most left bytes, and takes them off.
+func unpack(packed []byte, into *cluster.State, left *int64) error {
 	r, err := gzip.NewReader(bytes.NewReader(packed))
 	if err != nil {
 		return err
 	}
-	return json.NewDecoder(files.Bounded(r, maxState)).Decode(into)
+	text, err := io.ReadAll(files.Bounded(r, *left))
+	*left -= int64(len(text))
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(text, into)
 }
 
-// nodesOf names the nodes that a packet of the question may meet: first the one that translates the addresses of Services, or else judges
-// the source.
+// nodesOf names the nodes that a packet of the question may meet: first the one that translates the packet. To the address of a node
+// it is that node, else the one of the source.
 func (o *options) nodesOf(ctx context.Context, q *query) ([]string, error) {
 	agent := control.NewClient(o.Socket())
 	w, err := cluster.ReadObjects(ctx, agent)
@@ -92,7 +104,7 @@ func (o *options) nodesOf(ctx context.Context, q *query) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("--from: %w", err)
 	}
-	to, err := q.destinations(ctx, w, agent)
+	to, isService, err := q.destinations(ctx, w, agent)
 	if err != nil {
 		return nil, fmt.Errorf("--to: %w", err)
 	}
@@ -102,8 +114,10 @@ func (o *options) nodesOf(ctx context.Context, q *query) ([]string, error) {
 			nodes = append(nodes, node)
 		}
 	}
-	for _, a := range to {
-		add(w.HostAt(a))
+	if !isService {
+		for _, a := range to {
+			add(w.HostAt(a))
+		}
 	}
 	for _, a := range slices.Concat(from.addrs, to) {
 		add(w.NodeOf(a))
@@ -112,37 +126,35 @@ func (o *options) nodesOf(ctx context.Context, q *query) ([]string, error) {
 	return nodes, nil
 }
 
-// destinations are the addresses to which a packet of the question may come.
-func (q *query) destinations(ctx context.Context, w *cluster.World, agent *control.Client) ([]netip.Addr, error) {
+// destinations are the addresses to which a packet of the question may come, and whether they are endpoints of a Service.
+func (q *query) destinations(ctx context.Context, w *cluster.World, agent *control.Client) (addrs []netip.Addr, isService bool, err error) {
 	all, err := servicesOf(ctx, &cluster.Node{Agent: agent})
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	to, err := findEnd(q.options.to, w.Objects, q.services)
-	name, isService := servicelist.Named(q.options.to)
+	name, byName := servicelist.Named(q.options.to)
 	if all.Proxy {
 		for _, s := range all.Services {
-			if !isService && !slices.ContainsFunc(to.addrs, func(a netip.Addr) bool { return hasFrontend(s, a) }) || isService && s.Namespace+"/"+s.Name != name {
+			if !byName && !slices.ContainsFunc(to.addrs, func(a netip.Addr) bool { return hasFrontend(s, a) }) || byName && s.Namespace+"/"+s.Name != name {
 				continue
 			}
-			var addrs []netip.Addr
 			for _, p := range s.Ports {
 				for _, e := range p.Endpoints {
 					addrs = append(addrs, e.Address.Addr())
 				}
 			}
-			return addrs, nil
+			return addrs, true, nil
 		}
 	}
 	if err != nil || to.service == nil {
-		return to.addrs, err
+		return to.addrs, false, err
 	}
 	targets, err := endpoints(to.service, q.port, w.Objects)
-	var addrs []netip.Addr
 	for _, t := range targets {
 		addrs = append(addrs, t.addrs...)
 	}
-	return addrs, err
+	return addrs, true, err
 }
 
 func hasFrontend(s control.Service, a netip.Addr) bool {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/netip"
 	"reflect"
+	"slices"
 	"sync"
 
 	reader "github.com/felixlike/felixlike/cmd/felixctl/dump/live"
@@ -89,6 +90,10 @@ func (n *Node) load() error {
 	n.Name, n.Backend = n.Model.Node, n.Model.Backend
 	if err := n.Model.Judges(); err != nil {
 		return err
+	}
+	m := n.Model
+	if slices.Contains(m.Nodes, nil) || slices.Contains(m.Policies, nil) || slices.Contains(m.Endpoints, nil) || slices.Contains(m.ServicePorts, nil) {
+		return fmt.Errorf("the state of %s has null in its lists", n.Name)
 	}
 	return n.hold(func(p trace.Forwarded) ([]trace.ForeignChain, error) {
 		for _, a := range n.saved.Foreign {
