@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/netip"
 	"regexp"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -56,15 +57,24 @@ func Allow(o control.Objects, p oracle.Packet) (Proposal, error) {
 			all.note("%s stays denied: a NetworkPolicy can allow ICMP only together with all ports.", end.direction)
 			continue
 		}
-		text, err := proposed(end.direction, end.pod, end.peer, end.other, p)
+		np, err := proposed(end.direction, end.pod, end.peer, end.other, p)
 		if err != nil {
 			all.note("%s stays denied: %v.", end.direction, err)
 			continue
 		}
+		for n, name := 2, np.Name; slices.ContainsFunc(o.Policies, func(known *networkingv1.NetworkPolicy) bool {
+			return known.Namespace == np.Namespace && known.Name == np.Name
+		}); n++ {
+			np.Name = fmt.Sprintf("%s-%d", name, n) // it must not replace one
+		}
+		text, err := yaml.Marshal(np)
+		if err != nil {
+			return Proposal{}, err
+		}
 		if all.YAML != "" {
 			all.YAML += "---\n"
 		}
-		all.YAML += text
+		all.YAML += string(text)
 	}
 	return all, nil
 }
@@ -82,22 +92,22 @@ func why(d oracle.Decision) string {
 }
 
 // proposed writes the policy of one end.
-func proposed(direction networkingv1.PolicyType, pod, other *corev1.Pod, address netip.Addr, p oracle.Packet) (string, error) {
+func proposed(direction networkingv1.PolicyType, pod, other *corev1.Pod, address netip.Addr, p oracle.Packet) (*networkingv1.NetworkPolicy, error) {
 	own, err := selectorOf(pod)
 	if err != nil {
-		return "", err
+		return nil, err
 	}
 	peer := networkingv1.NetworkPolicyPeer{IPBlock: &networkingv1.IPBlock{CIDR: netip.PrefixFrom(address, address.BitLen()).String()}}
 	name := address.String()
 	if other != nil {
 		name = other.Name
 		if peer, err = peerOf(pod, other); err != nil {
-			return "", err
+			return nil, err
 		}
 	}
 	protocol, port := corev1.Protocol(strings.ToUpper(p.Protocol.String())), intstr.FromInt32(int32(p.Port))
 	ports := []networkingv1.NetworkPolicyPort{{Protocol: &protocol, Port: &port}}
-	np := networkingv1.NetworkPolicy{
+	np := &networkingv1.NetworkPolicy{
 		TypeMeta: metav1.TypeMeta{APIVersion: networkingv1.SchemeGroupVersion.String(), Kind: "NetworkPolicy"},
 		Spec:     networkingv1.NetworkPolicySpec{PodSelector: *own, PolicyTypes: []networkingv1.PolicyType{direction}},
 	}
@@ -108,9 +118,8 @@ func proposed(direction networkingv1.PolicyType, pod, other *corev1.Pod, address
 	} else {
 		np.Spec.Egress = []networkingv1.NetworkPolicyEgressRule{{To: []networkingv1.NetworkPolicyPeer{peer}, Ports: ports}}
 	}
-	np.Namespace, np.Name = pod.Namespace, objectName("allow", pod.Name, word, name, fmt.Sprint(p.Port))
-	text, err := yaml.Marshal(np)
-	return string(text), err
+	np.Namespace, np.Name = pod.Namespace, objectName("allow", pod.Name, word, name, fmt.Sprint(p.Port), string(protocol))
+	return np, nil
 }
 
 // peerOf names a pod as the peer of another one.
@@ -136,13 +145,13 @@ func selectorOf(pod *corev1.Pod) (*metav1.LabelSelector, error) {
 	return &metav1.LabelSelector{MatchLabels: all}, nil
 }
 
-// longestName bounds the name of a proposed policy.
-const longestName = 63
+// longestName bounds the name of a proposed policy before a number that it may get.
+const longestName = 60
 
 // objectName makes a name of parts (RFC 1123).
 func objectName(parts ...string) string {
 	name := regexp.MustCompile(`[^a-z0-9]+`).ReplaceAllString(strings.ToLower(strings.Join(parts, "-")), "-")
-	if len(name) > longestName { // the end has the port
+	if len(name) > longestName { // the end has the port and the protocol
 		end := name[len(name)-longestName/2:]
 		name = strings.Trim(name[:longestName/2], "-") + "-" + strings.Trim(end, "-")
 	}

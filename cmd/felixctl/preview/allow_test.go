@@ -124,7 +124,7 @@ func TestProposal(t *testing.T) {
 		yaml     []string
 		notes    string
 	}{
-		{"10.0.0.1", "192.0.2.7", model.TCP, []string{"name: allow-web-5d4f-x2-to-192-0-2-7-443", "app: web", "cidr: 192.0.2.7/32", "port: 443", "- Egress"}, ""},
+		{"10.0.0.1", "192.0.2.7", model.TCP, []string{"name: allow-web-5d4f-x2-to-192-0-2-7-443-tcp", "app: web", "cidr: 192.0.2.7/32", "port: 443", "- Egress"}, ""},
 		{"192.0.2.7", "10.0.0.1", model.UDP, []string{"cidr: 192.0.2.7/32", "protocol: UDP", "- Ingress"}, ""},
 		{"10.0.0.1", "10.0.0.2", model.TCP, nil, "shop/bare has no label"},
 		{"10.0.0.1", "192.0.2.7", model.ICMP, nil, "ICMP"},
@@ -141,5 +141,33 @@ func TestProposal(t *testing.T) {
 		if notes := strings.Join(p.Notes, " "); !strings.Contains(notes, c.notes) || (notes == "") != (c.notes == "") || strings.Contains(p.YAML, "5d4f\n") {
 			t.Errorf("%s -> %s: notes %q, want %q\n%s", c.from, c.to, notes, c.notes, p.YAML)
 		}
+	}
+}
+
+// TestProposalReplacesNothing: a policy that was proposed and created before stays, such as that for the same port of another protocol.
+func TestProposalReplacesNothing(t *testing.T) {
+	web := &corev1.Pod{}
+	web.Namespace, web.Name, web.Labels = "shop", "web", map[string]string{"app": "web"}
+	web.Status.Phase, web.Status.PodIPs = corev1.PodRunning, []corev1.PodIP{{IP: "10.0.0.1"}}
+	deny := &networkingv1.NetworkPolicy{}
+	deny.Namespace, deny.Name = "shop", "deny-all"
+	deny.Spec.PolicyTypes = []networkingv1.PolicyType{networkingv1.PolicyTypeEgress}
+	other := &networkingv1.NetworkPolicy{}
+	other.Namespace, other.Name = "shop", "allow-web-to-192-0-2-7-53-sctp"
+	ns := &corev1.Namespace{}
+	ns.Name = "shop"
+	o := control.Objects{Namespaces: []*corev1.Namespace{ns}, Pods: []*corev1.Pod{web}, Policies: []*networkingv1.NetworkPolicy{deny, other}}
+	known := map[string]bool{deny.Name: true, other.Name: true}
+	for _, protocol := range []model.Protocol{model.TCP, model.UDP, model.SCTP} {
+		p, err := Allow(o, oracle.Packet{Source: netip.MustParseAddr("10.0.0.1"), Destination: netip.MustParseAddr("192.0.2.7"), Protocol: protocol, Port: 53})
+		if err != nil {
+			t.Fatal(err)
+		}
+		all := read(t, p.YAML)
+		if len(all) != 1 || known[all[0].Name] {
+			t.Fatalf("%s: replaces a policy:\n%s", protocol, p.YAML)
+		}
+		known[all[0].Name] = true
+		o.Policies = append(o.Policies, all...)
 	}
 }
