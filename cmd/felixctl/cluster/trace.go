@@ -71,13 +71,25 @@ func (t target) trace(ctx context.Context, command []string, io Streams) (int, e
 		}
 	}
 	rest := t
-	if rest.nodes = slices.DeleteFunc(slices.Clone(t.nodes), func(n string) bool { return n == agents[at].Node }); len(rest.nodes) > 0 {
-		if err := rest.readStates(ctx, command, others, io.Err); err != nil {
+	rest.nodes = slices.DeleteFunc(slices.Clone(t.nodes), func(n string) bool { return n == agents[at].Node })
+	for left := readings; ; left-- {
+		if len(rest.nodes) > 0 {
+			if err := rest.readStates(ctx, command, others, io.Err); err != nil {
+				return 2, err
+			}
+		}
+		r, err := t.together(ctx, agents, agents[at], command, others)
+		if err != nil {
 			return 2, err
 		}
+		if r.code != disagree || left == 1 || len(rest.nodes) == 0 {
+			return r.verdict(io)
+		}
 	}
-	return t.together(ctx, agents, agents[at], command, others, io)
 }
+
+// readings bounds the readings of all states. They are of different moments: a contradiction may be a change between them.
+const readings = 3
 
 // question returns the arguments without --services, and the Services that the question may be about.
 func (t target) question(ctx context.Context, command []string, in io.Reader) ([]string, *together.Others, error) {
@@ -182,22 +194,22 @@ func (t target) readStates(ctx context.Context, command []string, others *togeth
 }
 
 // together has a node answer, with what others have said. If its agent cannot answer, the next one does that has said something.
-func (t target) together(ctx context.Context, agents []agent, first agent, command []string, others *together.Others, io Streams) (int, error) {
+func (t target) together(ctx context.Context, agents []agent, first agent, command []string, others *together.Others) (*reply, error) {
 	for {
 		if first.Fault != "" {
-			return 2, fmt.Errorf("node %s: %s", first.Node, first.Fault)
+			return nil, fmt.Errorf("node %s: %s", first.Node, first.Fault)
 		}
 		text, err := others.Bytes()
 		if err != nil {
-			return 2, err
+			return nil, err
 		}
 		r := t.askOne(ctx, first, text, append(slices.Clone(command), "--"+together.With))
 		if !r.cut && !r.older(together.With) {
-			return r.verdict(io)
+			return &r, nil
 		}
 		next := slices.IndexFunc(agents, func(a agent) bool { return others.States[a.Node] != nil })
 		if next < 0 {
-			return 2, r.failure()
+			return nil, r.failure()
 		}
 		others.Silence(first.Node, r.Fault)
 		first = agents[next]

@@ -43,6 +43,12 @@ func TestTraceWithoutAnswer(t *testing.T) {
 		k.answer(t, "n2", with, 0, "by n2\n")
 		ask(t, 0, "by n2")
 	})
+	t.Run("a change between the readings", func(t *testing.T) {
+		k := traceAnswers(t)
+		k.answer(t, "n1", with, 3, "they disagree\n")
+		k.file(t, "agent-n1 "+strings.ReplaceAll(with, "/", "_")+".next", "they agree\n")
+		ask(t, 0, "they agree")
+	})
 	t.Run("success without output", func(t *testing.T) {
 		k := traceAnswers(t)
 		k.answer(t, "n1", with, 0, "")

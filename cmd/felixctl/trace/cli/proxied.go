@@ -246,7 +246,7 @@ func (w *world) proxiedAddress(ctx context.Context, q *query, from, to end) (*pr
 					if local {
 						return &proxied{n, s, at, f}, nil
 					}
-					if strings.HasPrefix(to.text, "node:") {
+					if w.hostOf(to) != "" { // untranslated, it would look like a packet to the node itself
 						return nil, fmt.Errorf("--to: %d/%s is a node port of %s/%s, and %s was not asked: trace there", f.Port, at.Protocol, s.Namespace, s.Name, to.text)
 					}
 				case f.Kind == "nodePort" || !slices.Contains(to.addrs, f.Address):

@@ -41,20 +41,7 @@ func TestFirstNode(t *testing.T) {
 	web := pod("web", "10.0.0.4", nil)
 	web.Spec.NodeName = "n2"
 	o.Pods = append(o.Pods, web)
-	socket := filepath.Join(t.TempDir(), "s")
-	l, err := net.Listen("unix", socket)
-	if err != nil {
-		t.Fatal(err)
-	}
-	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		var answer any = control.Services{}
-		if strings.HasSuffix(r.URL.Path, "/objects") {
-			answer = o
-		}
-		_ = json.NewEncoder(w).Encode(answer)
-	})}
-	go func() { _ = server.Serve(l) }()
-	defer server.Close()
+	socket := fakeAgent(t, o, control.Services{})
 	for to, want := range map[string][]string{"service:shop/api": {"n2", "n1", "n3"}, "node:n3": {"n3", "n2"}} {
 		c, out := &cobra.Command{}, &options{from: "shop/web", to: to}
 		out.Flags(c)
@@ -64,6 +51,57 @@ func TestFirstNode(t *testing.T) {
 		q := &query{options: out, port: port{number: 443, protocol: model.TCP}, services: services{api}}
 		if got, err := out.nodesOf(t.Context(), q); err != nil || !cmp.Equal(got, want) {
 			t.Errorf("%s: %v, %v; want %v", to, got, err, want)
+		}
+	}
+}
+
+// fakeAgent serves objects and Services at a socket.
+func fakeAgent(t *testing.T, o control.Objects, all control.Services) (socket string) {
+	t.Helper()
+	socket = filepath.Join(t.TempDir(), "s")
+	l, err := net.Listen("unix", socket)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		var answer any = all
+		if strings.HasSuffix(r.URL.Path, "/objects") {
+			answer = o
+		}
+		_ = json.NewEncoder(w).Encode(answer)
+	})}
+	go func() { _ = server.Serve(l) }()
+	t.Cleanup(func() { _ = server.Close() })
+	return socket
+}
+
+func parsed(t *testing.T, text string) port {
+	t.Helper()
+	p, err := parsePort(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// TestNodePortElsewhere: a node port of a node that does not answer is not traced as a port of the node itself, whose packets pass.
+func TestNodePortElsewhere(t *testing.T) {
+	o := objects()
+	port := control.ServicePort{Protocol: model.TCP, Port: 80, Frontends: []control.ServiceFrontend{{Kind: "nodePort", Address: netip.IPv4Unspecified(), Port: 30080}}}
+	agent := control.NewClient(fakeAgent(t, o, control.Services{Proxy: true, Services: []control.Service{{Namespace: "shop", Name: "db", Ports: []control.ServicePort{port}}}}))
+	objects, err := cluster.ReadObjects(t.Context(), agent)
+	if err != nil {
+		t.Fatal(err)
+	}
+	number := parsed(t, "30080/tcp")
+	objects.Nodes = []*cluster.Node{{Agent: agent}}
+	for to, want := range map[string]string{"node:n1": "was not asked", "192.0.2.1": "was not asked", "192.0.2.9": ""} {
+		out := &options{to: to}
+		w := &world{objects, out}
+		q := &query{options: out, port: number}
+		p, err := w.findProxied(t.Context(), q, end{text: "shop/web", addrs: []netip.Addr{netip.MustParseAddr("10.0.0.4")}})
+		if p != nil || (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, %v", to, p, err)
 		}
 	}
 }
