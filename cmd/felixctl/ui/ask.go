@@ -12,6 +12,7 @@ import (
 
 	"github.com/felixlike/felixlike/cmd/felixctl/preview"
 	"github.com/felixlike/felixlike/felixlike/policy/oracle"
+	"github.com/felixlike/felixlike/model"
 )
 
 // traced is an answer of felixctl trace, as far as the page shows it.
@@ -29,6 +30,7 @@ type traced struct {
 	// Packet is the packet at the endpoint, if To is a Service.
 	Packet struct {
 		Destination netip.Addr
+		Protocol    model.Protocol
 		Port        uint16
 	}
 }
@@ -77,9 +79,14 @@ func whyPage(v *view, s *server, r *http.Request) error {
 // AllowPath returns the page with policies that would allow what a trace has found denied.
 func (w why) AllowPath(t traced) string {
 	q := url.Values{"from": {w.From}, "to": {w.To}, "port": {w.Port}, "family": {w.Family}}
-	if _, protocol, is := strings.Cut(w.Port, "/"); is && t.Service != "" {
+	switch p := t.Packet; {
+	case p.Protocol.IsICMP():
+		q.Set("port", "icmp")
+	case p.Port != 0: // the question may have a name for it, or the Service's number
+		q.Set("port", fmt.Sprintf("%d/%s", p.Port, p.Protocol))
+	}
+	if t.Service != "" {
 		q.Set("to", t.Packet.Destination.String())
-		q.Set("port", fmt.Sprintf("%d/%s", t.Packet.Port, protocol))
 	}
 	return (&url.URL{Path: whatIfPath, RawQuery: q.Encode()}).String()
 }
