@@ -204,8 +204,28 @@ func (t target) passOn(ctx context.Context, command []string, io Streams) (int, 
 		flags = append(flags, "--tty")
 	}
 	cmd := t.exec(ctx, all[at], command, flags...)
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = io.In, io.Out, io.Err
-	return exitCode(cmd.Run())
+	errs := &ending{to: io.Err}
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = io.In, io.Out, errs
+	code, err := exitCode(cmd.Run())
+	if code != 0 && !errs.remote {
+		code = 2 // kubectl's own failure is no answer of the command
+	}
+	return code, err
+}
+
+// ending passes standard error on, and looks for kubectl's line about a command that has failed in the pod.
+type ending struct {
+	to     io.Writer
+	last   []byte
+	remote bool
+}
+
+// Write looks at the text, and passes it on.
+func (e *ending) Write(text []byte) (int, error) {
+	e.last = append(e.last, text...)
+	e.remote = e.remote || bytes.Contains(e.last, []byte(ended))
+	e.last = slices.Clone(e.last[max(0, len(e.last)-len(ended)):])
+	return e.to.Write(text)
 }
 
 // usable returns the first agent that is ready, else one that can be asked, else the first.

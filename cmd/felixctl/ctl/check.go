@@ -251,7 +251,7 @@ func agentFinding(s control.Status) install.Finding {
 	f := install.Finding{Level: install.Good, What: "agent", Detail: fmt.Sprintf("version %s, backend %s: all that it knows is in force", s.AgentVersion, s.Backend)}
 	switch {
 	case !report.Ready(s):
-		f.Level, f.Detail = install.Missing, "not all that it knows is in force: felixctl status says what"
+		f.Level, f.Detail = install.Missing, "it is not ready: felixctl status says why"
 	case len(s.Problems) > 0:
 		f.Level, f.Detail = install.Noted, fmt.Sprintf("all that it knows is in force; %d problems of objects: felixctl status lists them", len(s.Problems))
 	}
