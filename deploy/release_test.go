@@ -327,7 +327,9 @@ func TestRelease(t *testing.T) {
 			Digest map[string]string
 		}
 		Predicate struct {
-			BuildDefinition struct{ ResolvedDependencies []struct{ Digest map[string]string } }
+			BuildDefinition struct {
+				ResolvedDependencies []struct{ Digest map[string]string }
+			}
 		}
 	}
 	if err := json.Unmarshal([]byte(file("felixlike-v0.1.0.provenance.json")), &provenance); err != nil || provenance.Type != "https://in-toto.io/Statement/v1" {

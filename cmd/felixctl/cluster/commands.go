@@ -23,7 +23,7 @@ func (t target) commands() *cobra.Command {
 	root := &cobra.Command{Use: PluginName, SilenceUsage: true, SilenceErrors: true}
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.SetHelpCommand(&cobra.Command{Hidden: true})
-	root.AddCommand(t.statusCommand(), t.checkCommand(), t.traceCommand(), t.versionCommand(), t.policiesCommand(), t.servicesCommand(), t.dropsCommand(), t.diffCommand(), t.backendCommand(), t.diagsCommand(), netnamespace.Command(t), ui.Command(pageAccess{t}))
+	root.AddCommand(t.statusCommand(), t.checkCommand(), traceCommand(t), t.versionCommand(), t.policiesCommand(), t.servicesCommand(), t.dropsCommand(), t.diffCommand(), t.backendCommand(), t.diagsCommand(), netnamespace.Command(t), ui.Command(pageAccess{t}))
 	return root
 }
 
@@ -51,7 +51,7 @@ type pageAccess struct{ target }
 // Trace has the nodes of both ends answer together.
 func (p pageAccess) Trace(ctx context.Context, flags ...string) ([]byte, error) {
 	var out, errs bounded
-	code, err := p.target.trace(ctx, append([]string{"trace"}, flags...), Streams{In: strings.NewReader(""), Out: &out, Err: &errs})
+	code, err := trace(ctx, p.target, append([]string{"trace"}, flags...), Streams{In: strings.NewReader(""), Out: &out, Err: &errs})
 	switch {
 	case err != nil:
 		return nil, err

@@ -18,7 +18,7 @@ import (
 	"github.com/felixlike/felixlike/internal/servicelist"
 )
 
-func (t target) traceCommand() *cobra.Command {
+func traceCommand(t target) *cobra.Command {
 	return &cobra.Command{
 		Use:   "trace FLAGS OF TRACE",
 		Short: "Show why a packet passes or not: the nodes of both ends answer together",
@@ -36,7 +36,7 @@ disagree.`,
 			if slices.Contains(args, "-h") || slices.Contains(args, "--help") {
 				return c.Help()
 			}
-			code, err := t.trace(c.Context(), append([]string{c.Name()}, args...), Streams{In: c.InOrStdin(), Out: c.OutOrStdout(), Err: c.ErrOrStderr()})
+			code, err := trace(c.Context(), t, append([]string{c.Name()}, args...), Streams{In: c.InOrStdin(), Out: c.OutOrStdout(), Err: c.ErrOrStderr()})
 			if err == nil && code != 0 {
 				err = exited(code)
 			}
@@ -45,19 +45,26 @@ disagree.`,
 	}
 }
 
+// tracing is a question that several nodes answer together.
+type tracing struct {
+	target  target
+	command []string
+	others  *together.Others
+}
+
 // trace has the nodes that the packet may meet answer together: any agent names them, and the first one that can be asked answers with what
 // the others write of themselves. It returns the exit code.
-func (t target) trace(ctx context.Context, command []string, io Streams) (int, error) {
-	command, others, err := t.question(ctx, command, io.In)
+func trace(ctx context.Context, t target, command []string, io Streams) (int, error) {
+	q, err := newTracing(ctx, t, command, io.In)
 	if err != nil {
 		return 2, err
 	}
-	nodes, err := t.where(ctx, command, others)
+	nodes, err := q.where(ctx)
 	if err != nil {
 		return 2, err
 	}
 	for _, n := range nodes[min(len(nodes), together.Most):] {
-		others.Silence(n, fmt.Sprintf("at most %d nodes are asked together", together.Most))
+		q.others.Silence(n, fmt.Sprintf("at most %d nodes are asked together", together.Most))
 	}
 	t.nodes = nodes[:min(len(nodes), together.Most)] // none if both ends are outside: any agent says so
 	agents, err := t.agents(ctx)
@@ -70,19 +77,18 @@ func (t target) trace(ctx context.Context, command []string, io Streams) (int, e
 			at = i
 		}
 	}
-	rest := t
-	rest.nodes = slices.DeleteFunc(slices.Clone(t.nodes), func(n string) bool { return n == agents[at].Node })
+	q.target.nodes = slices.DeleteFunc(slices.Clone(t.nodes), func(n string) bool { return n == agents[at].Node })
 	for left := readings; ; left-- {
-		if len(rest.nodes) > 0 {
-			if err := rest.readStates(ctx, command, others, io.Err); err != nil {
+		if len(q.target.nodes) > 0 {
+			if err := q.readStates(ctx, io.Err); err != nil {
 				return 2, err
 			}
 		}
-		r, err := t.together(ctx, agents, agents[at], command, others)
+		r, err := q.together(ctx, agents, agents[at])
 		if err != nil {
 			return 2, err
 		}
-		if r.code != disagree || left == 1 || len(rest.nodes) == 0 {
+		if r.code != disagree || left == 1 || len(q.target.nodes) == 0 {
 			return r.verdict(io)
 		}
 	}
@@ -91,50 +97,51 @@ func (t target) trace(ctx context.Context, command []string, io Streams) (int, e
 // readings bounds the readings of all states. They are of different moments: a contradiction may be a change between them.
 const readings = 3
 
-// question returns the arguments without --services, and the Services that the question may be about.
-func (t target) question(ctx context.Context, command []string, in io.Reader) ([]string, *together.Others, error) {
+// newTracing returns the question with the Services that it may be about, and without --services.
+func newTracing(ctx context.Context, t target, command []string, in io.Reader) (*tracing, error) {
 	others := &together.Others{}
+	q := &tracing{t, command, others}
 	flags := pflag.NewFlagSet(command[0], pflag.ContinueOnError)
 	flags.ParseErrorsAllowlist.UnknownFlags = true
 	to, given := flags.String("to", "", ""), flags.String("services", "", "")
 	if err := flags.Parse(command[1:]); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if *given != "" {
 		if *given != "-" {
-			return nil, nil, errors.New("--services: use standard input (-): the files of the command are those of the agent's pod")
+			return nil, errors.New("--services: use standard input (-): the files of the command are those of the agent's pod")
 		}
 		var err error
 		if others.Services, err = servicelist.Read("-", in); err != nil {
-			return nil, nil, err
+			return nil, err
 		}
-		command = without(command, "--services")
-		return command, others, nil
+		q.command = without(command, "--services")
+		return q, nil
 	}
 	if name, found := servicelist.Named(*to); found {
 		namespace, service, _ := strings.Cut(name, "/")
 		if namespace == "" || service == "" || strings.ContainsAny(service, "/,") {
-			return nil, nil, fmt.Errorf("--to %q: want service:namespace/name", *to)
+			return nil, fmt.Errorf("--to %q: want service:namespace/name", *to)
 		}
 		var s corev1.Service
 		k := t.client
 		k.namespace = namespace
 		// One word, so that no name is taken for a flag of kubectl.
 		if err := k.get(ctx, &s, "service/"+service); err != nil {
-			return nil, nil, fmt.Errorf("--to: %w", err)
+			return nil, fmt.Errorf("--to: %w", err)
 		}
 		others.Services = append(others.Services, &s)
 	}
 	if a, err := netip.ParseAddr(strings.TrimPrefix(*to, "ip:")); err == nil {
 		var all corev1.ServiceList
 		if err := t.get(ctx, &all, "services", "--all-namespaces", "--field-selector", "spec.clusterIP="+a.Unmap().String()); err != nil {
-			return nil, nil, fmt.Errorf("--to: %w", err)
+			return nil, fmt.Errorf("--to: %w", err)
 		}
 		for i := range all.Items {
 			others.Services = append(others.Services, &all.Items[i])
 		}
 	}
-	return command, others, nil
+	return q, nil
 }
 
 // without leaves out a flag and its value.
@@ -151,8 +158,8 @@ func without(command []string, flag string) (rest []string) {
 }
 
 // where asks one agent which nodes the packet may meet.
-func (t target) where(ctx context.Context, command []string, others *together.Others) ([]string, error) {
-	agents, err := t.agents(ctx)
+func (q *tracing) where(ctx context.Context) ([]string, error) {
+	agents, err := q.target.agents(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -160,11 +167,11 @@ func (t target) where(ctx context.Context, command []string, others *together.Ot
 	if fault := agents[at].Fault; fault != "" {
 		return nil, fmt.Errorf("node %s: %s", agents[at].Node, fault)
 	}
-	text, err := others.Bytes()
+	text, err := q.others.Bytes()
 	if err != nil {
 		return nil, err
 	}
-	r := t.askOne(ctx, agents[at], text, append(slices.Clone(command), "--"+together.Where, "--"+together.With))
+	r := q.target.askOne(ctx, agents[at], text, append(slices.Clone(q.command), "--"+together.Where, "--"+together.With))
 	var nodes []string
 	if r.decode(&nodes); r.Fault != "" {
 		return nil, r.failure()
@@ -173,47 +180,47 @@ func (t target) where(ctx context.Context, command []string, others *together.Ot
 }
 
 // readStates has the nodes write what trace reads of them.
-func (t target) readStates(ctx context.Context, command []string, others *together.Others, progress io.Writer) error {
-	text, err := others.Bytes()
+func (q *tracing) readStates(ctx context.Context, progress io.Writer) error {
+	text, err := q.others.Bytes()
 	if err != nil {
 		return err
 	}
-	replies, err := t.askWith(ctx, progress, text, append(slices.Clone(command), "--"+together.State, "--"+together.With)...)
+	replies, err := q.target.askWith(ctx, progress, text, append(slices.Clone(q.command), "--"+together.State, "--"+together.With)...)
 	if err != nil {
 		return err
 	}
-	others.States = map[string][]byte{}
+	q.others.States = map[string][]byte{}
 	for _, r := range replies {
 		if r.Fault != "" {
-			others.Silence(r.Node, r.Fault)
+			q.others.Silence(r.Node, r.Fault)
 		} else {
-			others.States[r.Node] = r.out
+			q.others.States[r.Node] = r.out
 		}
 	}
 	return nil
 }
 
 // together has a node answer, with what others have said. If its agent cannot answer, the next one does that has said something.
-func (t target) together(ctx context.Context, agents []agent, first agent, command []string, others *together.Others) (*reply, error) {
+func (q *tracing) together(ctx context.Context, agents []agent, first agent) (*reply, error) {
 	for {
 		if first.Fault != "" {
 			return nil, fmt.Errorf("node %s: %s", first.Node, first.Fault)
 		}
-		text, err := others.Bytes()
+		text, err := q.others.Bytes()
 		if err != nil {
 			return nil, err
 		}
-		r := t.askOne(ctx, first, text, append(slices.Clone(command), "--"+together.With))
+		r := q.target.askOne(ctx, first, text, append(slices.Clone(q.command), "--"+together.With))
 		if !r.cut && !r.older(together.With) {
 			return &r, nil
 		}
-		next := slices.IndexFunc(agents, func(a agent) bool { return others.States[a.Node] != nil })
+		next := slices.IndexFunc(agents, func(a agent) bool { return q.others.States[a.Node] != nil })
 		if next < 0 {
 			return nil, r.failure()
 		}
-		others.Silence(first.Node, r.Fault)
+		q.others.Silence(first.Node, r.Fault)
 		first = agents[next]
-		delete(others.States, first.Node)
+		delete(q.others.States, first.Node)
 	}
 }
 
