@@ -109,7 +109,7 @@ func newTracing(ctx context.Context, t target, command []string, in io.Reader) (
 	}
 	if *given != "" {
 		if *given != "-" {
-			return nil, errors.New("--services: use standard input (-): the files of the command are those of the agent's pod")
+			return nil, errors.New("--services: use standard input (-): the command reads files in the agent's pod")
 		}
 		var err error
 		if others.Services, err = servicelist.Read("-", in); err != nil {

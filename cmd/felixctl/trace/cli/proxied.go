@@ -283,8 +283,8 @@ func (q *query) portOf(s control.Service) (control.ServicePort, error) {
 	return control.ServicePort{}, fmt.Errorf("service %s/%s has no such port; it has %v", s.Namespace, s.Name, known)
 }
 
-// translator returns the node whose table the packet meets first: that of the address, else that of the source. Of several nodes that
-// answer together, it is the one whose agent is here.
+// translator returns the node whose table of Services the packet meets first: the node that has the address, or else the node of the
+// source. A node whose state was read elsewhere is never chosen.
 func (w *world) translator(from, to end) *cluster.Node {
 	for _, e := range []end{to, from} {
 		for _, n := range w.Nodes {

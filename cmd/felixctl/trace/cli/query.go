@@ -30,7 +30,7 @@ type options struct {
 	output   terminal.Output
 }
 
-// nodes are those that can be asked: the lab's, or this one with others; silent has why others cannot.
+// nodes returns the nodes that can be asked: all of the lab, or this one with others. silent says why others cannot.
 func (o *options) nodes() (all []*cluster.Node, silent map[string]string, err error) {
 	if o.Lab == "" || o.Node != "" {
 		all = []*cluster.Node{{Agent: control.NewClient(o.Socket())}}

@@ -17,7 +17,7 @@ import (
 
 // World is the state of the nodes asked, and the Kubernetes objects of their agents.
 type World struct {
-	// Nodes are those that have answered. Silent has why others have not, by name.
+	// Nodes have answered. Silent says why others have not, by name.
 	Nodes   []*Node
 	Silent  map[string]string
 	Objects control.Objects
@@ -26,7 +26,7 @@ type World struct {
 	sites   []*trace.Site
 }
 
-// Read reads the nodes; the objects are those of the first agent that answers. silent has why other nodes cannot be asked. It fails if none
+// Read reads the nodes, and the objects of the first agent that answers. silent says why other nodes cannot be asked. It fails if none
 // answers. One whose state was read elsewhere has no agent here, so it is never the first.
 func Read(ctx context.Context, nodes []*Node, silent map[string]string) (*World, error) {
 	w := &World{Silent: map[string]string{}}

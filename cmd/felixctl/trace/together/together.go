@@ -21,7 +21,7 @@ const Most = 8
 
 // Others are what the standard input of trace --with has.
 type Others struct {
-	// Services are those that the question may be about, if felixlike does not serve them.
+	// Services has the Services that the question may be about, if felixlike does not serve them.
 	Services []*corev1.Service `json:"services,omitempty"`
 	// States has what trace --write-state has written, by node.
 	States map[string][]byte `json:"states,omitempty"`
