@@ -61,7 +61,7 @@ case "$*" in
   echo ']}';;
 *" get nodes "*) cat nodes;;
 *" get service/db "*) cat service;;
-*" get services "*spec.clusterIP=10.96.0.9*) cat services;;
+*" get services "*spec.clusterIP=10.96.0.9*|*" get services "*"--field-selector  -o"*) cat services;;
 *" get services "*) echo '{"items": []}';;
 *" exec "*)
   pod=${*##*pod/agent-}; socket=$(cat "socket-${pod%%%% *}")
@@ -95,6 +95,7 @@ func TestTraceTogether(t *testing.T) {
 			service := corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "db"}}
 			service.Kind = "Service"
 			service.Spec.Selector = map[string]string{"app": "db"}
+			service.Spec.ClusterIPs = []string{"10.96.0.9", "fd00:96::9"}
 			service.Spec.ClusterIP, service.Spec.Ports = "10.96.0.9", []corev1.ServicePort{{Port: 5432, Protocol: corev1.ProtocolTCP}}
 			kubectl := labKubectl(t, status.Nodes, service)
 			given := "" // on standard input, if not empty
@@ -120,6 +121,7 @@ func TestTraceTogether(t *testing.T) {
 			ask(0, "shop/api", "shop/db", "pg/tcp", "ALLOWED", "  node1\n", "  node2\n", "policy shop/db ingress[0]", agreed, "!note:")
 			ask(1, "shop/web", "shop/db", "pg/tcp", "DENIED", "  node1\n", "  node2\n", agreed, "!note:")
 			ask(1, "shop/db", "shop/api", "8080/tcp", "DENIED", agreed, "!note:")
+			ask(0, "shop/api", "fd00:96::9", "5432/tcp", "ALLOWED", "to the Service shop/db", "fd00:10::a0a:10a", agreed)
 			for _, to := range []string{"service:shop/db", "db.shop.svc", "db.shop.svc.cluster.local", "10.96.0.9"} {
 				ask(0, "shop/api", to, "5432/tcp", "ALLOWED", "to the Service shop/db", "  node2\n", agreed)
 				ask(1, "shop/web", to, "5432/tcp", "DENIED", agreed)

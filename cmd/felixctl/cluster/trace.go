@@ -133,15 +133,30 @@ func newTracing(ctx context.Context, t target, command []string, in io.Reader) (
 		others.Services = append(others.Services, &s)
 	}
 	if a, err := netip.ParseAddr(strings.TrimPrefix(*to, "ip:")); err == nil {
-		var all corev1.ServiceList
-		if err := t.get(ctx, &all, "services", "--all-namespaces", "--field-selector", "spec.clusterIP="+a.Unmap().String()); err != nil {
+		if others.Services, err = t.servicesAt(ctx, a.Unmap()); err != nil {
 			return nil, fmt.Errorf("--to: %w", err)
-		}
-		for i := range all.Items {
-			others.Services = append(others.Services, &all.Items[i])
 		}
 	}
 	return q, nil
+}
+
+// servicesAt returns the Services with a cluster IP. The API finds them by their first one; an address of IPv6 may be the second.
+func (k client) servicesAt(ctx context.Context, a netip.Addr) (found []*corev1.Service, err error) {
+	for _, selector := range []string{"spec.clusterIP=" + a.String(), ""} {
+		var all corev1.ServiceList
+		if err := k.get(ctx, &all, "services", "--all-namespaces", "--field-selector", selector); err != nil {
+			return nil, err
+		}
+		for i, s := range all.Items {
+			if slices.Contains(append(s.Spec.ClusterIPs, s.Spec.ClusterIP), a.String()) {
+				found = append(found, &all.Items[i])
+			}
+		}
+		if len(found) > 0 || a.Is4() {
+			break
+		}
+	}
+	return found, nil
 }
 
 // without leaves out a flag and its value.

@@ -83,7 +83,7 @@ func TestEnds(t *testing.T) {
 	all := someServices(t)
 	for text, want := range map[string]string{
 		"shop/web": "shop/web 10.0.0.4", "ip:10.0.0.4": "shop/web 10.0.0.4", "node:n1": "node:n1 192.0.2.1", "198.51.100.7": "198.51.100.7 198.51.100.7",
-		"10.96.0.7": "shop/db service", "service:shop/db": "shop/db service", "shop/db": "shop/db service", "10.0.0.9": "10.0.0.9 10.0.0.9",
+		"10.96.0.7": "shop/db 10.96.0.7 service", "service:shop/db": "shop/db service", "shop/db": "shop/db service", "10.0.0.9": "10.0.0.9 10.0.0.9",
 	} {
 		e, err := findEnd(text, objects(), all)
 		got := e.text

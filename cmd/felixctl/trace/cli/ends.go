@@ -20,7 +20,7 @@ type end struct {
 	text  string
 	addrs []netip.Addr
 	pod   *corev1.Pod
-	// service is not nil if the end is a Service.
+	// service is not nil if the end is a Service; addrs then has the address that was asked for, or nothing.
 	service *corev1.Service
 }
 
@@ -68,7 +68,7 @@ func addressEnd(a netip.Addr, o control.Objects, services []*corev1.Service) end
 	for _, s := range services {
 		for _, ip := range append(s.Spec.ClusterIPs, s.Spec.ClusterIP) {
 			if own, err := netip.ParseAddr(ip); err == nil && own.Unmap() == a {
-				return end{text: s.Namespace + "/" + s.Name, service: s}
+				return end{text: s.Namespace + "/" + s.Name, addrs: []netip.Addr{a}, service: s}
 			}
 		}
 	}

@@ -104,10 +104,21 @@ func unknownService(to end, m *control.Model) error {
 // targets are the ends and ports that the packet may go to.
 func (q *query) targets(to end, w *world) ([]target, error) {
 	if to.service != nil {
-		return endpoints(to.service, q.port, w.Objects)
+		all, err := endpoints(to.service, q.port, w.Objects)
+		return ofFamily(all, to), err
 	}
 	number, err := q.port.of(to.pod, to.text)
 	return []target{{to, number}}, err
+}
+
+// ofFamily leaves the endpoints their addresses of the family of the Service's address, if one was asked for.
+func ofFamily(all []target, to end) []target {
+	for i := range all {
+		for _, a := range to.addrs {
+			all[i].addrs = slices.DeleteFunc(slices.Clone(all[i].addrs), func(o netip.Addr) bool { return model.FamilyOf(o) != model.FamilyOf(a) })
+		}
+	}
+	return all
 }
 
 // family chooses the address family.
