@@ -480,6 +480,41 @@ func TestFallingBack(t *testing.T) {
 	}
 }
 
+// TestGrowingListThatLeaves: a list that gets too many grants and leaves the grants in one change is not too much, and nothing of it is left.
+func TestGrowingListThatLeaves(t *testing.T) {
+	id := model.PolicyID{Tier: model.TierNetworkPolicy, Namespace: "n", Name: "p"}
+	e := &model.Endpoint{ID: podID(1), Ingress: model.Applied{NetworkPolicies: []model.PolicyID{id}}}
+	ports := func(n uint16) model.Update {
+		return model.PolicyUpdate{Policy: &model.Policy{ID: id, Ingress: []model.Rule{
+			{Action: model.Allow, AnyPeer: true, Ports: []model.PortRange{{Protocol: model.TCP, First: 1, Last: n}}},
+		}}}
+	}
+	for what, leaves := range map[string][]model.Update{
+		"more ports than grants express": {ports(40)},
+		"its pod goes":                   {ports(10), model.EndpointRemove{ID: e.ID}},
+	} {
+		w := newWorld(t, 32, Options{Bound: 5})
+		w.update(ports(5))
+		w.update(model.EndpointUpdate{Endpoint: e})
+		w.grants.CompleteDeferredWork()
+		for range 2 {
+			for _, u := range leaves {
+				w.update(u)
+			}
+			w.grants.CompleteDeferredWork()
+			if n := len(w.kernel.sets[rules.GrantsSet]); n > 0 || w.grants.Full() != nil {
+				t.Errorf("%s: %d grants are left, full: %v", what, n, w.grants.Full())
+			}
+			w.update(ports(4))
+			w.update(model.EndpointUpdate{Endpoint: e})
+			w.grants.CompleteDeferredWork()
+			if n := len(w.kernel.sets[rules.GrantsSet]); n != 4 || !w.grants.Mapped(rules.AppliedIdentity(model.Ingress, e.Ingress)) {
+				t.Errorf("%s: %d grants when it is back", what, n)
+			}
+		}
+	}
+}
+
 // TestListsOfManyPortsAreNotMapped: a list whose rules have more than 16 ports on average stays in chains, and costs no grant.
 func TestListsOfManyPortsAreNotMapped(t *testing.T) {
 	w := newWorld(t, 32, Options{})

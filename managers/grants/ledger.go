@@ -30,7 +30,7 @@ func newLedger(bound int) *ledger {
 	}
 }
 
-// full reports whether there are too many grants. From then on it counts no more.
+// full reports whether there are too many grants. From then on it counts no more, until it forgets.
 func (l *ledger) full() bool { return len(l.counts) > l.limit }
 
 // active reports whether a rule has the group as a peer.
@@ -38,19 +38,14 @@ func (l *ledger) active(id model.GroupID) bool { return len(l.uses[id]) > 0 }
 
 // add gives a list the grants of a rule, and returns the groups that no rule had before.
 func (l *ledger) add(u use) (began []model.GroupID) {
-	if u.rule.anyPeer {
-		l.count(u, 0, 1)
-	}
 	for _, id := range u.rule.peers {
 		if l.uses[id] == nil {
 			l.uses[id] = map[use]struct{}{}
 			began = append(began, id)
 		}
 		l.uses[id][u] = struct{}{}
-		for i := range l.holders[id] {
-			l.count(u, uint32(i.number), 1)
-		}
 	}
+	l.countAll(u)
 	return began
 }
 
@@ -94,6 +89,28 @@ func (l *ledger) leave(i *identity) {
 		delete(l.holders[id], i)
 		if len(l.holders[id]) == 0 {
 			delete(l.holders, id)
+		}
+	}
+}
+
+// forget takes all grants away. Those that are programmed are among the changed ones.
+func (l *ledger) forget() {
+	for g := range l.counts {
+		if _, noted := l.changed[g]; !noted {
+			l.changed[g] = true
+		}
+	}
+	clear(l.counts)
+}
+
+// countAll counts the grants of a rule of a list.
+func (l *ledger) countAll(u use) {
+	if u.rule.anyPeer {
+		l.count(u, 0, 1)
+	}
+	for _, id := range u.rule.peers {
+		for i := range l.holders[id] {
+			l.count(u, uint32(i.number), 1)
 		}
 	}
 }

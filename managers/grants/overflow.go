@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/rules"
 )
 
 // DefaultBound bounds the grants of a node. The agent needs some 200 bytes for each, and the kernel 100.
@@ -28,9 +29,27 @@ func (o *Overflow) Error() string {
 	return fmt.Sprintf("more than %d grants; %d of them for the %s of pods with %s%s", o.Bound, o.Grants, o.Direction, o.Policies[0], others)
 }
 
+// recount counts the grants anew: a full ledger has counted no more, so it has grants of lists that have left it since.
+func (g *Grants) recount() {
+	g.ledger.forget()
+	for _, l := range g.lists {
+		if !l.mapped {
+			continue
+		}
+		for id := range l.applied.All() {
+			for _, r := range g.sides[rules.PolicySide{ID: id, Direction: l.direction}].rules {
+				g.ledger.countAll(use{l, r})
+			}
+		}
+	}
+}
+
 // overflow describes the grants, if there are too many.
 func (g *Grants) overflow() *Overflow {
 	if !g.ledger.full() {
+		return nil
+	}
+	if g.recount(); !g.ledger.full() {
 		return nil
 	}
 	of := map[uint32]int{}
