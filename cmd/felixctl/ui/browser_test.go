@@ -24,6 +24,7 @@ import (
 
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/model"
+	testbrowser "github.com/felixlike/felixlike/test/browser"
 )
 
 // hostile are texts that would run if a page did not escape them.
@@ -222,7 +223,7 @@ func opened(t *testing.T, a *agents, path string, serves func(http.ResponseWrite
 		})
 	})
 	ctx, stop := context.WithCancel(t.Context())
-	c := exec.CommandContext(ctx, program, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--user-data-dir="+filepath.Join(t.TempDir(), "profile"),
+	c := exec.CommandContext(ctx, program, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--user-data-dir="+testbrowser.Profile(t),
 		"--remote-debugging-port=0", s.URL+path+"?token="+s.token)
 	c.Cancel = func() error { return c.Process.Signal(unix.SIGTERM) } // it ends its processes, which write into the profile
 	c.WaitDelay = 20 * time.Second
@@ -317,7 +318,7 @@ func dump(t *testing.T, program, address string, dark bool) string {
 	if dark {
 		scheme = 0
 	}
-	c := exec.CommandContext(ctx, program, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--user-data-dir="+filepath.Join(t.TempDir(), "profile"),
+	c := exec.CommandContext(ctx, program, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--user-data-dir="+testbrowser.Profile(t),
 		"--window-size=1400,1000", fmt.Sprintf("--blink-settings=preferredColorScheme=%d", scheme), "--dump-dom", address)
 	c.WaitDelay = time.Second
 	out, err := c.Output()

@@ -12,6 +12,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	testbrowser "github.com/felixlike/felixlike/test/browser"
 )
 
 // probe finds content on the page that is wider than its place, and
@@ -72,7 +74,7 @@ func lookAt(t *testing.T, browser, page string, width int) findings {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	c := exec.CommandContext(ctx, browser, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--user-data-dir="+filepath.Join(dir, "profile"),
+	c := exec.CommandContext(ctx, browser, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--user-data-dir="+testbrowser.Profile(t),
 		"--window-size=1400,1000", "--virtual-time-budget=10000", "--dump-dom", "file://"+path)
 	c.WaitDelay = time.Second
 	out, err := c.Output()
