@@ -165,7 +165,7 @@ func traceRefuses(t *testing.T, name string) {
 		{"--from", "shop/nobody", "--to", "shop/db", "--port", "80/tcp", "knows no such pod"},
 		{"--from", "shop/web", "--to", "shop/db", "--port", "80", "want PORT/PROTOCOL"},
 		{"--from", "shop/web", "--to", "service:shop/db", "--port", "80/tcp", "--services"},
-		{"--from", "192.0.2.7", "--to", "shop/db", "--port", "80/tcp", "--live", "needs a source pod on a node that was asked"},
+		{"--from", "192.0.2.7", "--to", "shop/db", "--port", "80/tcp", "--live", "needs a source pod on the node that answers"},
 		{"--from", "shop/web", "--to", "shop/db", "--port", "http/tcp", "no tcp port with the name http"},
 		{"--lab", "", "--socket", labs.ControlSocket("", name, "node2"), "--from", "shop/web", "--to", "shop/api", "--port", "80/tcp", "shop/web is on node1 and shop/api is on node1: neither is on node2"},
 	} {
