@@ -60,10 +60,10 @@ Each of them has --help. Before the command:
 
 "felixctl" does the same if its first flag is --node, --all-nodes, --context or --kubeconfig:
 "felixctl --node NODE COMMAND", "felixctl --all-nodes COMMAND".
-Files are those of the pod: use standard input for your own (-f -).
+The command reads the files of the pod: use standard input for your own (-f -).
 
-The exit code for one node is that of the command, 2 if kubectl fails. For several nodes: 0 all are as
-expected; 1 one is not; 2 wrong usage, or a node gave no answer.`
+Exit codes: for one node, as the command ends, or 2 if kubectl fails. For several
+nodes: 0 all are as expected; 1 one is not; 2 wrong usage, or a node gave no answer.`
 
 // Wanted reports whether the arguments of a program are for a cluster: it is the plugin of
 // kubectl, or they begin with a flag that names a node or a cluster.
