@@ -17,6 +17,7 @@ import (
 	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/felixlike/policy/oracle"
 	"github.com/felixlike/felixlike/internal/seeded"
+	"github.com/felixlike/felixlike/internal/sysctl"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/test/policytest"
 )
@@ -67,6 +68,10 @@ func newHostBed(t *testing.T, name string) *hostBed {
 			t.Fatalf("address %s", a)
 		}
 		own = append(own, netip.MustParsePrefix(a).Addr())
+	}
+	// Otherwise the kernel chooses flow labels for its own packets, which can be ids.
+	if err := sysctl.Write("net/ipv6/auto_flowlabels", "0"); err != nil {
+		t.Fatal(err)
 	}
 	nft := exec.Command("nft", "-f", "-")
 	nft.Stdin = strings.NewReader(afterUs)
