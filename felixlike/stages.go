@@ -36,7 +36,7 @@ func (a *agent) stages(startup *handover.Startup, back *node.OVSRestart, conntra
 		services,
 		startup.Between(),
 		back.Before(),
-		{Name: backend.ForwardingStage, Timeout: switchTimeout, Invalidate: br.RereadFlows, Watch: br.WatchFlows, Forwards: a.migration.Forwards, Apply: func(ctx context.Context) (backend.Applied, error) {
+		{Name: backend.ForwardingStage, Timeout: switchTimeout, Invalidate: br.RereadFlows, Watch: br.WatchFlows, Forwarding: a.migration.Forwarding(), Apply: func(ctx context.Context) (backend.Applied, error) {
 			applied, err := a.migration.Apply(ctx, br.ApplyFlows)
 			if err == nil {
 				startup.Leads()

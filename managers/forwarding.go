@@ -20,10 +20,10 @@ type ForwardingManager struct {
 	attachments map[model.PodID]*model.Attachment
 	owners      *owners
 	dirty       dirty[model.PodID]
-	// adminIngress are the policies of the admin tier that judge ingress here,
-	// orderedEgress those of ordered tiers that judge egress.
-	adminIngress, orderedEgress map[model.PolicyID]bool
-	services                    servicePrefixes
+	tiers       tierUse
+	// led are the tiers whose tables the flows that were set last lead packets through.
+	led      Tiers
+	services servicePrefixes
 	// snat has the ports of translation by the switch; nil without it. outside is the next hop to the outside.
 	snat     *pipeline.SNAT
 	outside  model.Hop
@@ -45,7 +45,7 @@ func NewForwardingManager(node string, bridge pipeline.Node, flows Flows) *Forwa
 	return &ForwardingManager{
 		snat: snat, bridge: bridge, node: node, flows: flows, services: services,
 		attachments: map[model.PodID]*model.Attachment{}, owners: newOwners(), dirty: dirty[model.PodID]{},
-		adminIngress: map[model.PolicyID]bool{}, orderedEgress: map[model.PolicyID]bool{},
+		tiers: newTierUse(),
 	}
 }
 
@@ -88,13 +88,11 @@ func (m *ForwardingManager) OnUpdate(u model.Update) {
 		m.setOutside(u.Hops)
 	case model.EgressesUpdate:
 		m.egresses, m.baseDirty = u.Egresses, m.baseDirty || m.snat != nil
-	case model.PolicyUpdate:
-		tier := u.Policy.ID.Tier
-		m.note(m.adminIngress, u.Policy.ID, tier == model.TierAdmin && len(u.Policy.Ingress) > 0)
-		m.note(m.orderedEgress, u.Policy.ID, tier != model.TierNetworkPolicy && len(u.Policy.Egress) > 0)
-	case model.PolicyRemove:
-		m.note(m.adminIngress, u.ID, false)
-		m.note(m.orderedEgress, u.ID, false)
+	case model.PolicyUpdate, model.PolicyRemove:
+		m.tiers.update(u)
+		if t := m.tiers.tiers(); t != (Tiers{m.bridge.AdminIngress, m.bridge.OrderedEgress}) {
+			m.bridge.AdminIngress, m.bridge.OrderedEgress, m.baseDirty = t.AdminIngress, t.OrderedEgress, true
+		}
 	case model.AttachmentUpdate:
 		// A pod's new interface replaces one that is still to be removed.
 		m.attachments[u.Attachment.Pod] = u.Attachment
@@ -107,25 +105,14 @@ func (m *ForwardingManager) OnUpdate(u model.Update) {
 	}
 }
 
-// Forwards reports whether the flows that were last set are those of the
-// attachment as it is.
+// Forwards implements Forwarding.
 func (m *ForwardingManager) Forwards(a *model.Attachment) bool {
 	now := m.attachments[a.Pod]
 	return now != nil && sameFlows(now, a)
 }
 
-// note takes down whether a policy is one of those that judge.
-func (m *ForwardingManager) note(judging map[model.PolicyID]bool, id model.PolicyID, judges bool) {
-	if judges {
-		judging[id] = true
-	} else {
-		delete(judging, id)
-	}
-	ingress, egress := len(m.adminIngress) > 0, len(m.orderedEgress) > 0
-	if ingress != m.bridge.AdminIngress || egress != m.bridge.OrderedEgress {
-		m.bridge.AdminIngress, m.bridge.OrderedEgress, m.baseDirty = ingress, egress, true
-	}
-}
+// Led implements Forwarding.
+func (m *ForwardingManager) Led() Tiers { return m.led }
 
 // CompleteDeferredWork sets the flows that changed. It waits for this node to
 // be known: before that nothing is forwarded.
@@ -140,7 +127,7 @@ func (m *ForwardingManager) CompleteDeferredWork() {
 		for id := range m.attachments {
 			m.dirty.add(id)
 		}
-		m.baseDirty = false
+		m.baseDirty, m.led = false, Tiers{node.AdminIngress, node.OrderedEgress}
 	}
 	for _, id := range m.dirty.take(model.PodID.Compare) {
 		if a := m.attachments[id]; a != nil {

@@ -94,6 +94,9 @@ func NewMultitenantManager(o MultitenantOptions, flows Flows) *MultitenantManage
 // SetMode does nothing: there is one pipeline.
 func (m *MultitenantManager) SetMode(pipeline.Mode) {}
 
+// Led implements Forwarding: the pipeline has no tiers.
+func (m *MultitenantManager) Led() Tiers { return Tiers{} }
+
 // Forwards reports whether the flows that were last set are those of the attachment as it is, or it is closed.
 func (m *MultitenantManager) Forwards(a *model.Attachment) bool {
 	now := m.owners.attachment(a.Pod)

@@ -136,7 +136,7 @@ func TestReferencePoliciesAsObjects(t *testing.T) {
 	store := policyflows.New(policyflows.Options{Flows: table, HashID: referenceID})
 	m := NewSwitchPolicyManager(node, store)
 	send(m, slices.Concat(e.Flush(), attachments)...)
-	m.Forwarded(func(*model.Attachment) bool { return true })
+	m.Forwarded(forwards(true))
 	m.CompleteDeferredWork()
 	if did, err := policyflows.NewProgrammer(store, table).Apply(b.Context()); err != nil || len(did.Refused) > 0 {
 		t.Fatal(err, did.Refused)

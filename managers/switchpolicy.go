@@ -28,8 +28,11 @@ type SwitchPolicyManager struct {
 	pods  map[string]model.PodID
 	ports map[uint32]string
 	dirty dirty[string]
+	tiers tierUse
 
 	mu sync.Mutex
+	// needed are the tiers of the policies in the store, led those that forwarding leads packets to.
+	needed, led Tiers
 	// leaving are former attachments, each under a name of its own; gone are those without forwarding.
 	leaving map[string]*model.Attachment
 	gone    map[string]bool
@@ -39,7 +42,7 @@ type SwitchPolicyManager struct {
 func NewSwitchPolicyManager(node string, store *policyflows.Store) *SwitchPolicyManager {
 	return &SwitchPolicyManager{
 		node: node, store: store, endpoints: map[model.PodID]*model.Endpoint{}, owners: newOwners(),
-		pods: map[string]model.PodID{}, ports: map[uint32]string{}, dirty: dirty[string]{},
+		pods: map[string]model.PodID{}, ports: map[uint32]string{}, dirty: dirty[string]{}, tiers: newTierUse(),
 		leaving: map[string]*model.Attachment{}, gone: map[string]bool{},
 	}
 }
@@ -47,6 +50,7 @@ func NewSwitchPolicyManager(node string, store *policyflows.Store) *SwitchPolicy
 // OnUpdate takes updates of policies, groups, endpoints and attachments, this
 // node's NodeUpdate, a DenialsUpdate and a LogsUpdate.
 func (m *SwitchPolicyManager) OnUpdate(u model.Update) {
+	m.tiers.update(u)
 	switch u := u.(type) {
 	case model.NodeUpdate:
 		if u.Node.Name == m.node {
@@ -94,24 +98,33 @@ func (m *SwitchPolicyManager) MACs() map[uint32]net.HardwareAddr {
 	return all
 }
 
-// Forwarded is called after forwarding was programmed. has reports whether forwarding
-// has flows for an attachment. Removed attachments without flows need no longer be
-// closed; Forwarded reports whether there are such. It may be called while the manager
-// is in use.
-func (m *SwitchPolicyManager) Forwarded(has func(*model.Attachment) bool) bool {
+// Forwarded is called after forwarding was programmed. Removed attachments without flows need no longer be closed, and
+// packets may meet tiers now that they were led past; Forwarded reports whether there is such a change. It may be called
+// while the manager is in use.
+func (m *SwitchPolicyManager) Forwarded(f Forwarding) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for name, a := range m.leaving {
-		if !has(a) {
+		if !f.Forwards(a) {
 			m.gone[name] = true
 		}
 	}
-	return len(m.gone) > 0
+	before := m.led.cover(m.needed)
+	m.led = f.Led()
+	return len(m.gone) > 0 || !before && m.led.cover(m.needed)
+}
+
+// Led reports whether packets meet the tiers of all policies in the store: forwarding leads them there.
+func (m *SwitchPolicyManager) Led() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.led.cover(m.needed)
 }
 
 // CompleteDeferredWork brings the store's pods, and all flows, up to date.
 func (m *SwitchPolicyManager) CompleteDeferredWork() {
 	m.mu.Lock()
+	m.needed = m.tiers.tiers()
 	for _, name := range slices.Sorted(maps.Keys(m.gone)) {
 		delete(m.leaving, name)
 		m.dirty.add(name)

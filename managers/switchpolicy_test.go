@@ -105,11 +105,11 @@ func TestSwitchKeepsLeavingPodsClosed(t *testing.T) {
 	wantDrops(t, r)
 	// Policy gets the update before forwarding.
 	send(m, model.EndpointRemove{ID: pod("a")}, model.AttachmentRemove{Pod: pod("a"), Interface: "fx-a"})
-	m.Forwarded(forwarding.Forwards)
+	m.Forwarded(forwarding)
 	send(m)
 	wantDrops(t, r, closedFlows("10.10.0.2", "0x3")...)
 	forwarding.OnUpdate(model.AttachmentRemove{Pod: pod("a"), Interface: "fx-a"})
-	m.Forwarded(forwarding.Forwards)
+	m.Forwarded(forwarding)
 	send(m)
 	wantDrops(t, r)
 	if left := r.flows("0x3"); len(left) > 0 {
@@ -126,7 +126,7 @@ func TestSwitchGivesAddressAndPortToTheNextPod(t *testing.T) {
 	wantDrops(t, r, closedFlows("10.10.0.3", "0x3")...)
 	send(m, attached("b", "fx-b", 3, "10.10.0.2"))
 	wantDrops(t, r, append(closedFlows("10.10.0.3", "0x4")[1:], "table=45,priority=64989,ip,nw_src=10.10.0.3")...)
-	m.Forwarded(func(*model.Attachment) bool { return false })
+	m.Forwarded(forwards(false))
 	send(m)
 	wantDrops(t, r)
 }
@@ -142,7 +142,7 @@ func TestSwitchClosesWhatAPodNoLongerHas(t *testing.T) {
 	wantDrops(t, r, want...)
 	send(m, model.AttachmentRemove{Pod: pod("a"), Interface: "fx-a"})
 	wantDrops(t, r, want...)
-	m.Forwarded(func(*model.Attachment) bool { return false })
+	m.Forwarded(forwards(false))
 	send(m)
 	wantDrops(t, r)
 	// It came back as it was: it does not close itself.
@@ -208,5 +208,64 @@ func TestSwitchPolicyInAnyOrder(t *testing.T) {
 	}
 	if len(want) < 40 {
 		t.Errorf("only %d flows", len(want))
+	}
+}
+
+// forwards stands for forwarding that has flows for all attachments, or for none.
+type forwards bool
+
+func (f forwards) Forwards(*model.Attachment) bool { return bool(f) }
+func (f forwards) Led() Tiers                      { return Tiers{} }
+
+// TestTierIsInForceOnceForwardingLeadsThere: until the flows of forwarding are programmed that lead packets to the first policy of a tier, the
+// tier is not in force, and the change of forwarding calls for the policy stage again.
+func TestTierIsInForceOnceForwardingLeadsThere(t *testing.T) {
+	ingress, egress := []model.Rule{{}}, []model.Rule{{}}
+	for _, c := range []struct {
+		name   string
+		policy model.Policy
+		waits  bool
+	}{
+		{"admin tier, ingress", model.Policy{ID: model.PolicyID{Tier: model.TierAdmin, Name: "p"}, Ingress: ingress}, true},
+		{"admin tier, egress", model.Policy{ID: model.PolicyID{Tier: model.TierAdmin, Name: "p"}, Egress: egress}, true},
+		{"baseline tier, egress", model.Policy{ID: model.PolicyID{Tier: model.TierBaseline, Name: "p"}, Egress: egress}, true},
+		{"baseline tier, ingress", model.Policy{ID: model.PolicyID{Tier: model.TierBaseline, Name: "p"}, Ingress: ingress}, false},
+		{"NetworkPolicy", model.Policy{ID: model.PolicyID{Tier: model.TierNetworkPolicy, Namespace: "x", Name: "p"}, Ingress: ingress, Egress: egress}, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			m, _ := newSwitchPolicy()
+			forwarding := NewForwardingManager("n1", pipeline.Node{}, flowRecorder{})
+			all := []Manager{m, forwarding}
+			apply := func(m Manager, updates ...model.Update) {
+				for _, u := range updates {
+					m.OnUpdate(u)
+				}
+				m.CompleteDeferredWork()
+			}
+			for _, m := range all {
+				apply(m, model.NodeUpdate{Node: &model.Node{Name: "n1"}})
+			}
+			for range 2 {
+				apply(m, model.PolicyUpdate{Policy: &c.policy})
+				if got := m.Led(); got == c.waits {
+					t.Errorf("in force before forwarding has changed: %t", got)
+				}
+				if m.Forwarded(forwarding) {
+					t.Error("the same forwarding calls for the policy stage")
+				}
+				apply(forwarding, model.PolicyUpdate{Policy: &c.policy})
+				if got := m.Forwarded(forwarding); got != c.waits {
+					t.Errorf("changed forwarding calls for the policy stage: %t", got)
+				}
+				if !m.Led() {
+					t.Error("not in force after forwarding has changed")
+				}
+				apply(m, model.PolicyRemove{ID: c.policy.ID})
+				apply(forwarding, model.PolicyRemove{ID: c.policy.ID})
+				if m.Forwarded(forwarding) || !m.Led() {
+					t.Error("without policies, the policy stage waits for forwarding")
+				}
+			}
+		})
 	}
 }

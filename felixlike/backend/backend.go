@@ -9,6 +9,7 @@ package backend
 import (
 	"context"
 
+	"github.com/felixlike/felixlike/managers"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/rules"
 )
@@ -38,9 +39,9 @@ type Follower interface {
 	PrepareBeside(other string)
 	// Activate is called once the backend is in force alone.
 	Activate()
-	// Forwarded gets the attachments that have forwarding flows now, and reports whether
-	// the backend's stage has to run because of that.
-	Forwarded(has func(*model.Attachment) bool) bool
+	// Forwarded is called after the forwarding flows were programmed, and reports whether
+	// the backend's stage has to run because of them.
+	Forwarded(f managers.Forwarding) bool
 }
 
 // Observer is the part of a backend that reads what the dataplane does with packets. It may
@@ -107,7 +108,7 @@ func (c *common) Renderer() *rules.Renderer { return c.renderer }
 func (c *common) PrepareBeside(string) {}
 
 // Forwarded implements Follower: the backend has no forwarding flows to follow.
-func (c *common) Forwarded(func(*model.Attachment) bool) bool { return false }
+func (c *common) Forwarded(managers.Forwarding) bool { return false }
 
 // Unbounded implements Observer: the backend limits no rates.
 func (c *common) Unbounded() error { return nil }

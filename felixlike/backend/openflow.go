@@ -107,9 +107,7 @@ func newOpenFlow(c Config, try scratch) *switchPolicy {
 func (p *switchPolicy) Activate() { p.host.SetGuard(rules.HostGuard(model.GatewayPort)) }
 
 // Forwarded implements Follower.
-func (p *switchPolicy) Forwarded(has func(*model.Attachment) bool) bool {
-	return p.manager.Forwarded(has)
-}
+func (p *switchPolicy) Forwarded(f managers.Forwarding) bool { return p.manager.Forwarded(f) }
 
 // Denials implements Observer.
 func (p *switchPolicy) Denials() Denials { return p.denials }
@@ -150,6 +148,10 @@ func (p *switchPolicy) apply(ctx context.Context) (Applied, error) {
 		began := time.Now()
 		all.Pending, err = p.settle(ctx)
 		all.Settling = time.Since(began)
+		if !p.manager.Led() {
+			// The stage runs again after the forwarding flows change, and then waits for the cached ones.
+			all.Pending, p.unsettled = true, true
+		}
 	}
 	return all, err
 }

@@ -7,7 +7,6 @@ import (
 
 	"github.com/felixlike/felixlike/internal/panics"
 	"github.com/felixlike/felixlike/managers"
-	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/tables"
 )
 
@@ -43,9 +42,8 @@ type Stage struct {
 	Managers []managers.Manager
 	// Apply programs the desired state.
 	Apply func(ctx context.Context) (Applied, error)
-	// Forwards reports whether the forwarding flows that were set last include those of an attachment. It is nil for all but the forwarding
-	// stage.
-	Forwards func(*model.Attachment) bool
+	// Forwarding is nil for all but the forwarding stage.
+	Forwarding managers.Forwarding
 	// Timeout bounds an Apply, so that a receiver that hangs does not stop the other stages.
 	Timeout time.Duration
 	// Invalidate discards the observed state, so that the next Apply reads it again. It may be

@@ -154,15 +154,15 @@ func (s *scheduler) account(o outcome, failedBefore bool) {
 }
 
 // forwarded passes the programmed forwarding flows to the backends: a backend in the switch
-// keeps a deleted pod closed as long as the pod has forwarding flows.
+// keeps a deleted pod closed as long as the pod has forwarding flows, and has tiers in force once packets are led to them.
 func (s *scheduler) forwarded(r *runner) {
-	if r.Forwards == nil {
+	if r.Forwarding == nil {
 		return
 	}
-	if s.stages.backend.Forwarded(r.Forwards) {
+	if s.stages.backend.Forwarded(r.Forwarding) {
 		s.stages.decides().again()
 	}
-	if h := s.stages.handover; h != nil && h.runner != nil && h.to.Forwarded(r.Forwards) {
+	if h := s.stages.handover; h != nil && h.runner != nil && h.to.Forwarded(r.Forwarding) {
 		h.runner.again()
 	}
 }

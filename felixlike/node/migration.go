@@ -10,7 +10,6 @@ import (
 
 	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/managers"
-	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/carry"
 	"github.com/felixlike/felixlike/ovsfwd/openflow"
 	"github.com/felixlike/felixlike/ovsfwd/pipeline"
@@ -49,8 +48,7 @@ type Steered interface {
 // Forwarding keeps the flows of pods.
 type Forwarding interface {
 	Steered
-	// Forwards reports whether the flows that were set last are those of the attachment as it is.
-	Forwards(a *model.Attachment) bool
+	managers.Forwarding
 }
 
 // NewMigration returns the Migration between this node's kernel and its switch. Whoever uses it first calls OnCarried.
@@ -153,5 +151,5 @@ func (c *Migration) revalidated(ctx context.Context) error {
 	return vswitchd.New(c.at.RunDir, c.at.DatapathType()).WaitRevalidators(ctx, pipeline.Touch(conn))
 }
 
-// Forwards reports whether the forwarding flows that were set last include those of an attachment.
-func (c *Migration) Forwards(a *model.Attachment) bool { return c.forwarding.Forwards(a) }
+// Forwarding returns the flows of pods.
+func (c *Migration) Forwarding() managers.Forwarding { return c.forwarding }

@@ -188,7 +188,7 @@ func (d *dataplane) apply() (backend.Applied, error) {
 		}
 	}
 	// Pods that have gone are closed for as long as packets can come from them.
-	if d.forwarding != nil && d.backend.Forwarded(d.forwarding.Forwards) {
+	if d.forwarding != nil && d.backend.Forwarded(d.forwarding.Forwarding) {
 		if err := program(d.backend.Stage(), &done); err != nil {
 			return done, err
 		}

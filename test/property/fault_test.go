@@ -169,13 +169,13 @@ type faultyBackend struct {
 	backend.Backend
 	name      string
 	stage     backend.Stage
-	forwarded func(has func(*model.Attachment) bool) bool
+	forwarded func(managers.Forwarding) bool
 }
 
 func (b faultyBackend) Name() string         { return b.name }
 func (b faultyBackend) Stage() backend.Stage { return b.stage }
 
-func (b faultyBackend) Forwarded(has func(*model.Attachment) bool) bool { return b.forwarded(has) }
+func (b faultyBackend) Forwarded(f managers.Forwarding) bool { return b.forwarded(f) }
 
 // inject replaces a dataplane's engine and backend by ones
 // with a fault hook in the driver.

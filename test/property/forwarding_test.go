@@ -38,7 +38,7 @@ func (o *ovs) forwarding() (*forwarding, error) {
 	local := managers.NewForwardingManager(o.config.NodeName, o.pipeline(), table)
 	return &forwarding{conn: conn, Stage: backend.Stage{
 		Name:       backend.ForwardingStage,
-		Forwards:   local.Forwards,
+		Forwarding: local,
 		Managers:   []managers.Manager{local, managers.NewTunnelManager(o.config.NodeName, model.Encap, o.pipeline(), table)},
 		Invalidate: func() { table.Connect(conn) },
 		Apply: func(ctx context.Context) (backend.Applied, error) {

@@ -195,21 +195,21 @@ type Backend struct {
 	RemoveIs    func() error
 }
 
-func (f *Backend) Name() string                                { return f.NameIs }
-func (f *Backend) Place() backend.Place                        { return f.PlaceIs }
-func (f *Backend) Why() string                                 { return "" }
-func (f *Backend) Stage() backend.Stage                        { return f.StageIs }
-func (f *Backend) Renderer() *rules.Renderer                   { return f.RendererIs }
-func (f *Backend) PrepareBeside(string)                        {}
-func (f *Backend) Activate()                                   {}
-func (f *Backend) Forwarded(func(*model.Attachment) bool) bool { return false }
-func (f *Backend) Denials() backend.Denials                    { return f.DenialsIs }
-func (f *Backend) Logs() backend.Reports                       { return f.LogsIs }
-func (f *Backend) Unbounded() error                            { return f.UnboundedIs }
-func (f *Backend) Layout() backend.Layout                      { return backend.Layout{FellBack: f.FellBack} }
-func (f *Backend) Left(context.Context) (bool, error)          { return false, nil }
-func (f *Backend) Remove(context.Context, string) error        { return f.RemoveIs() }
-func (f *Backend) Close() error                                { return nil }
+func (f *Backend) Name() string                         { return f.NameIs }
+func (f *Backend) Place() backend.Place                 { return f.PlaceIs }
+func (f *Backend) Why() string                          { return "" }
+func (f *Backend) Stage() backend.Stage                 { return f.StageIs }
+func (f *Backend) Renderer() *rules.Renderer            { return f.RendererIs }
+func (f *Backend) PrepareBeside(string)                 {}
+func (f *Backend) Activate()                            {}
+func (f *Backend) Forwarded(managers.Forwarding) bool   { return false }
+func (f *Backend) Denials() backend.Denials             { return f.DenialsIs }
+func (f *Backend) Logs() backend.Reports                { return f.LogsIs }
+func (f *Backend) Unbounded() error                     { return f.UnboundedIs }
+func (f *Backend) Layout() backend.Layout               { return backend.Layout{FellBack: f.FellBack} }
+func (f *Backend) Left(context.Context) (bool, error)   { return false, nil }
+func (f *Backend) Remove(context.Context, string) error { return f.RemoveIs() }
+func (f *Backend) Close() error                         { return nil }
 func (f *Backend) Hits(context.Context, backend.Counted, []*model.Policy) error {
 	return nil
 }

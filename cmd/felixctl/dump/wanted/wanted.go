@@ -105,11 +105,17 @@ func NewNode(m *control.Model, name string) (*Node, error) {
 func (n *Node) Update(updates []model.Update) {
 	run(n.managers, updates)
 	for _, m := range n.managers {
-		if p, ok := m.(*managers.SwitchPolicyManager); ok && p.Forwarded(func(*model.Attachment) bool { return false }) {
+		if p, ok := m.(*managers.SwitchPolicyManager); ok && p.Forwarded(noneLeft{}) {
 			p.CompleteDeferredWork()
 		}
 	}
 }
+
+// noneLeft are forwarding flows without those of the pods that have gone.
+type noneLeft struct{}
+
+func (noneLeft) Forwards(*model.Attachment) bool { return false }
+func (noneLeft) Led() managers.Tiers             { return managers.Tiers{} }
 
 // State returns what the node has to hold after the updates so far.
 func (n *Node) State() (*dump.State, error) {
