@@ -41,9 +41,8 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 const (
@@ -137,7 +136,7 @@ func (s *Server) Run(ctx context.Context, agent Agent, metrics http.Handler) err
 
 func (s *Server) serve(ctx context.Context, handler http.Handler) error {
 	listener, err := (&net.ListenConfig{}).Listen(ctx, "tcp", s.address)
-	if errors.Is(err, unix.EADDRINUSE) {
+	if errors.Is(err, syscall.EADDRINUSE) {
 		if who := holder(s.address); who != "" {
 			err = fmt.Errorf("%w by %s", err, who)
 		}

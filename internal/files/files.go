@@ -10,8 +10,7 @@ import (
 	"fmt"
 	"io"
 	"os"
-
-	"golang.org/x/sys/unix"
+	"syscall"
 )
 
 // ErrTooLarge means that the input is longer than its bound.
@@ -20,7 +19,7 @@ var ErrTooLarge = errors.New("too large")
 // Open opens a regular file of at most that many bytes.
 func Open(path string, most int64) (*os.File, error) {
 	// Opening a FIFO would wait for its writer.
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
 	}

@@ -11,8 +11,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-
-	"golang.org/x/sys/unix"
+	"syscall"
 )
 
 // Socket is the listening unix socket and the lock that makes it ours.
@@ -45,21 +44,6 @@ func Listen(path string) (*Socket, error) {
 // file stays: removing it would let two agents hold locks of that name.
 func (s *Socket) Close() error {
 	return errors.Join(s.UnixListener.Close(), s.lock.Close())
-}
-
-func acquire(path string) (*os.File, error) {
-	lock, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|unix.O_NOFOLLOW, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("open lock: %w", err)
-	}
-	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		lock.Close()
-		if errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, errors.New("another agent is running with this run directory")
-		}
-		return nil, fmt.Errorf("lock %s: %w", path, err)
-	}
-	return lock, nil
 }
 
 func bind(path string) (*net.UnixListener, error) {
@@ -96,7 +80,7 @@ func removeStale(path string) error {
 		conn.Close()
 		return errors.New("another process is listening on it")
 	}
-	if !errors.Is(err, unix.ECONNREFUSED) {
+	if !errors.Is(err, syscall.ECONNREFUSED) {
 		return fmt.Errorf("probe existing socket: %w", err)
 	}
 	if err := os.Remove(path); err != nil {

@@ -10,10 +10,10 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"strings"
+	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 const (
@@ -28,7 +28,7 @@ var ErrNotHTTP = errors.New("the other end of the socket speaks another protocol
 
 // NotRunning reports whether a call failed because nobody listens.
 func NotRunning(err error) bool {
-	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ECONNREFUSED)
+	return errors.Is(err, os.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED)
 }
 
 // Client calls the server of one socket. It keeps no connection between calls and may be

@@ -4,9 +4,10 @@ import (
 	"io"
 	"os"
 	"regexp"
+	"runtime"
 	"strings"
 
-	"golang.org/x/sys/unix"
+	"golang.org/x/term"
 
 	"github.com/felixlike/felixlike/internal/printable"
 )
@@ -26,11 +27,12 @@ func StyleFor(w io.Writer) Style {
 	if !ok {
 		return Style{}
 	}
-	size, err := unix.IoctlGetWinsize(int(file.Fd()), unix.TIOCGWINSZ)
+	width, _, err := term.GetSize(int(file.Fd()))
 	if err != nil {
 		return Style{} // it is no terminal
 	}
-	return Style{on: os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb", width: int(size.Col)}
+	// A console of Windows may show the sequences of colours as text.
+	return Style{on: os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" && runtime.GOOS != "windows", width: width}
 }
 
 func (s Style) paint(code, text string) string {

@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
-
-	"golang.org/x/sys/unix"
+	"syscall"
 
 	"github.com/felixlike/felixlike/cmd/felixctl/netnamespace"
 	"github.com/felixlike/felixlike/cmd/felixctl/ui"
@@ -68,7 +68,7 @@ nodes: 0 all are as expected; 1 one is not; 2 wrong usage, or a node gave no ans
 // Wanted reports whether the arguments of a program are for a cluster: it is the plugin of
 // kubectl, or they begin with a flag that names a node or a cluster.
 func Wanted(argv []string) bool {
-	if filepath.Base(argv[0]) == PluginName {
+	if strings.TrimSuffix(filepath.Base(argv[0]), ".exe") == PluginName {
 		return true
 	}
 	if len(argv) < 2 {
@@ -102,7 +102,7 @@ func Run(ctx context.Context, args []string, io Streams) (int, error) {
 	if found, _, err := root.Find(command); err != nil || found == root {
 		return 2, fmt.Errorf("%s is for one node: give one --node NODE", command[0])
 	}
-	ctx, stop := signal.NotifyContext(ctx, unix.SIGINT, unix.SIGTERM)
+	ctx, stop := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	root.SetArgs(command)
 	root.SetIn(io.In)

@@ -199,6 +199,7 @@ func TestUsage(t *testing.T) {
 func TestWanted(t *testing.T) {
 	for args, want := range map[string]bool{
 		"/usr/local/bin/kubectl-felixlike":    true,
+		"kubectl-felixlike.exe status":        true,
 		"felixctl --node=n1 status":           true,
 		"felixctl --all-nodes status":         true,
 		"felixctl --context c status":         true,

@@ -8,12 +8,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"strings"
 	"sync"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 
 	"github.com/felixlike/felixlike/felixlike/report"
 )
@@ -106,7 +106,7 @@ func (t target) follow(ctx context.Context, agents []agent, command []string, to
 func (t target) followOne(ctx context.Context, a agent, command []string, to *merged) int {
 	cmd := t.exec(ctx, a, command)
 	// felixctl in the pod ends once nobody takes its output.
-	cmd.Cancel = func() error { return cmd.Process.Signal(unix.SIGINT) }
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	var errs bytes.Buffer
 	cmd.Stderr = &errs
 	out, err := cmd.StdoutPipe()

@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/felixlike/felixlike/cmd/felixctl/trafficprobe"
@@ -313,8 +312,7 @@ func (c *traffic) clean(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, cleanTime)
 	defer cancel()
 	remove := c.kubectl(ctx, "delete", "namespace", c.namespace, "--ignore-not-found", "--timeout="+nodeTimeout.String())
-	// Another interrupt of the terminal must not end it.
-	remove.SysProcAttr = &unix.SysProcAttr{Setpgid: true}
+	remove.SysProcAttr = apart() // another interrupt of the terminal must not end it
 	if out, err := remove.CombinedOutput(); err != nil {
 		return fmt.Errorf("remove the check's namespace: %w: %s; delete it by: kubectl delete namespace %s", err, bytes.TrimSpace(out), c.namespace)
 	}

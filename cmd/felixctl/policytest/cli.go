@@ -6,9 +6,9 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"syscall"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 
 	"github.com/felixlike/felixlike/cmd/felixctl/agentflag"
 	"github.com/felixlike/felixlike/cmd/felixctl/preview"
@@ -54,7 +54,7 @@ Exit codes: 0 all expectations hold; 1 one does not; 2 the input cannot be used.
   felixctl --node worker-1 test --from-cluster > tests/cluster.yaml`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			ctx, stop := signal.NotifyContext(c.Context(), unix.SIGINT, unix.SIGTERM)
+			ctx, stop := signal.NotifyContext(c.Context(), os.Interrupt, syscall.SIGTERM)
 			defer stop()
 			if write {
 				if len(names) > 0 || junit != "" {

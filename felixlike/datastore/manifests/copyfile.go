@@ -11,9 +11,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/felixlike/felixlike/internal/files"
 )
@@ -37,11 +36,11 @@ type copiedObject struct {
 
 // readOwn reads a file that only this user could have written.
 func readOwn(path string, most int64) ([]byte, error) {
-	var info unix.Stat_t
-	if err := unix.Lstat(path, &info); err != nil {
+	info, err := os.Lstat(path)
+	if err != nil {
 		return nil, err
 	}
-	if int(info.Uid) != os.Geteuid() || info.Mode&0o022 != 0 {
+	if !isOurs(info) || info.Mode()&0o022 != 0 {
 		return nil, errors.New("another user could have written it")
 	}
 	return files.Read(path, most)
@@ -149,16 +148,16 @@ func (c *copies) makeDir() error {
 	if err := os.Mkdir(c.dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
 		return err
 	}
-	var info unix.Stat_t
-	if err := unix.Lstat(c.dir, &info); err != nil {
-		return &os.PathError{Op: "lstat", Path: c.dir, Err: err}
+	info, err := os.Lstat(c.dir)
+	if err != nil {
+		return err
 	}
 	switch {
-	case info.Mode&unix.S_IFMT != unix.S_IFDIR:
-		return &os.PathError{Op: "open", Path: c.dir, Err: unix.ENOTDIR}
-	case int(info.Uid) != os.Geteuid():
+	case !info.IsDir():
+		return &os.PathError{Op: "open", Path: c.dir, Err: syscall.ENOTDIR}
+	case !isOurs(info):
 		return fmt.Errorf("%s belongs to another user", c.dir)
-	case info.Mode&0o077 == 0:
+	case info.Mode()&0o077 == 0:
 		return nil
 	}
 	return os.Chmod(c.dir, 0o700)
@@ -167,7 +166,7 @@ func (c *copies) makeDir() error {
 // replace writes a file such that it has either the old or the new content, also after a loss of power.
 func replace(dir, path string, data []byte) error {
 	temporary := filepath.Join(dir, newCopy)
-	f, err := os.OpenFile(temporary, os.O_CREATE|os.O_TRUNC|os.O_WRONLY|unix.O_NOFOLLOW, 0o600)
+	f, err := os.OpenFile(temporary, os.O_CREATE|os.O_TRUNC|os.O_WRONLY|noFollow, 0o600)
 	if err != nil {
 		return err
 	}

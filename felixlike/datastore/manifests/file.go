@@ -13,8 +13,6 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/felixlike/felixlike/model"
 )
 
@@ -63,9 +61,7 @@ type file struct {
 // same stamp.
 func stampOf(info fs.FileInfo, now time.Time) stamp {
 	s := stamp{mtime: info.ModTime(), size: info.Size()}
-	if sys, ok := info.Sys().(*syscall.Stat_t); ok {
-		s.device, s.inode = uint64(sys.Dev), sys.Ino // not uint64 everywhere
-	}
+	s.device, s.inode = deviceOf(info)
 	s.unreliable = now.Sub(s.mtime) < clockGrain
 	return s
 }
@@ -286,7 +282,7 @@ func (f *file) problems() []model.Problem {
 // read reads a regular file with the stamp it had before. Opening does not
 // block should the name be that of a pipe.
 func read(path string, now time.Time) ([]byte, stamp, error) {
-	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, stamp{}, err
 	}

@@ -1,0 +1,8 @@
+//go:build unix
+
+package cluster
+
+import "syscall"
+
+// apart keeps interrupts of the terminal from a command.
+func apart() *syscall.SysProcAttr { return &syscall.SysProcAttr{Setpgid: true} }
