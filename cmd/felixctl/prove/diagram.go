@@ -12,6 +12,8 @@ type diagrams struct {
 	cache []result
 	// full says that there were too many nodes: no set is right any more.
 	full bool
+	// ended, if it is set, returns an error once nobody waits for the proof. It is called for some nodes only.
+	ended func() error
 }
 
 // packets are a set of packets: a node, times two, plus one for its complement. Equal sets are equal numbers.
@@ -31,6 +33,8 @@ const (
 	noVariable = 1 << 30
 	// maxNodes bounds the memory of a proof of both families to about 1 GB.
 	maxNodes = 1 << 24
+	// askedEvery is how many nodes are made before ended is asked.
+	askedEvery = 1 << 12
 )
 
 func newDiagrams() *diagrams {
@@ -57,7 +61,7 @@ func (d *diagrams) node(variable int32, low, high packets) packets {
 			return packets(n) << 1
 		}
 	}
-	if len(d.nodes) == maxNodes {
+	if len(d.nodes) == maxNodes || len(d.nodes)%askedEvery == 0 && d.ended != nil && d.ended() != nil {
 		d.full = true
 		return nothing
 	}

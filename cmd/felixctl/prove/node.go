@@ -344,6 +344,7 @@ func (p *proof) compareNodes(f model.Family, a, b Side) (*space, error) {
 		return nil, err
 	}
 	s := newSpaceFor(f, p.models, prefixesOf(m), a.State, b.State)
+	s.ended = p.ended
 	if s.local == nil {
 		s.local = localOf(m)
 	}

@@ -63,6 +63,8 @@ type proof struct {
 	names  *names.Names
 	models []*control.Model
 	found  map[[2]string]*difference
+	// ended returns an error once nobody waits for the proof.
+	ended func() error
 }
 
 // Compare compares what two states do with all packets. An error is a *NotProved, or the context's.
@@ -73,19 +75,19 @@ func Compare(ctx context.Context, a, b Side, o Options) (*Result, error) {
 	}
 	done := make(chan answer, 1)
 	go func() {
-		r, err := compareSides(a, b, o)
+		r, err := compareSides(ctx, a, b, o)
 		done <- answer{r, err}
 	}()
 	select {
 	case <-ctx.Done():
-		return nil, ctx.Err() // the process ends
+		return nil, ctx.Err() // the proof ends soon
 	case is := <-done:
 		return is.result, is.err
 	}
 }
 
-func compareSides(a, b Side, o Options) (*Result, error) {
-	p := &proof{Result: Result{NotProved: []string{}, Differences: []Difference{}}}
+func compareSides(ctx context.Context, a, b Side, o Options) (*Result, error) {
+	p := &proof{ended: ctx.Err, Result: Result{NotProved: []string{}, Differences: []Difference{}}}
 	for _, m := range []*control.Model{a.Model, b.Model} {
 		if m != nil {
 			p.models = append(p.models, m)
@@ -107,8 +109,12 @@ func compareSides(a, b Side, o Options) (*Result, error) {
 	var running errgroup.Group
 	for i, f := range model.Families() {
 		running.Go(func() (err error) {
-			parts[i] = proof{models: p.models, found: map[[2]string]*difference{}}
-			if spaces[i], err = parts[i].family(f, flows, a, b); err == nil && spaces[i].full {
+			parts[i] = proof{models: p.models, ended: p.ended, found: map[[2]string]*difference{}}
+			spaces[i], err = parts[i].family(f, flows, a, b)
+			switch ended := ctx.Err(); {
+			case ended != nil:
+				err = ended
+			case err == nil && spaces[i].full:
 				err = &NotProved{"IPv" + f.String(), "the proof needs more than 1 GB of memory"}
 			}
 			return err
@@ -135,6 +141,7 @@ func (p *proof) family(f model.Family, sameFlows bool, a, b Side) (*space, error
 		networks = append(networks, podNetworks(m)...)
 	}
 	s := newSpaceFor(f, p.models, networks, a.State, b.State)
+	s.ended = p.ended
 	var sides [2]*netfilter
 	for i, one := range []Side{a, b} {
 		var err error

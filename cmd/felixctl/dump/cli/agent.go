@@ -43,6 +43,8 @@ func (a *agent) call(ctx context.Context, f func(context.Context) error) error {
 	switch {
 	case control.NotRunning(err):
 		return fmt.Errorf("no agent listens at %s: is it running, or is --socket wrong? (in a lab: --lab NAME/NODE) With --backend, live state is read without one; files, snapshots and folders of manifests need none", a.Socket())
+	case errors.Is(err, context.DeadlineExceeded) && ctx.Err() != nil:
+		return fmt.Errorf("not done within %s (--timeout)", a.timeout)
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("only root may ask the agent, and the kernel: %w", err)
 	}
