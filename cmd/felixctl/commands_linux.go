@@ -14,11 +14,13 @@ import (
 
 // nodeCommands are the commands that need a node: an agent, or the rules of a kernel.
 func nodeCommands() []*cobra.Command {
-	return slices.Concat(labCommands(), []*cobra.Command{ui.LocalCommand(asked)}, asked(), dumpcli.Commands())
+	return slices.Concat(labCommands(), []*cobra.Command{ui.LocalCommand(asked)}, asked())
 }
 
 // asked are the commands that the pages of felixctl ui run, among others.
-func asked() []*cobra.Command { return append(ctl.Commands(), tracecli.Command()) }
+func asked() []*cobra.Command {
+	return slices.Concat(ctl.Commands(), []*cobra.Command{tracecli.Command()}, dumpcli.Commands())
+}
 
 // notAsExpected reports whether an error has exit code 1; its text is printed.
 func notAsExpected(err error) bool {

@@ -101,6 +101,9 @@ func TestPages(t *testing.T) {
 		has("/what-if", url.Values{"yaml": {onlyFromB}}, "x/only-from-c</b> (NetworkPolicy) changed", "tcp/81", `<a href="/pod/x/c">x/c</a><td><a href="/pod/x/a">x/a</a> tcp/80`)
 		has("/policies", nil, "x/only-from-c")
 		has("/backends", nil, "node1", "node2", "node3")
+		if text := page("/backends?prove=wanted", nil); strings.Count(text, `<td class="good">equal`) != 3 {
+			t.Errorf("what is programmed is not what the policies want:\n%s", text)
+		}
 		// The pages ask again after some seconds, and the history has a packet once its report has come.
 		eventually.True(t, "the denied packet is on the page", func() bool { return strings.Contains(page("/denied?pod=x/b", nil), "x/only-from-c") })
 		has("/matrix", nil, `class="p">80`)

@@ -38,6 +38,16 @@ func TestPagesOfCluster(t *testing.T) {
 	}
 }
 
+// TestProofInPart: pages get the certificate of a proof that ends with the exit code 3.
+func TestProofInPart(t *testing.T) {
+	k := newFakeKubectl(t, pod("n1", ""))
+	k.answer(t, "n1", "prove live backend:openflow", 3, map[string]any{"notProved": []string{"later packets"}})
+	answers, err := pageAccess{target{client: client{namespace: namespace}}}.Ask(t.Context(), []string{"n1"}, nil, "prove", "live", "backend:openflow")
+	if err != nil || len(answers) != 1 || !strings.Contains(string(answers[0].Out), "later packets") {
+		t.Errorf("%+v, %v", answers, err)
+	}
+}
+
 // TestAnswerWithoutEnd: a node that sends too much has a fault, and is not asked again.
 func TestAnswerWithoutEnd(t *testing.T) {
 	k := newFakeKubectl(t, pod("n1", ""), pod("n2", ""))

@@ -61,12 +61,13 @@ func hostileAgents() *agents {
 	answer := func(of string) string { return strings.ReplaceAll(of, `"shop/open"`, string(text)) }
 	a.answers["trace"] = strings.ReplaceAll(tracedJSON, `"drop"`, string(text))
 	a.answers["preview"] = answer(previewedJSON)
+	a.answers["prove"] = answer(provedJSON)
 	return a
 }
 
 // paths are all pages.
 var paths = []string{
-	"/", "/matrix", "/matrix?by=namespace", "/reach?to=shop/db", "/pod/shop/db", "/why?from=ops/shell&to=shop/db&port=5432/tcp", "/denied", whatIfPath, "/policies", "/backends",
+	"/", "/matrix", "/matrix?by=namespace", "/reach?to=shop/db", "/pod/shop/db", "/why?from=ops/shell&to=shop/db&port=5432/tcp", "/denied", whatIfPath, "/policies", "/backends", "/backends?prove=wanted",
 	"/nosuch",
 }
 
@@ -119,7 +120,7 @@ func TestLayout(t *testing.T) {
 	program := browser(t)
 	for name, a := range map[string]*agents{"shop": shop(), "hostile": hostileAgents(), "80 classes": someAgents(manyClasses(8, 10, 2))} {
 		s := serve(t, a)
-		a.answers["trace"], a.answers["preview"] = tracedJSON, previewedJSON
+		a.answers["trace"], a.answers["preview"], a.answers["prove"] = tracedJSON, previewedJSON, provedJSON
 		var pages []string
 		for _, path := range paths {
 			if name == "80 classes" && path != "/matrix" {

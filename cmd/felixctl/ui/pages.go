@@ -253,11 +253,6 @@ func policiesPage(v *view, _ *server, _ *http.Request) error {
 	return nil
 }
 
-func backendsPage(v *view, _ *server, _ *http.Request) error {
-	v.Title, v.Template, v.Live = "backends", "backends", true
-	return nil
-}
-
 // writeReport writes the file of --once.
 func writeReport(ctx context.Context, w io.Writer, now *snapshot) error {
 	style, err := assets.ReadFile("assets/style.css")

@@ -28,6 +28,59 @@ const previewedJSON = `{"node":"n1","policies":[{"policy":"shop/open","kind":"Ne
 "stillDenied":[{"from":["shop/web"],"to":["shop/db"],"families":["IPv4"],"ports":["tcp/81"],"becomes":"denied","because":"egress is isolated"}],
 "connectionsLookedAt":true,"outlivedConnections":[{"protocol":"tcp","source":"10.1.0.2","destination":"10.1.0.3","port":5432,"from":"shop/web","to":"shop/db","because":"it ends"}]}`
 
+const provedJSON = `{"equal":false,"compared":"all packets","notProved":[],"assumed":[],"differences":[{"a":"dropped","b":"accepted","way":"through the host","connection":"new",
+"packet":{"from":"ops/shell","source":"10.1.0.4","destination":"10.1.0.3","protocol":"tcp","port":80},"regions":[{"source":"shop/open","destination":"10.1.0.0/24","ports":"tcp 80-90"}]}]}`
+
+// TestProof: the page of backends compares all packets only if it is asked to, and has the verdict of each node, or the reason why there is none.
+func TestProof(t *testing.T) {
+	t.Parallel()
+	a := shop()
+	a.nodes = []string{"n1", "n2", "n3", "n4", "n5"}
+	for _, n := range a.nodes[1:4] {
+		a.data[n] = a.data["n1"]
+	}
+	a.answers["prove n1"] = `{"equal":true,"compared":"all packets of all connections"}`
+	a.answers["prove n2"] = provedJSON
+	a.answers["prove n3"] = `{"equal":false,"notProved":["later packets","flows"]}`
+	a.answers["prove n4"] = "felixctl: not proved"
+	s := serve(t, a)
+	if text := s.get(t, "/backends"); strings.Contains(text, "equal") || !strings.Contains(text, "data-live") || !strings.Contains(text, `<option value="openflow">`) {
+		t.Errorf("without a question:\n%s", text)
+	}
+	text := s.get(t, "/backends?prove=openflow")
+	for _, want := range []string{
+		`<td>n1<td class="good">equal<td class="because">no packet tells them apart: all packets of all connections`,
+		`<td>n2<td class="bad">differ<td class="because"><a href="/pod/ops/shell">ops/shell</a> → 10.1.0.3 tcp/80 (through the host, connection: new): now dropped; under openflow accepted`,
+		"<li>shop/open → 10.1.0.0/24 tcp 80-90: now dropped; then accepted",
+		`<td>n3<td class="bad">proved in part<td class="because">nothing compared differs; not proved: later packets, flows`,
+		`<td>n4<td class="bad">not proved<td class="because">the answer cannot be read`,
+		`<td>n5<td class="bad">not proved<td class="because">no answer within`, `<option value="openflow" selected>`,
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("it lacks %q:\n%s", want, text)
+		}
+	}
+	if p := provedBy(Answer{Fault: "exit code 3: proved in part", Out: []byte(a.answers["prove n3"])}); p.Fault != "" || len(p.NotProved) != 2 {
+		t.Errorf("proved in part: %+v", p)
+	}
+	if p := provedBy(Answer{Fault: "exit code 2: felixctl: not proved: table x: unknown"}); p.Fault != "table x: unknown" {
+		t.Errorf("not proved: %+v", p)
+	}
+	if strings.Contains(text, "data-live") {
+		t.Error("the page with a proof loads itself again")
+	}
+	if last, want := a.asked[len(a.asked)-1], []string{"prove", "live", "backend:openflow", "-o=json", "--timeout=10s"}; !slices.Equal(last, want) {
+		t.Errorf("asked %q, want %q", last, want)
+	}
+	s.get(t, "/backends?prove=wanted")
+	if last := a.asked[len(a.asked)-1]; last[2] != "wanted" {
+		t.Errorf("asked %q", last)
+	}
+	if answer, _ := s.do(t, s.request(t, http.MethodGet, "/backends?prove=--socket=/x", nil)); answer.StatusCode != http.StatusBadRequest {
+		t.Errorf("no backend: %s", answer.Status)
+	}
+}
+
 // TestPages: each page shows what it is for.
 func TestPages(t *testing.T) {
 	t.Parallel()
