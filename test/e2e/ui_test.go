@@ -13,6 +13,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/test/eventually"
 	"github.com/felixlike/felixlike/test/lab"
@@ -103,6 +104,11 @@ func TestPages(t *testing.T) {
 		has("/backends", nil, "node1", "node2", "node3")
 		if text := page("/backends?prove=wanted", nil); strings.Count(text, `<td class="good">equal`) != 3 {
 			t.Errorf("what is programmed is not what the policies want:\n%s", text)
+		}
+		for _, backend := range config.BackendNames() {
+			if text := page("/matrix?backend="+backend, nil); !strings.Contains(text, "No cell of this page is known to differ under "+backend) {
+				t.Errorf("it is not programmed as %s would:\n%s", backend, text)
+			}
 		}
 		// The pages ask again after some seconds, and the history has a packet once its report has come.
 		eventually.True(t, "the denied packet is on the page", func() bool { return strings.Contains(page("/denied?pod=x/b", nil), "x/only-from-c") })

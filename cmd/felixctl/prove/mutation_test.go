@@ -3,9 +3,12 @@ package prove
 import (
 	"fmt"
 	"math/rand/v2"
+	"net/netip"
 	"path/filepath"
 	"slices"
 	"testing"
+
+	"go4.org/netipx"
 
 	"github.com/felixlike/felixlike/cmd/felixctl/dump"
 	"github.com/felixlike/felixlike/cmd/felixctl/trace"
@@ -99,6 +102,14 @@ func withFlow(r *rand.Rand, st *dump.State) (*dump.State, string) {
 	return out, fmt.Sprintf("%s becomes %s", what, &f)
 }
 
+// names reports whether packets between two addresses are in a region.
+func (d Difference) names(from, to netip.Addr) bool {
+	has := func(all []netipx.IPRange, a netip.Addr) bool {
+		return slices.ContainsFunc(all, func(r netipx.IPRange) bool { return r.Contains(a) })
+	}
+	return slices.ContainsFunc(d.Regions, func(r Region) bool { return has(r.Sources, from) && has(r.Destinations, to) })
+}
+
 // TestMutations changes one thing of a state. Each packet that the proof says to differ does by the walk of single packets, if that
 // knows its way, and where it says that none differs, random packets do not.
 func TestMutations(t *testing.T) {
@@ -144,6 +155,9 @@ func TestMutations(t *testing.T) {
 				t.Errorf("%s: %v differs by trace (%s, %s), and is proved equal", title, p.traced, x.Fate, y.Fate)
 			} else if differ {
 				replayed++
+				if !slices.ContainsFunc(all, func(d Difference) bool { return d.MoreRegions || d.names(p.traced.Source, p.traced.Destination) }) {
+					t.Errorf("%s: %v differs by trace, and is in no region", title, p.traced)
+				}
 			}
 		}
 	}

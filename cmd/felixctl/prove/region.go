@@ -24,6 +24,8 @@ type Difference struct {
 	Packet     Packet   `json:"packet"`
 	Places     []string `json:"places"`
 	Regions    []Region `json:"regions"`
+	// MoreRegions is set if Regions lack some of the packets.
+	MoreRegions bool `json:"moreRegions,omitempty"`
 }
 
 // Packet is one packet. From and To are the names of its ends, "" if they are not known. In and Out are interfaces of the host, "" for any other.
@@ -51,11 +53,14 @@ func (p Packet) String() string {
 	return fmt.Sprintf("%s -> %s %s", end(p.Source, p.From), end(p.Destination, p.To), ports(p.Protocol, p.Port, p.Port))
 }
 
-// Region are packets between groups of addresses, to a group of ports.
+// Region are packets between groups of addresses, to a group of ports, in words. Sources and Destinations have all addresses of the groups.
 type Region struct {
 	Source      string `json:"source"`
 	Destination string `json:"destination"`
 	Ports       string `json:"ports"`
+
+	Sources      []netipx.IPRange `json:"sources"`
+	Destinations []netipx.IPRange `json:"destinations"`
 }
 
 // place is where some packets differ.
@@ -82,7 +87,8 @@ func (p *proof) conclude(s *space) {
 				at = other
 			}
 		}
-		out := Difference{A: key[0], B: key[1], Way: at.way, Connection: at.connection, Packet: p.smallest(s, at.some), Regions: p.regions(s, d.some)}
+		out := Difference{A: key[0], B: key[1], Way: at.way, Connection: at.connection, Packet: p.smallest(s, at.some)}
+		out.Regions, out.MoreRegions = p.regions(s, d.some)
 		for _, other := range d.places {
 			out.Places = append(out.Places, other.way+": "+other.connection)
 		}
@@ -183,8 +189,8 @@ func (s *space) under(f field, count int, some packets) map[packets][]int {
 	return groups
 }
 
-// regions merges packets into few regions, those with the lowest addresses first.
-func (p *proof) regions(s *space, some packets) (all []Region) {
+// regions merges packets into few regions, those with the lowest addresses first, and reports whether there are more.
+func (p *proof) regions(s *space, some packets) (all []Region, more bool) {
 	var rest []int
 	for v := s.begin[in]; v < s.begin[flags]+s.bits[flags]; v++ {
 		rest = append(rest, v)
@@ -200,12 +206,39 @@ func (p *proof) regions(s *space, some packets) (all []Region) {
 			for _, with := range s.under(port, len(s.ports), from) {
 				ports = append(ports, with...)
 			}
-			if all = append(all, Region{p.addresses(s, sources[from]), p.addresses(s, destinations[d]), portsText(s, ports)}); len(all) == maxRegions {
-				return all
+			if len(all) == maxRegions {
+				return all, true
 			}
+			all = append(all, Region{
+				p.addresses(s, sources[from]), p.addresses(s, destinations[d]), portsText(s, ports), s.ranges(sources[from]), s.ranges(destinations[d]),
+			})
 		}
 	}
+	return all, false
+}
+
+// ranges returns all addresses of some classes.
+func (s *space) ranges(classes []int) (all []netipx.IPRange) {
+	for i, class := range s.class {
+		if !slices.Contains(classes, class) {
+			continue
+		}
+		first, last := s.bounds[i], s.end(i)
+		if n := len(all); n > 0 && all[n-1].To().Next() == first {
+			first, all = all[n-1].From(), all[:n-1]
+		}
+		all = append(all, netipx.IPRangeFrom(first, last))
+	}
 	return all
+}
+
+// end returns the last address of an interval.
+func (s *space) end(i int) netip.Addr {
+	if i+1 < len(s.bounds) {
+		return s.bounds[i+1].Prev()
+	}
+	last, _ := s.bounds[0].Prefix(0)
+	return netipx.PrefixLastIP(last)
 }
 
 // listed joins words, the first few of them.
@@ -247,19 +280,12 @@ func (p *proof) addresses(s *space, classes []int) string {
 		if !has[s.class[i]] {
 			continue
 		}
-		end := func(i int) netip.Addr {
-			if i+1 < len(s.bounds) {
-				return s.bounds[i+1].Prev()
-			}
-			last, _ := s.bounds[0].Prefix(0)
-			return netipx.PrefixLastIP(last)
-		}
 		from := i
-		named := p.names.Address(s.bounds[i]) != "" && end(i) == s.bounds[i]
-		for !named && i+1 < len(s.bounds) && has[s.class[i+1]] && (p.names.Address(s.bounds[i+1]) == "" || end(i+1) != s.bounds[i+1]) {
+		named := p.names.Address(s.bounds[i]) != "" && s.end(i) == s.bounds[i]
+		for !named && i+1 < len(s.bounds) && has[s.class[i+1]] && (p.names.Address(s.bounds[i+1]) == "" || s.end(i+1) != s.bounds[i+1]) {
 			i++
 		}
-		add(s.bounds[from], end(i))
+		add(s.bounds[from], s.end(i))
 	}
 	return listed(append(p.wholeNamespaces(s.family, names, inNamespace), ranges...))
 }

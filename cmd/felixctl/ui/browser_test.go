@@ -67,7 +67,7 @@ func hostileAgents() *agents {
 
 // paths are all pages.
 var paths = []string{
-	"/", "/matrix", "/matrix?by=namespace", "/reach?to=shop/db", "/pod/shop/db", "/why?from=ops/shell&to=shop/db&port=5432/tcp", "/denied", whatIfPath, "/policies", "/backends", "/backends?prove=wanted",
+	"/", "/matrix", "/matrix?by=namespace", "/matrix?backend=openflow", "/reach?to=shop/db", "/pod/shop/db", "/why?from=ops/shell&to=shop/db&port=5432/tcp", "/denied", whatIfPath, "/policies", "/backends", "/backends?prove=wanted",
 	"/nosuch",
 }
 

@@ -2,6 +2,7 @@ package ui
 
 import (
 	"maps"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"github.com/felixlike/felixlike/cmd/felixctl/preview"
+	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/felixlike/report"
 	"github.com/felixlike/felixlike/model"
@@ -37,6 +39,8 @@ type matrix struct {
 	// byPod has the index of each pod's end, and known the verdicts of pairs.
 	byPod map[string]int
 	known map[[2]int]string
+	// inside are the addresses of pods and nodes.
+	inside []netip.Addr
 }
 
 // verdicts returns the matrix of the cluster.
@@ -58,9 +62,26 @@ func (c *cluster) verdicts() *matrix {
 			}
 			m.ends = append(m.ends, e)
 		}
+		for _, p := range c.Objects.Pods {
+			for _, ip := range p.Status.PodIPs {
+				m.within(ip.IP)
+			}
+		}
+		for _, n := range c.Objects.Nodes {
+			for _, a := range n.Status.Addresses {
+				m.within(a.Address)
+			}
+		}
 		c.matrix = m
 	})
 	return c.matrix
+}
+
+// within takes note of an address of a pod or node; a node's host name is none.
+func (m *matrix) within(text string) {
+	if a, err := netip.ParseAddr(text); err == nil {
+		m.inside = append(m.inside, a)
+	}
 }
 
 // No packets, and ports that depend on the family.
@@ -134,6 +155,11 @@ type matrixPage struct {
 	Columns      []group
 	Rows         []row
 	Ends         int
+	// Backends are the choices for Proof, which compares what is programmed with what a backend would do. It is nil if nobody has asked.
+	Backends []string
+	Proof    *proofs
+	// Framed counts the cells with packets that differ, Incomplete the nodes whose packets are not all known to be equal or in a frame.
+	Framed, Incomplete int
 }
 
 // groups returns the ends by class or namespace, as rows or columns. A namespace that is not "" leaves out pods of others.
@@ -167,8 +193,14 @@ func (m *matrix) groups(byNamespace bool, namespace string, column bool) []group
 	return all
 }
 
-// page makes the matrix of the ends, with marks where packets were denied.
-func (m *matrix) page(by, from, to string, denied *report.DropSums) matrixPage {
+// marked are the pairs of ends whose cells have a class.
+type marked struct {
+	class string
+	pairs map[[2]int]bool
+}
+
+// page makes the matrix of the ends, with marks where packets were denied, and frames where a proof has found a difference.
+func (m *matrix) page(by, from, to string, denied *report.DropSums, proof *proofs) matrixPage {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	names := map[string]bool{}
@@ -177,21 +209,31 @@ func (m *matrix) page(by, from, to string, denied *report.DropSums) matrixPage {
 			names[p.Namespace] = true
 		}
 	}
-	p := matrixPage{By: by, From: from, To: to, Namespaces: slices.Sorted(maps.Keys(names)), Ends: len(m.ends)}
+	p := matrixPage{By: by, From: from, To: to, Namespaces: slices.Sorted(maps.Keys(names)), Ends: len(m.ends), Backends: config.BackendNames(), Proof: proof}
 	rows, columns := m.groups(by == "namespace", from, false), m.groups(by == "namespace", to, true)
 	if by != "namespace" && max(len(rows), len(columns)) > mostClasses+1 { // and the outside
 		p.By = "namespace"
 		rows, columns = m.groups(true, from, false), m.groups(true, to, true)
 	}
 	p.Columns = columns
-	marks := m.marks(denied)
+	marks := []marked{{"x", m.marks(denied)}}
+	if proof != nil {
+		marks = append(marks, marked{frameClass, m.frames(proof.Nodes)})
+		p.Incomplete = proof.incomplete()
+	}
 	for _, from := range rows {
-		p.Rows = append(p.Rows, m.row(from, columns, marks))
+		r := m.row(from, columns, marks)
+		for _, c := range r.Cells {
+			if strings.HasSuffix(c.Class, " "+frameClass) {
+				p.Framed++
+			}
+		}
+		p.Rows = append(p.Rows, r)
 	}
 	return p
 }
 
-func (m *matrix) row(from group, columns []group, marks map[[2]int]bool) row {
+func (m *matrix) row(from group, columns []group, marks []marked) row {
 	r := row{group: from}
 	open := 0
 	for _, to := range columns {
@@ -199,11 +241,11 @@ func (m *matrix) row(from group, columns []group, marks map[[2]int]bool) row {
 		if c.Class == openCell {
 			open++
 		}
-		for _, a := range from.ends {
-			for _, b := range to.ends {
-				if marks[[2]int{a, b}] && !strings.HasSuffix(c.Class, " x") {
-					c.Class += " x"
-				}
+		for _, mark := range marks {
+			if slices.ContainsFunc(from.ends, func(a int) bool {
+				return slices.ContainsFunc(to.ends, func(b int) bool { return mark.pairs[[2]int{a, b}] })
+			}) {
+				c.Class += " " + mark.class
 			}
 		}
 		r.Cells = append(r.Cells, c)
@@ -275,7 +317,7 @@ func (m *matrix) marks(denied *report.DropSums) map[[2]int]bool {
 	return all
 }
 
-// matrixOf is the matrix of a snapshot, with marks of the last minute.
-func (s *snapshot) matrixOf(by, from, to string) matrixPage {
-	return s.verdicts().page(by, from, to, s.drops(report.DropFilter{}, time.Minute))
+// matrixOf is the matrix of a snapshot, with marks of the last minute, and frames if there is a proof.
+func (s *snapshot) matrixOf(by, from, to string, proof *proofs) matrixPage {
+	return s.verdicts().page(by, from, to, s.drops(report.DropFilter{}, time.Minute), proof)
 }

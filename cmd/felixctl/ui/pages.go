@@ -17,6 +17,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/felixlike/felixlike/cmd/felixctl/preview"
+	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/felixlike/report"
 	"github.com/felixlike/felixlike/internal/printable"
@@ -48,7 +49,7 @@ func clusterPage(v *view, _ *server, _ *http.Request) error {
 	return nil
 }
 
-func matrixOf(v *view, _ *server, r *http.Request) error {
+func matrixOf(v *view, s *server, r *http.Request) error {
 	if err := v.Now.known(); err != nil {
 		return err
 	}
@@ -57,8 +58,18 @@ func matrixOf(v *view, _ *server, r *http.Request) error {
 	if by != "class" && by != "namespace" {
 		return usage{fmt.Errorf("by=%q: must be class or namespace", by)}
 	}
-	v.Title, v.Template, v.Live = "who reaches whom", "matrix", true
-	v.Body = v.Now.matrixOf(by, q.Get("from"), q.Get("to"))
+	var proof *proofs
+	if backend := q.Get("backend"); backend != "" {
+		if err := config.CheckChoice("backend", backend); err != nil {
+			return usage{err}
+		}
+		proof = &proofs{With: backend}
+		if err := proof.prove(r, s); err != nil {
+			return err
+		}
+	}
+	v.Title, v.Template, v.Live = "who reaches whom", "matrix", proof == nil
+	v.Body = v.Now.matrixOf(by, q.Get("from"), q.Get("to"), proof)
 	return nil
 }
 
@@ -269,7 +280,7 @@ func writeReport(ctx context.Context, w io.Writer, now *snapshot) error {
 		Evidence preview.Evidence
 	}{Problems: now.problems(), Denied: now.denied(report.DropFilter{}, maxHistory), Rules: now.policies()}
 	if now.Fault == "" {
-		body.Matrix = now.matrixOf("class", "", "")
+		body.Matrix = now.matrixOf("class", "", "", nil)
 		if body.Reach, err = now.answer(ctx, "", "", model.PortRange{}); isUsage(err) {
 			body.Reach = &reachAnswer{Reach: &preview.Reach{}, Note: "Not listed: " + err.Error()}
 		} else if err != nil {

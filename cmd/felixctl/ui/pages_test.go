@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -29,7 +30,8 @@ const previewedJSON = `{"node":"n1","policies":[{"policy":"shop/open","kind":"Ne
 "connectionsLookedAt":true,"outlivedConnections":[{"protocol":"tcp","source":"10.1.0.2","destination":"10.1.0.3","port":5432,"from":"shop/web","to":"shop/db","because":"it ends"}]}`
 
 const provedJSON = `{"equal":false,"compared":"all packets","notProved":[],"assumed":[],"differences":[{"a":"dropped","b":"accepted","way":"through the host","connection":"new",
-"packet":{"from":"ops/shell","source":"10.1.0.4","destination":"10.1.0.3","protocol":"tcp","port":80},"regions":[{"source":"shop/open","destination":"10.1.0.0/24","ports":"tcp 80-90"}]}]}`
+"packet":{"from":"ops/shell","source":"10.1.0.4","destination":"10.1.0.3","protocol":"tcp","port":80},"regions":[{"source":"shop/open","destination":"10.1.0.0/24","ports":"tcp 80-90",
+"sources":["10.1.0.4-10.1.0.4"],"destinations":["10.1.0.3-10.1.0.3","192.0.2.0-192.0.2.255"]}]}]}`
 
 // TestProof: the page of backends compares all packets only if it is asked to, and has the verdict of each node, or the reason why there is none.
 func TestProof(t *testing.T) {
@@ -77,6 +79,63 @@ func TestProof(t *testing.T) {
 		t.Errorf("asked %q", last)
 	}
 	if answer, _ := s.do(t, s.request(t, http.MethodGet, "/backends?prove=--socket=/x", nil)); answer.StatusCode != http.StatusBadRequest {
+		t.Errorf("no backend: %s", answer.Status)
+	}
+}
+
+// TestFrames: the matrix frames the cells with packets that another backend would treat in another way, and says if some may be missing.
+func TestFrames(t *testing.T) {
+	t.Parallel()
+	a := shop()
+	a.nodes = []string{"n1"}
+	s := serve(t, a)
+	framed := func(path string) (text string, cells []string) {
+		text = s.get(t, path)
+		columns := regexp.MustCompile(`to=([^"]*)`).FindAllStringSubmatch(text, -1)
+		for _, row := range regexp.MustCompile(`<tr[^>]*><th><a href="/reach\?from=([^"]*)">.*`).FindAllStringSubmatch(text, -1) {
+			for i, cell := range strings.Split(row[0], "<td")[1:] {
+				if strings.Contains(cell, ` f"`) {
+					cells = append(cells, row[1]+" "+columns[i][1])
+				}
+			}
+		}
+		return text, cells
+	}
+	a.answers["prove"] = provedJSON
+	text, cells := framed("/matrix?backend=openflow")
+	// The pods of ops are one class: columns name another one than rows.
+	if want := []string{"ops%2fshell shop%2fdb", "ops%2fshell outside"}; !slices.Equal(slices.Sorted(slices.Values(cells)), slices.Sorted(slices.Values(want))) {
+		t.Errorf("framed: %q, want %q\n%s", cells, want, text)
+	}
+	for _, want := range []string{"Framed: 2 cells", "<option selected>openflow", `<td>n1<td class="bad">differ`} {
+		if !strings.Contains(text, want) {
+			t.Errorf("it lacks %q:\n%s", want, text)
+		}
+	}
+	if strings.Contains(text, "data-live") || strings.Contains(text, "may be missing") {
+		t.Errorf("it loads itself again, or lacks frames:\n%s", text)
+	}
+	if _, cells := framed("/matrix?backend=openflow&by=namespace"); len(cells) != 2 {
+		t.Errorf("by namespace: %q", cells)
+	}
+	for name, answer := range map[string]string{
+		"in part": `{"equal":false,"notProved":["flows"]}`, "not read": "felixctl: not proved",
+		"more": strings.Replace(provedJSON, `"way"`, `"moreRegions":true,"way"`, 1),
+	} {
+		a.answers["prove"] = answer
+		if text, _ := framed("/matrix?backend=nftables"); !strings.Contains(text, "Frames may be missing: not all packets of 1 node") {
+			t.Errorf("%s: it does not say what is missing:\n%s", name, text)
+		}
+	}
+	a.answers["prove"] = `{"equal":true,"compared":"all packets"}`
+	if text, cells := framed("/matrix?backend=nftables"); len(cells) > 0 || !strings.Contains(text, "No cell of this page is known to differ under nftables") || strings.Contains(text, "missing") {
+		t.Errorf("equal: %q\n%s", cells, text)
+	}
+	asked := len(a.asked)
+	if text, cells := framed("/matrix"); len(cells) > 0 || strings.Contains(text, "<h2>Proof") || slices.ContainsFunc(a.asked[asked:], func(c []string) bool { return c[0] == "prove" }) {
+		t.Errorf("without a question: %q\n%s", cells, text)
+	}
+	if answer, _ := s.do(t, s.request(t, http.MethodGet, "/matrix?backend=wanted", nil)); answer.StatusCode != http.StatusBadRequest {
 		t.Errorf("no backend: %s", answer.Status)
 	}
 }
@@ -184,7 +243,7 @@ func TestMatrixIsReach(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	page := now.matrixOf("class", "", "")
+	page := now.matrixOf("class", "", "", nil)
 	seen := map[string]int{}
 	for _, r := range page.Rows {
 		for i, c := range r.Cells {

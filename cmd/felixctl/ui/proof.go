@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"go4.org/netipx"
+
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/model"
 )
@@ -26,7 +28,11 @@ type proved struct {
 	Differences []struct {
 		A, B, Way, Connection string
 		Packet                provedPacket
-		Regions               []struct{ Source, Destination, Ports string }
+		MoreRegions           bool
+		Regions               []struct {
+			Source, Destination, Ports string
+			Sources, Destinations      []netipx.IPRange
+		}
 	}
 }
 
