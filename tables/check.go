@@ -121,9 +121,9 @@ func (c *checker) match(m Match) error {
 			return c.bind(f)
 		}
 		return nil
-	case MatchSYN:
+	case MatchSYN, MatchReset:
 		if c.protocol != model.TCP {
-			return errors.New("a match on SYN needs a match on tcp before it")
+			return fmt.Errorf("a match on %s needs a match on tcp before it", m)
 		}
 		return nil
 	case MatchDestinationPorts:

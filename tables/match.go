@@ -61,6 +61,9 @@ type MatchProtocol struct {
 // needs a MatchProtocol of TCP before it, also when it is negated.
 type MatchSYN struct{ Negated bool }
 
+// MatchReset matches the segments with RST. It needs a MatchProtocol of TCP before it. Only the nftables driver has it.
+type MatchReset struct{}
+
 // MatchDestinationPorts matches the destination port against an inclusive
 // range. It needs a MatchProtocol of TCP, UDP or SCTP before it.
 type MatchDestinationPorts struct{ First, Last uint16 }
@@ -169,6 +172,7 @@ type MatchConnMark struct{ Value, Mask uint32 }
 
 func (MatchProtocol) isMatch()         {}
 func (MatchSYN) isMatch()              {}
+func (MatchReset) isMatch()            {}
 func (MatchDestinationPorts) isMatch() {}
 func (MatchICMP) isMatch()             {}
 func (MatchSet) isMatch()              {}
@@ -183,6 +187,7 @@ func (MatchConnMark) isMatch()         {}
 
 func (m MatchProtocol) String() string         { return text(m) }
 func (m MatchSYN) String() string              { return text(m) }
+func (m MatchReset) String() string            { return text(m) }
 func (m MatchDestinationPorts) String() string { return text(m) }
 func (m MatchICMP) String() string             { return text(m) }
 func (m MatchSet) String() string              { return text(m) }
@@ -203,6 +208,8 @@ func (m MatchProtocol) appendTo(b []byte) []byte {
 func (m MatchSYN) appendTo(b []byte) []byte {
 	return append(append(append(b, "tcp "...), not(m.Negated)...), "syn"...)
 }
+
+func (MatchReset) appendTo(b []byte) []byte { return append(b, "tcp rst"...) }
 
 func (m MatchDestinationPorts) appendTo(b []byte) []byte {
 	b = strconv.AppendUint(append(b, "dport "...), uint64(m.First), 10)

@@ -62,6 +62,7 @@ func TestWrongChainStandsClosed(t *testing.T) {
 		{"source before rewriting", accept(tables.MatchConnSource{Prefix: netip.MustParsePrefix("10.0.0.0/8")}), "to-pods", []string{"rule 1", "only the nftables driver"}},
 		{"rewritten destination", accept(tables.MatchConnDNAT{}), "to-pods", []string{"rule 1", "only the nftables driver"}},
 		{"hop limit", accept(tables.MatchHopLimit{Hops: 255}), "to-pods", []string{"rule 1", "only the nftables driver"}},
+		{"reset", chainOf(rule(tables.Drop{}, "", proto(model.TCP), tables.MatchReset{})), "to-pods", []string{"rule 0", "only the nftables driver"}},
 		{"EtherType", accept(tables.MatchEtherType{Type: 0x806}), "to-pods", []string{"rule 1", "only the nftables driver"}},
 		{"loop", accept(tables.MatchLoop{Family: model.IPv4, Set: "hairpin-4"}), "to-pods", []string{"rule 1", "only the nftables driver"}},
 		{"goto nowhere", chainOf(rule(tables.Goto{Chain: "nowhere"}, "")), "to-pods", []string{"rule 0", "chain nowhere is not wanted"}},

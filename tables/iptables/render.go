@@ -37,7 +37,7 @@ func checkText(r tables.Rule) error {
 				err = errors.New("iptables takes one match on destination ports, on SYN, or on a type of ICMP, in a rule")
 			}
 		case tables.MatchLocal, tables.MatchForwarded, tables.MatchConnSource, tables.MatchConnDNAT, tables.MatchLoop, tables.MatchSender, tables.MatchGrant,
-			tables.MatchEtherType, tables.MatchHopLimit:
+			tables.MatchEtherType, tables.MatchHopLimit, tables.MatchReset:
 			err = fmt.Errorf("only the nftables driver matches %q", m)
 		}
 		if err != nil {

@@ -73,6 +73,7 @@ func randomMatches(t *rapid.T, f model.Family) []tables.Match {
 		{tables.MatchProtocol{Protocol: model.ICMPv6, Negated: true}},
 		{tables.MatchProtocol{Protocol: protocol.Protocol, Negated: true}},
 		{proto(model.TCP), tables.MatchSYN{Negated: negated}},
+		{proto(model.TCP), tables.MatchReset{}},
 		{protocol, ports(first, last)},
 		{protocol, ports(first, first)},
 		{tables.MatchSet{Family: f, Side: randomSide(t), Set: ipsets.Name(model.GroupID(set), f)}},

@@ -224,8 +224,11 @@ func (p *nftRule) icmp() error {
 }
 
 // tcpFlags reads "!= syn / fin,syn,rst,ack", or as older tools print it,
-// "& (fin | syn | rst | ack) != syn".
+// "& (fin | syn | rst | ack) != syn"; and "& rst == rst", or "rst / rst".
 func (p *nftRule) tcpFlags() error {
+	if p.accept("&", "rst", "==", "rst") || p.accept("rst", "/", "rst") {
+		return cmp.Or(p.protocol("tcp", false), p.add(tables.MatchReset{}))
+	}
 	const mask = "fin,syn,rst,ack"
 	var m tables.MatchSYN
 	if and(p) {

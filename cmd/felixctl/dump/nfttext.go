@@ -60,7 +60,7 @@ func (w *nftWriter) match(m tables.Match, later []tables.Match) {
 		name := nftProtocol(m.Protocol)
 		for _, l := range later {
 			switch l.(type) {
-			case tables.MatchDestinationPorts, tables.MatchSYN, tables.MatchICMP:
+			case tables.MatchDestinationPorts, tables.MatchSYN, tables.MatchReset, tables.MatchICMP:
 				if !m.Negated {
 					w.bindSilently(m.Protocol)
 					w.protocol = name
@@ -74,6 +74,8 @@ func (w *nftWriter) match(m tables.Match, later []tables.Match) {
 		w.add("meta l4proto %s%s", nftNot(m.Negated), name)
 	case tables.MatchSYN:
 		w.add("tcp flags %ssyn / fin,syn,rst,ack", nftNot(m.Negated))
+	case tables.MatchReset:
+		w.add("tcp flags & rst == rst")
 	case tables.MatchDestinationPorts:
 		ports := fmt.Sprint(m.First)
 		if m.First != m.Last {

@@ -99,6 +99,8 @@ func (r *ruleset) asItIs(m tables.Match, st state) (packets, error) {
 		return not(r.protocolPorts(m.Protocol, 0, 65535), m.Negated), nil
 	case tables.MatchSYN:
 		return not(r.and(r.protocolPorts(model.TCP, 0, 65535), r.flag(m)), m.Negated), nil
+	case tables.MatchReset:
+		return r.and(r.protocolPorts(model.TCP, 0, 65535), r.flag(m)), nil
 	case tables.MatchDestinationPorts:
 		return r.or(r.protocolPorts(model.TCP, m.First, m.Last), r.or(r.protocolPorts(model.UDP, m.First, m.Last), r.protocolPorts(model.SCTP, m.First, m.Last))), nil
 	case tables.MatchICMP:

@@ -234,7 +234,7 @@ func (s *space) noteRule(r *dump.Rule) {
 			s.conditions = append(s.conditions, positive(m))
 		case tables.MatchInterface:
 			s.names = append(s.names, m.Name)
-		case tables.MatchLocal, tables.MatchHopLimit, tables.MatchSYN, tables.MatchConnDNAT, tables.MatchConnTranslated:
+		case tables.MatchLocal, tables.MatchHopLimit, tables.MatchSYN, tables.MatchReset, tables.MatchConnDNAT, tables.MatchConnTranslated:
 			s.conditions = append(s.conditions, positive(m))
 		}
 	}

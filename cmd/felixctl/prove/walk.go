@@ -189,7 +189,7 @@ func (r *ruleset) actionAsks(a tables.Action) bool {
 // asksConnection reports whether a condition is one on the connection, or on what comes with it in a state.
 func asksConnection(m tables.Match) bool {
 	switch m.(type) {
-	case tables.MatchProtocol, tables.MatchSYN, tables.MatchDestinationPorts, tables.MatchICMP, tables.MatchPrefix, tables.MatchInterface, tables.MatchMark, tables.MatchLocal,
+	case tables.MatchProtocol, tables.MatchSYN, tables.MatchReset, tables.MatchDestinationPorts, tables.MatchICMP, tables.MatchPrefix, tables.MatchInterface, tables.MatchMark, tables.MatchLocal,
 		tables.MatchHopLimit, tables.MatchSet, tables.MatchPortSet, tables.MatchLoop, tables.MatchSender, tables.MatchGrant:
 		return false
 	}

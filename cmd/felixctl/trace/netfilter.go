@@ -287,6 +287,8 @@ func (w *netfilter) match(m tables.Match) (sets []Membership, because string, er
 		ok = (p.transport() == m.Protocol) != m.Negated
 	case tables.MatchSYN:
 		ok = p.asks() != m.Negated
+	case tables.MatchReset:
+		ok = false // no traced packet is a reset
 	case tables.MatchDestinationPorts:
 		ok = hasPorts(p.Protocol) && m.First <= p.Port && p.Port <= m.Last
 	case tables.MatchICMP:

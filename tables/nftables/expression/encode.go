@@ -63,6 +63,10 @@ func (e *encoder) match(m tables.Match) error {
 		e.payload(unix.NFT_PAYLOAD_TRANSPORT_HEADER, tcpFlagsOffset, 1, reg1)
 		e.mask([]byte{tcpFIN | tcpSYN | tcpRST | tcpACK}, []byte{0})
 		e.compare(equality(m.Negated), tcpSYN)
+	case tables.MatchReset:
+		e.payload(unix.NFT_PAYLOAD_TRANSPORT_HEADER, tcpFlagsOffset, 1, reg1)
+		e.mask([]byte{tcpRST}, []byte{0})
+		e.compare(equality(false), tcpRST)
 	case tables.MatchDestinationPorts:
 		e.ports(m)
 	case tables.MatchICMP:
