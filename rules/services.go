@@ -260,6 +260,10 @@ func StandingPicks() (all []ServicePick) {
 //	    forwarded, any other: the answer has to come back to this node . masquerade
 //	    of this node, but for loopback ............ masquerade
 //
+// and in refused-output, before: a reset that belongs to no connection . drop. The kernel answers so if NAT did not translate a segment
+// back, because it is outside the window of its connection, and this node has no socket for what it says then. The endpoint would take the
+// reset for one of the client's.
+//
 // The address of a NodePort is never one of loopback.
 func Services() []tables.Chain {
 	out := tables.MatchInterface{Side: tables.Destination, Name: loopback, Negated: true}
@@ -320,8 +324,17 @@ func Services() []tables.Chain {
 		{"refused-input", tables.HookInput, priorityRefused},
 		{"refused-output", tables.HookOutput, priorityRefusedOutput},
 	} {
+		var rules []tables.Rule
+		if at.point == tables.HookOutput {
+			rules = append(rules, tables.Rule{
+				Matches: []tables.Match{
+					tables.MatchConnState{States: tables.StateInvalid}, tables.MatchProtocol{Protocol: model.TCP}, tables.MatchReset{},
+				},
+				Action: tables.Drop{}, Comment: "a reset that belongs to no connection",
+			})
+		}
 		all = append(all, tables.Chain{
-			Name: at.name, Hook: &tables.Hook{Type: tables.HookFilter, Point: at.point, Priority: at.priority}, Rules: refused(),
+			Name: at.name, Hook: &tables.Hook{Type: tables.HookFilter, Point: at.point, Priority: at.priority}, Rules: append(rules, refused()...),
 		})
 	}
 	for i := range all {

@@ -62,11 +62,16 @@ func udpDatagram(src, dst netip.AddrPort, payload string) (kind uint16, packet [
 
 // tcpSegment returns an IP packet of either family with a TCP segment.
 func tcpSegment(src, dst netip.AddrPort, flags byte, payload string) (kind uint16, packet []byte) {
+	return tcpSegmentAt(src, dst, 1000, 2000, flags, payload)
+}
+
+// tcpSegmentAt is tcpSegment with a sequence number and an acknowledged one.
+func tcpSegmentAt(src, dst netip.AddrPort, sequence, acknowledged uint32, flags byte, payload string) (kind uint16, packet []byte) {
 	tcp := make([]byte, 20, 20+len(payload))
 	binary.BigEndian.PutUint16(tcp[0:], src.Port())
 	binary.BigEndian.PutUint16(tcp[2:], dst.Port())
-	binary.BigEndian.PutUint32(tcp[4:], 1000) // sequence number
-	binary.BigEndian.PutUint32(tcp[8:], 2000) // acknowledgement
+	binary.BigEndian.PutUint32(tcp[4:], sequence)
+	binary.BigEndian.PutUint32(tcp[8:], acknowledged)
 	tcp[12], tcp[13] = 5<<4, flags
 	binary.BigEndian.PutUint16(tcp[14:], 1000) // window
 	tcp = append(tcp, payload...)
