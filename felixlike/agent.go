@@ -55,6 +55,9 @@ func RunAgent(ctx context.Context, cfg *config.Effective, log *slog.Logger) erro
 	SetGC()
 	log = log.With("node", cfg.NodeName)
 	log.Info("starting", "version", version.String(), "backend", cfg.Backend, "datastore", cfg.Datastore, "datapath", cfg.Datapath, "tunnel", cfg.Tunnel)
+	if err := checkVerify(cfg); err != nil {
+		return err
+	}
 	release, err := beAlone(ctx, log)
 	if err != nil {
 		return err
@@ -327,7 +330,7 @@ func (a *agent) driver(ctx context.Context) (*api, *node.Bridge) {
 		View:     api.view,
 		Modules: append(slices.Concat(api.modules(), fwd.modules(), a.serviceProxy(api, timing, fwd.tenants)),
 			driver.Source(api.view, addressesNeeded, a.watchHostAddresses), driver.Source(api.view, "", a.watchHops(hops)), driver.Source(api.view, "", a.offloading.Run),
-			a.egressModule(api.view), hosts.Module(), existing.Module(), revalidate.NewTranslations(api.view, sources, timing).Module(), asked, a.lost.Module(api.view), node.Peers(api.view), watches),
+			a.egressModule(api.view), hosts.Module(), existing.Module(), revalidate.NewTranslations(api.view, sources, timing).Module(), asked, a.verify(api.view), a.lost.Module(api.view), node.Peers(api.view), watches),
 		Log: log, Timing: timing,
 	})
 	migration.OnCarried(existing.Carried)

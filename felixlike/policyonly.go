@@ -105,7 +105,7 @@ func (a *agent) policyOnlyDriver(ctx context.Context) *api {
 				return 0, a.removeOthers(ctx, a.backend.Name())
 			})},
 		},
-		View: api.view, Modules: append(api.modules(), addresses, a.lost.Module(api.view), hosts.Module(), revalidate.NewConnections(api.view, nil, nil, timing).Module(), watches),
+		View: api.view, Modules: append(api.modules(), addresses, a.lost.Module(api.view), hosts.Module(), a.verify(api.view), revalidate.NewConnections(api.view, nil, nil, timing).Module(), watches),
 		Log: log, Timing: timing,
 	})
 	return api

@@ -46,6 +46,12 @@ const (
 	OffloadOff  = "off"
 )
 
+// Values of the setting verify.
+const (
+	VerifyOff      = "off"
+	VerifyOnResync = "onResync"
+)
+
 // Values of the setting serviceProxy.
 const (
 	ServiceProxyOff  = "off"
@@ -183,6 +189,8 @@ type Config struct {
 	HealthAddress string `json:"healthAddress" help:"address:port of /healthz, /readyz and /metrics; :port for all addresses, empty to turn them off"`
 	// ResyncInterval is the time between two full reads of the dataplane.
 	ResyncInterval Duration `json:"resyncInterval" help:"time between two full reads of the state that cannot be watched for foreign changes"`
+	// Verify is "onResync" where the programmed state is to be proved against the policies.
+	Verify string `json:"verify" help:"proof that the programmed state gives all packets the verdicts of the policies, by felixctl as a process of its own: off, or onResync (after the start and each full read, with less than 2 % of a processor; after a difference the agent is not ready)"`
 	// LogLevel is debug, info, warn or error.
 	LogLevel string `json:"logLevel" help:"debug, info, warn or error"`
 }
@@ -231,6 +239,7 @@ func Defaults() Config {
 		HealthAddress: "127.0.0.1:10288",
 		// Felix's interval; nothing in the steady state relies on it.
 		ResyncInterval: Duration(90 * time.Second),
+		Verify:         VerifyOff,
 		LogLevel:       "info",
 	}
 }

@@ -35,6 +35,7 @@ func Choices(key string) []string {
 		"snat":                {HostSNAT, OpenFlow},
 		"existingConnections": {Keep, Revalidate},
 		"offload":             {OffloadAuto, OffloadOn, OffloadOff},
+		"verify":              {VerifyOff, VerifyOnResync},
 
 		"logLevel": {"debug", "info", "warn", "error"},
 	}[key]
@@ -139,6 +140,7 @@ func (c *Config) validate() error {
 		{"snat", c.SNAT},
 		{"existingConnections", c.ExistingConnections},
 		{"offload", c.Offload},
+		{"verify", c.Verify},
 		{"logLevel", c.LogLevel},
 	} {
 		all = append(all, CheckChoice(s.key, s.value))

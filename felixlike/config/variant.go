@@ -38,6 +38,7 @@ func (c *Config) checkVariant() error {
 		{"snat", c.SNAT, []string{HostSNAT}, "the pipeline translates nothing"},
 		{"existingConnections", c.ExistingConnections, []string{Keep}, "the pipeline judges every packet, and tracks no connections"},
 		{"offload", c.Offload, []string{OffloadAuto, OffloadOff}, "there is nothing to offload"},
+		{"verify", c.Verify, []string{VerifyOff}, "the proof does not know the flows of the pipeline"},
 	} {
 		if !slices.Contains(s.works, s.has) {
 			all = append(all, fmt.Errorf("%s: %s does not work with pipelineVariant %s: %s; set it to %s", s.key, s.has, VariantOpenShift, s.why, strings.Join(s.works, " or ")))

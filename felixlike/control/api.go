@@ -68,6 +68,35 @@ type Status struct {
 	Offload *Offload `json:"offload,omitempty"`
 	// Hosts are the policies of the node itself, nil if it has none.
 	Hosts *Hosts `json:"hosts,omitempty"`
+	// Verify is the state of the setting verify, nil if it is off.
+	Verify *Verify `json:"verify,omitempty"`
+}
+
+// Verify has the newest proof that the programmed state gives all packets the verdicts of the policies.
+type Verify struct {
+	// Mode is "onResync".
+	Mode string `json:"mode"`
+	// Result is "equal", "differs", "not proved" or "cannot run"; empty before the first proof has ended. Reason says which packets differ, what is
+	// not proved, or why the proof cannot run.
+	Result string `json:"result,omitempty"`
+	Reason string `json:"reason,omitempty"`
+	// Classes count, for each family, the packets that were compared; empty after a difference.
+	Classes []Classes `json:"classes,omitempty"`
+	// At is when it began, Took how long it took, and CPU its time of processors. Memory is its largest use of memory in bytes.
+	At     time.Time     `json:"at,omitzero"`
+	Took   time.Duration `json:"tookNanoseconds,omitempty"`
+	CPU    time.Duration `json:"cpuNanoseconds,omitempty"`
+	Memory int64         `json:"memoryBytes,omitempty"`
+	// Abandoned counts the later proofs that a change made void.
+	Abandoned int `json:"abandoned,omitempty"`
+}
+
+// Classes counts the classes of one family that felixctl prove compares: neither side tells the members of a class apart.
+type Classes struct {
+	Family     string `json:"family"`
+	Addresses  int    `json:"addresses"`
+	Ports      int    `json:"ports"`
+	Interfaces int    `json:"interfaces"`
 }
 
 // States of the policies of the node itself.

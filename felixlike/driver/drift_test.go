@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -234,7 +235,9 @@ func TestOnlyUnwatchedStagesAreReadAtResync(t *testing.T) {
 	other, overlooking := plain.Stage(), partly.WatchedStage()
 	other.Name = "netlink"
 	overlooking.Name, overlooking.WatchIncomplete = "iptables", true
-	f := startWith(t, Config{Stages: []backend.Stage{table.WatchedStage(), other, overlooking}, Timing: Timing{Resync: 5 * time.Millisecond}})
+	var told atomic.Int32
+	module := Module{OnResync: func() { told.Add(1) }}
+	f := startWith(t, Config{Stages: []backend.Stage{table.WatchedStage(), other, overlooking}, Timing: Timing{Resync: 5 * time.Millisecond}, Modules: []Module{module}})
 	f.begin(t)
 	for _, read := range []*drivertest.Table{plain, partly} {
 		eventually.True(t, "a stage that does not notice everything is invalidated", func() bool {
@@ -243,6 +246,7 @@ func TestOnlyUnwatchedStagesAreReadAtResync(t *testing.T) {
 			return read.Invalidated > 2
 		})
 	}
+	eventually.True(t, "the modules are told of each resync", func() bool { return told.Load() > 2 })
 	table.Mu.Lock()
 	defer table.Mu.Unlock()
 	if table.Invalidated != 0 {

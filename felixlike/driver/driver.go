@@ -139,6 +139,7 @@ func (d *Driver) loop(ctx context.Context) error {
 			d.scheduler.takeNotices()
 		case <-resync.C:
 			d.scheduler.invalidate()
+			d.modules.onResync()
 		case <-timer.C:
 		}
 		d.handovers.step(ctx)

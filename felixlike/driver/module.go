@@ -71,6 +71,8 @@ type Loop interface {
 	LastRun() (at time.Time)
 	// Refused returns the quarantined objects of the backend in force.
 	Refused() []tables.Refusal
+	// Quarantined returns the number of quarantined objects of all stages.
+	Quarantined() int
 	// Lost says, with the reason, that programmed state may be lost. The next cycle reads everything, except in stages with a Watch that reports all changes.
 	Lost(reason error)
 	// RetryNow ends the wait after a failed cycle.
@@ -104,6 +106,8 @@ type Module struct {
 	OnCycle func() (succeeded func())
 	// OnForeign follows a repaired change of another program, and a change of the backend.
 	OnForeign func()
+	// OnResync begins a full read of the dataplane (Timing.Resync), which the next cycle does.
+	OnResync func()
 	// Notices are reasons why the node is not ready although everything is programmed. A reason with a kind becomes an Event.
 	Notices func() []datastore.Notice
 	// Problems are problems of this node, for status.
@@ -269,6 +273,14 @@ func (ms modules) onForeign() {
 	for _, m := range ms {
 		if m.OnForeign != nil {
 			m.OnForeign()
+		}
+	}
+}
+
+func (ms modules) onResync() {
+	for _, m := range ms {
+		if m.OnResync != nil {
+			m.OnResync()
 		}
 	}
 }

@@ -100,6 +100,8 @@ func (v loop) Refused() []tables.Refusal {
 	return v.stages.quarantine.Of(v.stages.backend.Stage().Name)
 }
 
+func (v loop) Quarantined() int { return len(v.stages.quarantine.View().Quarantined) }
+
 func (v loop) Update(u model.Update) { v.feed.update(u) }
 
 func (v loop) Reread() {

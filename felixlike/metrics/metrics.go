@@ -37,6 +37,7 @@ type Metrics struct {
 	lastSuccess   prometheus.Gauge
 	added         prometheus.Histogram
 	audited       *prometheus.CounterVec
+	verify        *verify
 }
 
 // Values of labels.
@@ -91,7 +92,7 @@ func New(stages, repairable []string, state func() (State, bool)) *Metrics {
 		Name: "felixlike_cni_wait_seconds", Buckets: buckets(),
 		Help: "Time that adding a pod (CNI ADD) waited for the pod's policy to be in force once its interface was there, including waits that were given up.",
 	})
-	m.audited = newAudited()
+	m.audited, m.verify = newAudited(), newVerify()
 	// Series exist from the start, so that the first event is an increase.
 	for _, s := range stages {
 		m.applies.WithLabelValues(s, resultSuccess)
@@ -106,7 +107,7 @@ func New(stages, repairable []string, state func() (State, bool)) *Metrics {
 		Help: "1, with the version of the agent and that of Go as labels.",
 	}, []string{"version", "goversion"})
 	build.WithLabelValues(version.Program(), runtime.Version()).Set(1)
-	m.registry.MustRegister(m.applyDuration, m.applies, m.writes, m.programming, m.repaired, m.lastSuccess, m.added, m.audited, build,
+	m.registry.MustRegister(m.applyDuration, m.applies, m.writes, m.programming, m.repaired, m.lastSuccess, m.added, m.audited, m.verify.proofs, m.verify.cpu, build,
 		&stateCollector{state: state}, collectors.NewGoCollector(), collectors.NewBuildInfoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return m

@@ -128,6 +128,9 @@ func (t *text) summary(s control.Status) {
 	if s.Hosts != nil {
 		t.hosts(*s.Hosts)
 	}
+	if s.Verify != nil {
+		t.verify(*s.Verify)
+	}
 	fmt.Fprintf(t, "writes since start: %s   groups %d\n\n", counts(s.Writes), s.Groups)
 }
 

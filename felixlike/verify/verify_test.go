@@ -1,0 +1,300 @@
+package verify
+
+import (
+	"context"
+	"errors"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/felixlike/felixlike/felixlike/backend"
+	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/felixlike/driver"
+	"github.com/felixlike/felixlike/felixlike/driver/drivertest"
+	"github.com/felixlike/felixlike/felixlike/driver/moduletest"
+	"github.com/felixlike/felixlike/felixlike/metrics"
+	"github.com/felixlike/felixlike/tables"
+	"github.com/felixlike/felixlike/test/eventually"
+)
+
+// prover is a proof with answers of the test.
+type prover struct {
+	mu    sync.Mutex
+	calls int
+	// answer gives the answer of a call; calls are counted from 1.
+	answer func(ctx context.Context, call int) Answer
+}
+
+func (p *prover) Prove(ctx context.Context) Answer {
+	p.mu.Lock()
+	p.calls++
+	call, answer := p.calls, p.answer
+	p.mu.Unlock()
+	return answer(ctx, call)
+}
+
+func (p *prover) set(answer func(ctx context.Context, call int) Answer) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.answer, p.calls = answer, 0
+}
+
+func (p *prover) asked() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.calls
+}
+
+func always(a Answer) func(context.Context, int) Answer {
+	return func(context.Context, int) Answer { return a }
+}
+
+// fixture is a driver that verifies.
+type fixture struct {
+	*moduletest.Fixture
+	*prover
+	*Verify
+	table *drivertest.Table
+	log   *drivertest.LogBuffer
+	view  *driver.View
+}
+
+func start(t *testing.T, answer func(context.Context, int) Answer) *fixture {
+	t.Helper()
+	f := &fixture{prover: &prover{answer: answer}, table: drivertest.NewTable(t), log: &drivertest.LogBuffer{}, view: &driver.View{}}
+	f.Verify = New(f.view, Options{Prove: f.prover.Prove, Least: time.Millisecond})
+	f.Fixture = moduletest.Start(t, driver.Config{Stages: []backend.Stage{f.table.WatchedStage()}, Log: f.log.Logger()}, f.view, f.Module())
+	f.Begin(t)
+	return f
+}
+
+// resync has the state proved, as the driver does at each full read.
+func (f *fixture) resync(t *testing.T) {
+	t.Helper()
+	if err := f.view.Do(t.Context(), f.Module().OnResync); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// is waits for the result of a proof in status.
+func (f *fixture) is(t *testing.T, result, reason string) {
+	t.Helper()
+	eventually.True(t, "result "+result, func() bool {
+		s := f.Fixture.Status().Verify
+		return s.Result == result && s.Reason == reason
+	}, func() string { return s(f.Fixture.Status().Verify) })
+}
+
+func s(v *control.Verify) string { return v.Result + ": " + v.Reason }
+
+func (f *fixture) scrape() string {
+	recorder := httptest.NewRecorder()
+	f.Metrics().ServeHTTP(recorder, httptest.NewRequest("GET", "/metrics", nil))
+	return recorder.Body.String()
+}
+
+// TestEqual: the state is proved after the start and after each resync, not in between, and the node is ready.
+func TestEqual(t *testing.T) {
+	f := start(t, always(Answer{Compared: true, CPU: time.Microsecond, Memory: 1 << 20}))
+	f.is(t, metrics.VerifyEqual, "")
+	for proofs := 1; proofs < 4; proofs++ {
+		time.Sleep(20 * time.Millisecond) // proofs that nobody asked for would run
+		if got := f.asked(); got != proofs {
+			t.Fatalf("%d proofs, want %d", got, proofs)
+		}
+		f.resync(t)
+		eventually.True(t, "the next proof", func() bool { return f.asked() > proofs })
+	}
+	if missing := f.Missing(t); missing != "" {
+		t.Errorf("not ready: %s", missing)
+	}
+	if got := f.Fixture.Status().Verify; got.At.IsZero() || got.CPU != time.Microsecond || got.Memory != 1<<20 {
+		t.Errorf("status %+v", got)
+	}
+}
+
+// TestDifference: a difference that a second proof confirms makes the node not ready. It is a problem, an Event and a metric, with one line in the log and
+// one full read of the dataplane, until a proof finds none.
+func TestDifference(t *testing.T) {
+	const what = "shop/web -> shop/db tcp 80: programmed: dropped; policies: accepted"
+	f := start(t, always(Answer{Difference: what}))
+	f.is(t, metrics.VerifyDiffers, what)
+	eventually.True(t, "not ready", func() bool {
+		return f.Missing(t) == "the programmed state differs from the policies: "+what
+	}, func() string { return f.Missing(t) })
+	eventually.True(t, "proofs are repeated", func() bool { return f.asked() >= 6 }) // without another resync
+	notices, err := f.Notices(t.Context())
+	if err != nil || len(notices) != 1 || notices[0].Kind != noticeVerdictsDiffer || notices[0].Object.Kind != "Node" {
+		t.Errorf("notices %+v, %v", notices, err)
+	}
+	if all := f.Fixture.Status().Problems; len(all) != 1 || !strings.Contains(all[0].Reason, what) {
+		t.Errorf("problems %+v", all)
+	}
+	if text := f.scrape(); strings.Contains(text, `felixlike_verify_proofs_total{result="differs"} 0`) || !strings.Contains(text, "felixlike_ready 0") {
+		t.Error("the metrics do not show the difference")
+	}
+	f.table.Mu.Lock()
+	if f.table.Invalidated != 1 {
+		t.Errorf("everything was read again %d times", f.table.Invalidated)
+	}
+	f.table.Mu.Unlock()
+	// What says nothing about the packets does not end the difference.
+	for _, other := range []Answer{{Err: errors.New("no felixctl")}, {NotProved: "chain x: unknown"}} {
+		f.set(always(other))
+		eventually.True(t, "proofs without a result", func() bool { return f.asked() >= 2 })
+		if !strings.Contains(f.Missing(t), what) {
+			t.Errorf("after %+v: ready", other)
+		}
+	}
+	f.set(always(Answer{NotProved: "learned flows", Compared: true}))
+	eventually.True(t, "ready", func() bool { return f.Missing(t) == "" })
+	if n := len(f.log.Lines("differs from the policies; reading everything again")); n != 1 {
+		t.Errorf("%d lines about the difference", n)
+	}
+	if n := len(f.log.Lines("agrees with the policies again")); n != 1 {
+		t.Errorf("%d lines about its end", n)
+	}
+}
+
+// TestUnconfirmed: a difference that the second proof does not find, or cannot confirm, is not reported.
+func TestUnconfirmed(t *testing.T) {
+	for result, second := range map[string]Answer{
+		metrics.VerifyEqual: {Compared: true}, metrics.VerifyNotProved: {NotProved: "learned flows", Compared: true}, metrics.VerifyFailed: {Err: errors.New("killed")},
+	} {
+		f := start(t, func(_ context.Context, call int) Answer {
+			if call == 1 {
+				return Answer{Difference: "x"}
+			}
+			return second
+		})
+		reason := second.NotProved
+		if second.Err != nil {
+			reason = second.Err.Error()
+		}
+		f.is(t, result, reason)
+		if missing := f.Missing(t); missing != "" {
+			t.Errorf("%s: not ready: %s", result, missing)
+		}
+		if n := f.log.Lines("differs from the policies"); len(n) > 0 {
+			t.Errorf("%s: %v", result, n)
+		}
+		if got := f.asked(); got != 2 {
+			t.Errorf("%s: %d proofs", result, got)
+		}
+	}
+}
+
+// TestNoProof: a state that is not proved, or a felixctl that does not run, is shown and is no fault. The log has one line for one reason.
+func TestNoProof(t *testing.T) {
+	f := start(t, always(Answer{NotProved: "chain x: unknown form"}))
+	f.is(t, metrics.VerifyNotProved, "chain x: unknown form")
+	f.set(always(Answer{Err: errors.New("felixctl is missing")}))
+	for proofs := range 3 {
+		f.resync(t)
+		eventually.True(t, "the next proof", func() bool { return f.asked() > proofs })
+		f.is(t, metrics.VerifyFailed, "felixctl is missing")
+	}
+	if missing := f.Missing(t); missing != "" || len(f.Fixture.Status().Problems) > 0 {
+		t.Errorf("not ready: %s; problems %v", missing, f.Fixture.Status().Problems)
+	}
+	if n := len(f.log.Lines("cannot be proved")); n != 1 {
+		t.Errorf("%d lines about one reason", n)
+	}
+}
+
+// TestChangeMeanwhile: a change of the model ends a proof at once, during the first and the second proof. Its result does not count, and it is repeated
+// without a resync.
+func TestChangeMeanwhile(t *testing.T) {
+	for _, at := range []int{1, 2} {
+		running := make(chan struct{}, 1)
+		f := start(t, func(ctx context.Context, call int) Answer {
+			if call > at {
+				return Answer{Compared: true}
+			}
+			if call == at {
+				running <- struct{}{}
+				<-ctx.Done()
+			}
+			return Answer{Difference: "half of a change"}
+		})
+		<-running
+		if got := f.Fixture.Status().Verify; got.Result != "" {
+			t.Errorf("status %+v before a proof has ended", got)
+		}
+		f.Source.Send(true, drivertest.PodOn("new", "node1"))
+		f.is(t, metrics.VerifyEqual, "")
+		if lines := f.log.Lines("differs from the policies"); len(lines) > 0 || f.Missing(t) != "" {
+			t.Errorf("%v; %s", lines, f.Missing(t))
+		}
+		if !strings.Contains(f.scrape(), `felixlike_verify_proofs_total{result="abandoned"} 1`) {
+			t.Error("the metrics do not show the abandoned proof")
+		}
+	}
+}
+
+// TestStageMeanwhile: a stage that runs during a proof, as a repair does, makes its result void; while one runs, no proof begins.
+func TestStageMeanwhile(t *testing.T) {
+	running := make(chan struct{}, 1)
+	f := start(t, func(ctx context.Context, _ int) Answer {
+		running <- struct{}{}
+		<-ctx.Done()
+		return Answer{Difference: "half of a repair"}
+	})
+	<-running
+	hold, held := make(chan struct{}), make(chan struct{})
+	once := sync.OnceFunc(func() { close(held) })
+	f.table.Set(func() { f.table.OnApply = func() { once(); <-hold } })
+	if err := f.view.Do(t.Context(), f.view.Reread); err != nil {
+		t.Fatal(err)
+	}
+	<-held
+	eventually.True(t, "the proof is abandoned", func() bool { return f.Fixture.Status().Verify.Abandoned == 1 })
+	f.set(always(Answer{Compared: true}))
+	time.Sleep(20 * time.Millisecond) // a proof would begin
+	if got := f.asked(); got != 0 {
+		t.Errorf("%d proofs while a stage runs", got)
+	}
+	close(hold)
+	f.is(t, metrics.VerifyEqual, "")
+}
+
+// TestPause: after a proof that took some CPU time, the next one waits for fifty times that.
+func TestPause(t *testing.T) {
+	const used = 4 * time.Millisecond
+	var mu sync.Mutex
+	var begun []time.Time
+	f := start(t, func(context.Context, int) Answer {
+		mu.Lock()
+		defer mu.Unlock()
+		begun = append(begun, time.Now())
+		return Answer{Compared: true, CPU: used}
+	})
+	for proofs := range 3 {
+		f.resync(t)
+		eventually.True(t, "the next proof", func() bool { return f.asked() > proofs })
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	for i := range begun[1:] {
+		if pause := begun[i+1].Sub(begun[i]); pause < 50*used {
+			t.Errorf("proof %d begins %s after the one before, which took %s", i+2, pause, used)
+		}
+	}
+}
+
+// TestQuarantined: while objects are quarantined, nothing is proved: packets that depend on them are dropped, whatever the policies say.
+func TestQuarantined(t *testing.T) {
+	f := start(t, always(Answer{Compared: true}))
+	f.is(t, metrics.VerifyEqual, "")
+	f.table.Set(func() { f.table.Refused = []tables.Refusal{{Object: "chain", Name: "x", Reason: "too long"}} })
+	f.Source.Send(true, drivertest.PodOn("new", "node1"))
+	eventually.True(t, "the object is quarantined", func() bool { return len(f.Fixture.Status().Quarantined) == 1 })
+	f.set(always(Answer{Difference: "what depends on the object"}))
+	f.resync(t)
+	f.is(t, metrics.VerifyNotProved, "quarantine: 1 objects are quarantined, and packets that depend on them are dropped whatever the policies say")
+	if f.asked() > 0 {
+		t.Error("a proof has run")
+	}
+}
