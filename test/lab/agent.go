@@ -46,9 +46,9 @@ type Settings struct {
 // agentCommand is the command line of a lab's agents.
 type agentCommand struct {
 	Settings
-	binary, datapath, tunnel, logLevel, existing string
-	manifests                                    manifestsDir
-	serveCNI                                     bool
+	binary, datapath, tunnel, logLevel, existing, verify string
+	manifests                                            manifestsDir
+	serveCNI                                             bool
 }
 
 // podMTU leaves room for the headers of a tunnel, or of WireGuard, over IPv6 on an uplink of 1500.
@@ -92,6 +92,10 @@ func (c agentCommand) args(n *Node) []string {
 	}
 	if c.PipelineVariant != config.VariantDefault {
 		args = append(args, "--pipeline-variant", c.PipelineVariant, "--cluster-cidr", Pods().String())
+	}
+	if c.verify != config.VerifyOff {
+		// Proofs follow a resync, and tests wait for them.
+		args = append(args, "--verify", c.verify, "--resync-interval", "10s")
 	}
 	return args
 }

@@ -44,6 +44,8 @@ type Config struct {
 	Isolation string
 	// PipelineVariant is the setting of the agents; the default if it is empty.
 	PipelineVariant string
+	// Verify is the setting of the agents; the default if it is empty. Felixctl must be beside the agent.
+	Verify string
 	// ProbeRate is the number of probes begun per second; probe.DefaultRate if
 	// zero.
 	ProbeRate int
@@ -69,7 +71,7 @@ func (c Config) withDefaults() (Config, error) {
 	for _, field := range []struct {
 		value *string
 		def   string
-	}{{&c.Root, labs.DefaultRoot}, {&c.Backend, "nftables"}, {&c.Datapath, "netdev"}, {&c.Tunnel, "geneve"}, {&c.LogLevel, "info"}, {&c.ExistingConnections, config.Keep}, {&c.Offload, config.Defaults().Offload}, {&c.TrafficMode, config.Encap}, {&c.Encryption, config.NoEncryption}, {&c.NFTablesLayout, config.LayoutRules}, {&c.SNAT, config.HostSNAT}, {&c.ServiceProxy, config.ServiceProxyOff}, {&c.Isolation, config.IsolationNone}, {&c.PipelineVariant, config.VariantDefault}} {
+	}{{&c.Root, labs.DefaultRoot}, {&c.Backend, "nftables"}, {&c.Datapath, "netdev"}, {&c.Tunnel, "geneve"}, {&c.LogLevel, "info"}, {&c.ExistingConnections, config.Keep}, {&c.Offload, config.Defaults().Offload}, {&c.TrafficMode, config.Encap}, {&c.Encryption, config.NoEncryption}, {&c.NFTablesLayout, config.LayoutRules}, {&c.SNAT, config.HostSNAT}, {&c.ServiceProxy, config.ServiceProxyOff}, {&c.Isolation, config.IsolationNone}, {&c.PipelineVariant, config.VariantDefault}, {&c.Verify, config.VerifyOff}} {
 		if *field.value == "" {
 			*field.value = field.def
 		}
@@ -77,7 +79,7 @@ func (c Config) withDefaults() (Config, error) {
 	if c.SyncTimeout <= 0 {
 		c.SyncTimeout = DefaultSyncTimeout
 	}
-	for key, value := range map[string]string{"backend": c.Backend, "datapath": c.Datapath, "tunnel": c.Tunnel, "logLevel": c.LogLevel, "existingConnections": c.ExistingConnections, "offload": c.Offload, "trafficMode": c.TrafficMode, "encryption": c.Encryption, "nftables.layout": c.NFTablesLayout, "snat": c.SNAT, "serviceProxy": c.ServiceProxy, "isolation": c.Isolation, "pipelineVariant": c.PipelineVariant} {
+	for key, value := range map[string]string{"backend": c.Backend, "datapath": c.Datapath, "tunnel": c.Tunnel, "logLevel": c.LogLevel, "existingConnections": c.ExistingConnections, "offload": c.Offload, "trafficMode": c.TrafficMode, "encryption": c.Encryption, "nftables.layout": c.NFTablesLayout, "snat": c.SNAT, "serviceProxy": c.ServiceProxy, "isolation": c.Isolation, "pipelineVariant": c.PipelineVariant, "verify": c.Verify} {
 		if err := config.CheckChoice(key, value); err != nil {
 			return c, fmt.Errorf("lab %s: %w", c.Name, err)
 		}

@@ -236,7 +236,7 @@ func (l *Lab) addNodesLocked(ctx context.Context, p *plan) error {
 			Backend: c.Backend, Offload: c.Offload, TrafficMode: c.TrafficMode, Encryption: c.Encryption,
 			NFTablesLayout: c.NFTablesLayout, SNAT: c.SNAT, ServiceProxy: c.ServiceProxy, Isolation: c.Isolation, PipelineVariant: c.PipelineVariant,
 		},
-		binary: c.Agent, datapath: c.Datapath, tunnel: c.Tunnel, logLevel: c.LogLevel, existing: c.ExistingConnections,
+		binary: c.Agent, datapath: c.Datapath, tunnel: c.Tunnel, logLevel: c.LogLevel, existing: c.ExistingConnections, verify: c.Verify,
 		manifests: manifestsDir(l.Manifests()), serveCNI: c.ServeCNI,
 	}
 	var mu sync.Mutex
