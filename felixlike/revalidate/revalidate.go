@@ -10,10 +10,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/felixlike/driver"
+	"github.com/felixlike/felixlike/felixlike/ends"
 	"github.com/felixlike/felixlike/internal/backoff"
 	"github.com/felixlike/felixlike/internal/panics"
 	"github.com/felixlike/felixlike/model"
@@ -182,38 +182,16 @@ func (r *Connections) run(ctx context.Context) error {
 	}
 }
 
-// look returns the site, or nil if there cannot be a walk now: during a change of the backend, connections are
-// between two enforcement points.
+// look returns the site, or nil if there cannot be a walk now.
 func (r *Connections) look(ctx context.Context) (s *site, err error) {
 	err = r.view.Do(ctx, func() {
-		t := r.view.Model()
-		if r.view.Changing() {
+		at := ends.Look(r.view, r.services)
+		if at == nil {
 			return
 		}
-		s = &site{
-			inSwitch: r.view.Backend().Place() == backend.InSwitch,
-			pods:     map[netip.Addr]model.PodID{}, own: map[netip.Addr]bool{},
-			services: slices.Concat(r.services, t.Services.Prefixes),
-		}
 		r.mu.Lock()
-		s.programmed = r.programmed
-		r.mu.Unlock()
-		for id, a := range t.Attachments {
-			if t.Endpoints[id] == nil {
-				continue // its address may be another pod's by now
-			}
-			for _, addr := range a.Addresses {
-				s.pods[addr] = id
-			}
-		}
-		for _, a := range t.Host.Addresses {
-			s.own[a] = true
-		}
-		if n := t.Nodes[r.view.Node()]; n != nil {
-			for _, f := range model.Families() {
-				s.own[n.Address(f)], s.own[n.Gateway(f)] = true, true
-			}
-		}
+		defer r.mu.Unlock()
+		s = &site{Site: at, programmed: r.programmed}
 	})
 	return s, err
 }
@@ -249,14 +227,14 @@ func (r *Connections) walk(ctx context.Context) (again bool, err error) {
 // end ends the connections of the affected pods that policy denies. What cannot be read is an error, and the rest
 // is judged.
 func (r *Connections) end(ctx context.Context, s *site, affected map[netip.Addr]bool, w *control.Walk) error {
-	all, unread := r.established.Through(ctx, s.inSwitch)
+	all, unread := r.established.Through(ctx, s.InSwitch)
 	all = slices.DeleteFunc(all, func(k conntrack.Connection) bool {
-		from, to, _ := s.ends(&k)
+		from, to, _ := s.Of(&k)
 		return !affected[from] && !affected[to]
 	})
 	for part := range slices.Chunk(all, judgeBatch) {
 		denied := r.denied(s, part)
-		ended, err := r.established.Disallow(ctx, s.inSwitch, denied)
+		ended, err := r.established.Disallow(ctx, s.InSwitch, denied)
 		w.Looked, w.Denied, w.Ended = w.Looked+len(part), w.Denied+len(denied), w.Ended+ended
 		r.progress(*w, len(all), ended)
 		if err != nil {

@@ -18,6 +18,7 @@ import (
 	"github.com/felixlike/felixlike/felixlike/driver"
 	"github.com/felixlike/felixlike/felixlike/driver/drivertest"
 	"github.com/felixlike/felixlike/felixlike/driver/moduletest"
+	"github.com/felixlike/felixlike/felixlike/ends"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/conntrack"
 	"github.com/felixlike/felixlike/test/eventually"
@@ -200,7 +201,7 @@ type resting struct {
 
 func newResting(applied model.Applied) *resting {
 	r := &resting{Connections: NewConnections(nil, &fakeEstablished{}, nil, driver.Timing{})}
-	r.site = &site{pods: map[netip.Addr]model.PodID{netip.MustParseAddr(walkedPod): {Namespace: "x", Name: "a"}}}
+	r.site = &site{Site: &ends.Site{Pods: map[netip.Addr]model.PodID{netip.MustParseAddr(walkedPod): {Namespace: "x", Name: "a"}}}}
 	r.update(applying(applied))
 	return r
 }

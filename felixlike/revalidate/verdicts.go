@@ -4,10 +4,10 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/felixlike/felixlike/felixlike/ends"
 	"github.com/felixlike/felixlike/felixlike/policy/judge"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/conntrack"
-	"github.com/felixlike/felixlike/ovsfwd/pipeline"
 )
 
 // verdicts is the model by which a walk judges connections, with the changes that wait for a walk. The
@@ -80,7 +80,7 @@ func (v *verdicts) due(s *site) (due map[any]uint64, affected map[netip.Addr]boo
 	for _, id := range v.judge.UsersOf(groups) {
 		policies[id] = true
 	}
-	for addr, id := range s.pods {
+	for addr, id := range s.Pods {
 		e := v.endpoints[id]
 		if e == nil {
 			continue
@@ -103,16 +103,13 @@ func (v *verdicts) due(s *site) (due map[any]uint64, affected map[netip.Addr]boo
 
 // denies judges both ends of a connection that are pods of this node. The other nodes judge theirs.
 func (v *verdicts) denies(s *site, k *conntrack.Connection) bool {
-	from, to, port := s.ends(k)
-	if s.own[from] || s.own[to] {
+	from, to, port := s.Of(k)
+	if !s.Judged(from, to) {
 		return false
-	}
-	if s.inSwitch && slices.ContainsFunc(s.services, func(p netip.Prefix) bool { return p.Contains(to) }) {
-		return false // on its way to the host, which translates the address; it comes back, and is judged
 	}
 	packet := judge.Packet{Source: from, Destination: to, Protocol: model.Protocol(k.Original.Protocol), Port: port}
 	denies := func(a netip.Addr, d model.Direction) bool {
-		id, here := s.pods[a]
+		id, here := s.Pods[a]
 		e := v.endpoints[id]
 		if !here || e == nil {
 			return false
@@ -129,26 +126,7 @@ func (v *verdicts) denies(s *site, k *conntrack.Connection) bool {
 
 // site is the node as a walk sees it.
 type site struct {
-	inSwitch bool
+	*ends.Site
 	// programmed is the count of updates that the dataplane has.
 	programmed uint64
-	// pods are the attached pods, by address.
-	pods map[netip.Addr]model.PodID
-	// own are the addresses of this node, which policy never judges.
-	own      map[netip.Addr]bool
-	services []netip.Prefix
-}
-
-// ends returns the two addresses and the destination port (of ICMP the model.ICMPMessage) by which policy judges a
-// connection: after DNAT, and before the source is replaced.
-func (s *site) ends(k *conntrack.Connection) (from, to netip.Addr, port uint16) {
-	from, to = k.Original.Src, k.Reply.Src
-	port = k.Reply.SrcPort
-	if k.Original.IsICMP() {
-		port = model.ICMPMessage(k.Original.ICMPType, k.Original.ICMPCode)
-	}
-	if s.inSwitch && from == pipeline.Hairpin(model.FamilyOf(from)) {
-		from = to // a pod that reaches itself through a Service
-	}
-	return from, to, port
 }
