@@ -14,6 +14,8 @@ const (
 	PreDNATAnnotation = "felixlike.io/pre-dnat"
 	// UntrackedAnnotation is refused: Calico has policies for packets without a connection.
 	UntrackedAnnotation = "felixlike.io/untracked"
+	// EnforceAnnotation is "no" on a staged policy: it is not enforced, and connections are judged as if it were. The default is "yes".
+	EnforceAnnotation = "felixlike.io/enforce"
 	// JoinedAnnotation is the number with which a NetNamespace was joined to another one on purpose.
 	JoinedAnnotation = "isolation.felixlike.io/joined"
 )
@@ -24,5 +26,5 @@ const PublicKeyAnnotation = "felixlike.io/wireguard-public-key"
 
 // PolicyAnnotations returns the names of all of them.
 func PolicyAnnotations() []string {
-	return []string{LogAnnotation, LogLabelAnnotation, DenyActionAnnotation, PreDNATAnnotation, UntrackedAnnotation, JoinedAnnotation}
+	return []string{LogAnnotation, LogLabelAnnotation, DenyActionAnnotation, PreDNATAnnotation, UntrackedAnnotation, EnforceAnnotation, JoinedAnnotation}
 }

@@ -27,6 +27,15 @@ type PolicyUpdate struct{ Policy *Policy }
 // PolicyRemove removes a policy.
 type PolicyRemove struct{ ID PolicyID }
 
+// StagedUpdate replaces the staged policies, which are not enforced.
+type StagedUpdate struct {
+	// Policies are those that select pods of this node, sorted by identifier.
+	Policies []*Policy
+	// Endpoints are the pods of this node that they select, sorted. Of each it has the policies that would apply if these
+	// were enforced too.
+	Endpoints []*Endpoint
+}
+
 // EndpointUpdate creates or replaces a local endpoint.
 type EndpointUpdate struct{ Endpoint *Endpoint }
 
@@ -80,6 +89,7 @@ func (GroupUpdate) isUpdate()         {}
 func (GroupRemove) isUpdate()         {}
 func (PolicyUpdate) isUpdate()        {}
 func (PolicyRemove) isUpdate()        {}
+func (StagedUpdate) isUpdate()        {}
 func (EndpointUpdate) isUpdate()      {}
 func (EndpointRemove) isUpdate()      {}
 func (NodeUpdate) isUpdate()          {}

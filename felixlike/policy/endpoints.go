@@ -16,16 +16,26 @@ type endpointStore struct {
 	pods  *podStore
 	// emitted are the endpoints of the last Flush.
 	emitted map[model.PodID]*applied
+	// changed is set once an endpoint may have changed, and the staged policies with it.
+	changed bool
 	// unapplied are the lists of pods without policies.
 	unapplied *applied
 }
 
-// list lists the policies of selections.
-func (x *endpointStore) list(targets ...*selection) *applied {
+// enforced lists the policies of selections that are enforced.
+func (x *endpointStore) enforced(targets ...*selection) *applied {
+	return x.list(targets, func(p *policy) bool { return !p.compiled.Staged })
+}
+
+// list lists the policies of selections that a function chooses.
+func (x *endpointStore) list(targets []*selection, chosen func(*policy) bool) *applied {
 	var all [3][]*policy
 	var listed smallmap.Set[*policy]
 	for i, s := range targets {
 		for p := range s.policies.All() {
+			if !chosen(p) {
+				continue
+			}
 			if len(p.targets) > 1 {
 				if i > 0 && listed.Has(p) {
 					continue // it has several targets
@@ -75,18 +85,23 @@ func directed(policies []*policy) (ingress, egress []model.PolicyID) {
 	return slices.Clip(ingress), slices.Clip(egress)
 }
 
+// targets returns the selections of the class that have policies.
+func (c *class) targets() (all []*selection) {
+	for s := range c.selections.All() {
+		if s.policies.Len() > 0 {
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
 // appliedTo returns the policies that apply to the pods of a class.
 func (x *endpointStore) appliedTo(c *class) *applied {
 	if !c.stale {
 		return c.applied
 	}
 	c.stale = false
-	var targets []*selection
-	for s := range c.selections.All() {
-		if s.policies.Len() > 0 {
-			targets = append(targets, s)
-		}
-	}
+	targets := c.targets()
 	var now *applied
 	switch len(targets) {
 	case 0:
@@ -94,11 +109,11 @@ func (x *endpointStore) appliedTo(c *class) *applied {
 	case 1:
 		s := targets[0]
 		if s.applied == nil {
-			s.applied = x.list(s)
+			s.applied = x.enforced(s)
 		}
 		now = s.applied
 	default:
-		now = x.list(targets...)
+		now = x.enforced(targets...)
 	}
 	// Equal lists keep the old pointer, so that they compare fast.
 	if c.applied == nil || !c.applied.equal(now) {
@@ -111,6 +126,7 @@ func (x *endpointStore) flush() (updates, removals []model.Update) {
 	x.dirty.resolveTargets()
 	dirty := x.dirty.pods
 	x.dirty.pods = nil
+	x.changed = x.changed || len(dirty) > 0
 	slices.SortFunc(dirty, func(a, b *pod) int { return a.id.Compare(b.id) })
 	for i, p := range dirty {
 		p.dirty = false

@@ -41,6 +41,7 @@ type Engine struct {
 	egressPolicies *egressPolicyStore
 	egresses       *egressStore
 	hosts          *hostStore
+	staged         *stagedStore
 }
 
 // New returns an Engine without objects for the node of that name.
@@ -64,13 +65,16 @@ func New(nodeName string) *Engine {
 		byID:  map[model.PolicyID]*policy{}, collisions: map[model.PolicyID]compile.Collision{},
 		index: x, groups: groups, dirty: dirty,
 	}
+	endpoints := &endpointStore{work: work, dirty: dirty, pods: pods, emitted: map[model.PodID]*applied{}, unapplied: &applied{}}
+	policies.staged = &stagedStore{byID: map[model.PolicyID]*policy{}, groups: groups, endpoints: endpoints}
 	e := &Engine{
 		work: work, clusterPolicies: map[string]struct{}{}, groupIDs: compile.GroupIDHash,
 		dirty: dirty, index: x, nodes: newNodeStore(nodeName), nodePeers: peers, pods: pods, groups: groups,
 		policies:  policies,
 		hosts:     hosts,
 		antrea:    newAntreaStore(work, compile.GroupIDHash, x, policies),
-		endpoints: &endpointStore{work: work, dirty: dirty, pods: pods, emitted: map[model.PodID]*applied{}, unapplied: &applied{}},
+		endpoints: endpoints,
+		staged:    policies.staged,
 	}
 	e.isolation = newIsolationStore(compile.GroupIDHash, x, policies)
 	e.egressPolicies = &egressPolicyStore{
@@ -272,7 +276,7 @@ func (e *Engine) SetEgressLeases(leases map[netip.Addr]model.EgressLease) {
 func (e *Engine) ElectsEgressHolders() bool { return e.egresses.elects() }
 
 // Flush returns the updates since the last Flush, or nothing if nothing changed. The order
-// is safe to apply, and the same for the same changes: nodes, Egresses, groups, policies, those of this node itself, endpoints;
+// is safe to apply, and the same for the same changes: nodes, Egresses, groups, policies, those of this node itself, endpoints, staged policies;
 // then removals of endpoints, policies, groups, nodes. The updates have only the objects that
 // this node needs: the local endpoints, the policies that apply to them, the groups in these
 // policies, and all nodes and Egresses.
@@ -296,5 +300,5 @@ func (e *Engine) flush() []model.Update {
 	policies, gonePolicies := e.policies.flush()
 	groups, goneGroups := e.groups.flush()
 	endpoints, goneEndpoints := e.endpoints.flush()
-	return slices.Concat(nodes, e.egresses.flush(), groups, policies, e.hosts.flush(e.groups.byID), endpoints, goneEndpoints, gonePolicies, goneGroups, goneNodes)
+	return slices.Concat(nodes, e.egresses.flush(), groups, policies, e.hosts.flush(e.groups.byID), endpoints, e.staged.flush(), goneEndpoints, gonePolicies, goneGroups, goneNodes)
 }

@@ -25,6 +25,7 @@ type policyStore struct {
 	// named are the policies that apply here and have groups of named ports.
 	named  smallmap.Set[*policy]
 	hosts  *hostStore
+	staged *stagedStore
 	index  *selectionIndex
 	groups *groupStore
 	dirty  *dirtyRecords
@@ -46,7 +47,7 @@ func (x *policyStore) set(c *compile.Policy) {
 	p.compiled = c
 	x.hosts.note(p)
 	targets := x.targetsOf(c)
-	if old != nil && slices.Equal(targets, p.targets) && old.Ingress == c.Ingress && old.Egress == c.Egress && old.Model.Precedence == c.Model.Precedence {
+	if old != nil && slices.Equal(targets, p.targets) && old.Ingress == c.Ingress && old.Egress == c.Egress && old.Staged == c.Staged && old.Model.Precedence == c.Model.Precedence {
 		x.dirty.policy(p) // the lists of endpoints are the same
 	} else {
 		x.retarget(p, targets)
@@ -115,7 +116,7 @@ func (x *policyStore) flush() (updates, removals []model.Update) {
 	slices.SortFunc(dirty, func(a, b *policy) int { return a.id.Compare(b.id) })
 	for _, p := range dirty {
 		p.dirty = false
-		ofPods, ofHost := p.applies(), x.hosts.selects(p)
+		ofPods, ofHost := p.enforced(), x.hosts.selects(p)
 		if p.emitted != nil && (p.ofHost && !ofHost || !p.ofHost && !ofPods) {
 			x.unapply(p)
 			if p.ofHost {
@@ -131,6 +132,7 @@ func (x *policyStore) flush() (updates, removals []model.Update) {
 				updates = append(updates, model.PolicyUpdate{Policy: p.emitted})
 			}
 		}
+		x.staged.set(p)
 		if p.compiled == nil {
 			delete(x.byID, p.id)
 		}

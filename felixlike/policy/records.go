@@ -223,13 +223,18 @@ type policy struct {
 	// source differs from compiled if the policy is closed because of a collision of groups.
 	emitted *model.Policy
 	source  *compile.Policy
+	// staged is the compiled policy whose groups are acquired although it is not enforced.
+	staged *compile.Policy
 	// ofHost is true if emitted is one for nodes.
 	ofHost bool
 	// dirty is true if the policy is in dirtyRecords.policies.
 	dirty bool
 }
 
-// applies reports whether the policy applies to a local pod.
+// enforced reports whether the policy applies to a local pod.
+func (p *policy) enforced() bool { return p.applies() && !p.compiled.Staged }
+
+// applies reports whether the policy applies to a local pod, or would if it were enforced.
 func (p *policy) applies() bool {
 	return p.compiled != nil && (p.compiled.Ingress || p.compiled.Egress) &&
 		slices.ContainsFunc(p.targets, func(s *selection) bool { return s.locals > 0 })

@@ -90,7 +90,7 @@ func antreaContent(o antrea.Object) any {
 	case *antrea.EgressNetworkPolicy:
 		return o.Spec
 	}
-	return []any{*compile.AntreaSpec(o), o.GetAnnotations()[model.PreDNATAnnotation], o.GetAnnotations()[model.UntrackedAnnotation]}
+	return []any{*compile.AntreaSpec(o), o.GetAnnotations()[model.PreDNATAnnotation], o.GetAnnotations()[model.UntrackedAnnotation], compile.Staged(o.GetAnnotations())}
 }
 
 // antreaRules are the rules of both directions, none of a tier or a group.

@@ -83,6 +83,7 @@ func AntreaPolicy(object antrea.Object, objects AntreaObjects, before AntreaGrou
 	}
 	c.findTargets()
 	c.nodeAnnotations(object.GetAnnotations())
+	staged := c.staged(object.GetAnnotations())
 	tier, precedence := c.place()
 	parts := c.direction(model.Ingress, c.spec.Ingress)
 	if !c.preDNAT {
@@ -97,7 +98,7 @@ func AntreaPolicy(object antrea.Object, objects AntreaObjects, before AntreaGrou
 		parts = []antreaPart{whole}
 	}
 	for i, p := range parts {
-		out := &Policy{Targets: p.target.selections, Nodes: p.target.nodes, Ingress: len(p.ingress) > 0, Egress: len(p.egress) > 0}
+		out := &Policy{Targets: p.target.selections, Nodes: p.target.nodes, Staged: staged, Ingress: len(p.ingress) > 0, Egress: len(p.egress) > 0}
 		out.Model = model.Policy{ID: c.policyID(tier), Precedence: precedence, PreDNAT: c.preDNAT, Ingress: p.ingress, Egress: p.egress}
 		if len(parts) > 1 {
 			out.Model.ID.Part = uint16(i + 1)

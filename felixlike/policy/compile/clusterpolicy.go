@@ -64,6 +64,7 @@ func ClusterNetworkPolicy(object *v1alpha2.ClusterNetworkPolicy, ids GroupIDs) (
 	c.closeCollided(&out.Model)
 	c.logging(object.Annotations, &out.Model)
 	c.noNodeAnnotations(object.Annotations)
+	out.Staged = c.staged(object.Annotations)
 	out.Ingress, out.Egress = len(out.Model.Ingress) > 0, len(out.Model.Egress) > 0
 	out.Groups = c.used(&out.Model)
 	return out, c.Problems

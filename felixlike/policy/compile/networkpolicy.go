@@ -19,6 +19,7 @@ func NetworkPolicy(object *networkingv1.NetworkPolicy, ids GroupIDs) (*Policy, [
 	id := model.PolicyID{Tier: model.TierNetworkPolicy, Namespace: object.Namespace, Name: object.Name}
 	out := &Policy{Model: model.Policy{ID: id}}
 	c.noNodeAnnotations(object.Annotations)
+	out.Staged = c.staged(object.Annotations)
 	pods, errs := label.Compile(&object.Spec.PodSelector, "spec.podSelector")
 	for _, err := range errs {
 		c.Add(err.Field, "%s; all pods of the namespace are isolated, and no rule applies", err.ErrorBody())

@@ -18,6 +18,10 @@ func (c *antreaCompiler) nodeAnnotations(annotations map[string]string) {
 		c.Add(annotationField(model.UntrackedAnnotation), untrackedReason+SelectsNoNode)
 		c.selectsNone = true
 	}
+	if Staged(annotations) {
+		c.Add(annotationField(model.EnforceAnnotation), "not supported for nodes: no connection is judged by the policy"+SelectsNoNode)
+		c.selectsNone = true
+	}
 	switch value, found := annotations[model.PreDNATAnnotation]; {
 	case !found || value == "false":
 	case value == "true":

@@ -15,6 +15,8 @@ type Policy struct {
 	Targets []Selection
 	// Nodes select the nodes that the policy applies to. A policy has Targets or Nodes, never both.
 	Nodes []*label.Selector
+	// Staged policies are not enforced.
+	Staged bool
 	// Ingress and Egress are the directions in which it applies. A NetworkPolicy isolates
 	// in these directions.
 	Ingress, Egress bool

@@ -21,6 +21,7 @@ type node struct {
 	judge     *judge.Judge
 	endpoints map[model.PodID]*model.Endpoint
 	policies  map[model.PolicyID]*model.Policy
+	staged    model.StagedUpdate
 }
 
 // become makes the node one of a cluster, by updates of the engine.
@@ -67,8 +68,27 @@ func (n *node) become(c, before *oracle.Cluster) {
 			n.policies[u.Policy.ID] = u.Policy
 		case model.PolicyRemove:
 			delete(n.policies, u.ID)
+		case model.StagedUpdate:
+			n.staged = u
 		}
 	}
+}
+
+// withStaged returns a judge that has the staged policies too, and the policies of a pod if they were enforced.
+func (n *node) withStaged(id model.PodID) (*judge.Judge, *model.Endpoint) {
+	j, e := judge.New(), n.endpoints[id]
+	for _, u := range n.engine.Snapshot() {
+		j.OnUpdate(u)
+	}
+	for _, p := range n.staged.Policies {
+		j.OnUpdate(model.PolicyUpdate{Policy: p})
+	}
+	for _, s := range n.staged.Endpoints {
+		if s.ID == id {
+			e = s
+		}
+	}
+	return j, e
 }
 
 // ofPacket returns a judge that has only the members of groups that concern a packet.
@@ -99,7 +119,7 @@ func TestAgreesWithOracle(t *testing.T) {
 		for _, c := range clusters {
 			for _, o := range c.Nodes {
 				if nodes[o.Name] == nil {
-					nodes[o.Name] = &node{policy.New(o.Name), judge.New(), map[model.PodID]*model.Endpoint{}, map[model.PolicyID]*model.Policy{}}
+					nodes[o.Name] = &node{policy.New(o.Name), judge.New(), map[model.PodID]*model.Endpoint{}, map[model.PolicyID]*model.Policy{}, model.StagedUpdate{}}
 				}
 			}
 			for _, n := range nodes {
@@ -109,10 +129,8 @@ func TestAgreesWithOracle(t *testing.T) {
 			for _, p := range policytest.Packets(t, c) {
 				v := c.Evaluate(p)
 				for d, want := range map[model.Direction]oracle.Decision{model.Egress: v.Egress, model.Ingress: v.Ingress} {
-					switch want.Why {
-					case oracle.NotIsolated, oracle.RuleAllows, oracle.RuleDenies, oracle.Isolated:
-					default:
-						continue // no policy is asked
+					if !asksPolicy(want) {
+						continue
 					}
 					pod := podAt(c, p, d)
 					e := nodes[pod.Spec.NodeName].endpoints[policytest.PodID(pod)]
@@ -173,4 +191,67 @@ func TestUsersOf(t *testing.T) {
 	if all := j.UsersOf(nil); all != nil {
 		t.Errorf("%v", all)
 	}
+}
+
+// TestStagedAgreesWithOracle stages policies of random clusters, and enforces some again: they are not enforced, and the engine's list of them
+// judges as the oracle does if they were.
+func TestStagedAgreesWithOracle(t *testing.T) {
+	denied, more := 0, 0
+	seeded.Check(t, func(t *rapid.T) {
+		c := policytest.AntreaCluster(t)
+		nodes := map[string]*node{}
+		before := &oracle.Cluster{}
+		for range 2 {
+			policytest.Stage(t, c)
+			for _, o := range c.Nodes {
+				if nodes[o.Name] == nil {
+					nodes[o.Name] = &node{policy.New(o.Name), judge.New(), map[model.PodID]*model.Endpoint{}, map[model.PolicyID]*model.Policy{}, model.StagedUpdate{}}
+				}
+				nodes[o.Name].become(c, before)
+			}
+			before = &oracle.Cluster{} // the objects are replaced
+			all := *c
+			all.EnforceStaged = true
+			for _, p := range policytest.Packets(t, c) {
+				enforced, together := c.Evaluate(p), all.Evaluate(p)
+				for _, d := range model.Directions() {
+					now, then := enforced.Egress, together.Egress
+					if d == model.Ingress {
+						now, then = enforced.Ingress, together.Ingress
+					}
+					if !asksPolicy(now) || !asksPolicy(then) {
+						continue
+					}
+					pod := podAt(c, p, d)
+					n := nodes[pod.Spec.NodeName]
+					if n == nil || n.endpoints[policytest.PodID(pod)] == nil {
+						continue
+					}
+					id := policytest.PodID(pod)
+					if got := n.judge.Decide(n.endpoints[id].Applied(d), d, judge.Packet(p)); got.Action.Denies() == now.Allowed {
+						t.Fatalf("%s, %s: enforced %+v, the oracle says %+v", p, d, got, now)
+					}
+					j, e := n.withStaged(id)
+					if got := j.Decide(e.Applied(d), d, judge.Packet(p)); got.Action.Denies() == then.Allowed {
+						t.Fatalf("%s, %s: with staged policies %+v, the oracle says %+v", p, d, got, then)
+					}
+					if !then.Allowed {
+						denied++
+						if now.Allowed {
+							more++
+						}
+					}
+				}
+			}
+		}
+	})
+	t.Logf("with staged policies %d packets are denied, %d of them only by these", denied, more)
+	if more < 10 {
+		t.Error("too few packets: the test shows nothing")
+	}
+}
+
+// asksPolicy reports whether policies decided.
+func asksPolicy(d oracle.Decision) bool {
+	return slices.Contains([]oracle.Why{oracle.NotIsolated, oracle.RuleAllows, oracle.RuleDenies, oracle.Isolated}, d.Why)
 }

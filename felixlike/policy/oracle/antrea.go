@@ -19,9 +19,9 @@ func (c *Cluster) antreaPolicies() []antreaPolicy {
 		all = append(all, antreaClusterPolicy(p))
 	}
 	for _, p := range c.Antrea.Policies {
-		all = append(all, antreaPolicy{PolicySpec: p.Spec, namespace: p.Namespace, name: p.Name})
+		all = append(all, antreaPolicy{PolicySpec: p.Spec, namespace: p.Namespace, name: p.Name, annotations: p.Annotations})
 	}
-	return all
+	return slices.DeleteFunc(all, func(p antreaPolicy) bool { return c.staged(p.annotations) })
 }
 
 // antreaPlace returns the priority of the policy's tier and its own. Where one of them is not

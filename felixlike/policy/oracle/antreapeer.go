@@ -170,8 +170,7 @@ type antreaPolicy struct {
 	antrea.PolicySpec
 	cluster         bool
 	namespace, name string
-	// annotations are those of a ClusterNetworkPolicy.
-	annotations map[string]string
+	annotations     map[string]string
 }
 
 // antreaPods reports whether selectors, of which one may be nil, select a pod, which may be nil

@@ -19,6 +19,8 @@ type Cluster struct {
 	Namespaces []*corev1.Namespace
 	Pods       []*corev1.Pod
 	Policies   []*networkingv1.NetworkPolicy
+	// EnforceStaged has staged policies judge as if they were enforced.
+	EnforceStaged bool
 	// ClusterPolicies are those of the admin and the baseline tier.
 	ClusterPolicies []*v1alpha2.ClusterNetworkPolicy
 	// Antrea are the objects of Antrea's API.

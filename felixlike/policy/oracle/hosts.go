@@ -126,10 +126,11 @@ func antreaAppliesToNode(p antreaPolicy, r antrea.Rule, node *corev1.Node) bool 
 	return slices.ContainsFunc(slices.Concat(p.AppliedTo, r.AppliedTo), func(e antrea.AppliedTo) bool { return matches(e.NodeSelector, node.Labels) })
 }
 
-// Annotations of policies for nodes.
+// Annotations of policies: the first two of those for nodes.
 const (
 	preDNATAnnotation   = "felixlike.io/pre-dnat"
 	untrackedAnnotation = "felixlike.io/untracked"
+	enforceAnnotation   = "felixlike.io/enforce"
 )
 
 func antreaClusterPolicy(o *antrea.ClusterNetworkPolicy) antreaPolicy {
@@ -145,7 +146,7 @@ func (p antreaPolicy) misplaced() bool {
 		value, found := p.annotations[name]
 		return found && !slices.Contains(valid, value)
 	}
-	return bad(preDNATAnnotation, "true", "false") || bad(untrackedAnnotation, "false")
+	return bad(preDNATAnnotation, "true", "false") || bad(untrackedAnnotation, "false") || p.annotations[enforceAnnotation] == "no"
 }
 
 // forNodes reports whether every entry of all appliedTo of a policy is a nodeSelector.

@@ -180,3 +180,8 @@ func declared(pod *corev1.Pod, name string, protocol corev1.Protocol, number uin
 }
 
 func validName(name string) bool { return len(validation.IsValidPortName(name)) == 0 }
+
+// staged reports whether a policy with these annotations judges nothing because it is staged.
+func (c *Cluster) staged(annotations map[string]string) bool {
+	return !c.EnforceStaged && annotations[enforceAnnotation] == "no"
+}

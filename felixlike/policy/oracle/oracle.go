@@ -122,7 +122,7 @@ func (q question) isolated() bool {
 
 // isolating reports whether a NetworkPolicy is one that isolates the subject in the direction.
 func (q question) isolating(p *networkingv1.NetworkPolicy) bool {
-	return isolates(p, q.direction) && targets(p, q.subject)
+	return !q.cluster.staged(p.Annotations) && isolates(p, q.direction) && targets(p, q.subject)
 }
 
 // networkPolicies asks the NetworkPolicies that isolate the subject. They decide if

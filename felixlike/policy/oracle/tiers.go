@@ -28,7 +28,7 @@ type clusterRule struct {
 // if no rule matches.
 func (q question) askTier(tier model.Tier) (RuleID, v1alpha2.ClusterNetworkPolicyRuleAction) {
 	policies := slices.DeleteFunc(slices.Clone(q.cluster.ClusterPolicies), func(p *v1alpha2.ClusterNetworkPolicy) bool {
-		return tierOf(p) != tier || !q.cluster.IsSubject(p, q.subject)
+		return q.cluster.staged(p.Annotations) || tierOf(p) != tier || !q.cluster.IsSubject(p, q.subject)
 	})
 	slices.SortFunc(policies, func(a, b *v1alpha2.ClusterNetworkPolicy) int {
 		return cmp.Or(cmp.Compare(priorityOf(a), priorityOf(b)), cmp.Compare(a.Name, b.Name))
