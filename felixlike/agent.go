@@ -31,6 +31,7 @@ import (
 	"github.com/felixlike/felixlike/felixlike/node"
 	"github.com/felixlike/felixlike/felixlike/revalidate"
 	"github.com/felixlike/felixlike/felixlike/serviceproxy"
+	"github.com/felixlike/felixlike/felixlike/staged"
 	"github.com/felixlike/felixlike/felixlike/tenants"
 	"github.com/felixlike/felixlike/felixlike/version"
 	"github.com/felixlike/felixlike/managers"
@@ -279,7 +280,9 @@ func (a *agent) driver(ctx context.Context) (*api, *node.Bridge) {
 	if a.watchTunnels(); a.tunnels != nil {
 		all = append(all, a.tunnels)
 	}
+	var begun staged.Connections
 	if fwd.multitenant == nil {
+		begun = carrier
 		api.connections = func(ctx context.Context, place backend.Place) ([]control.Connection, error) {
 			return node.Connections(ctx, carrier, place, ports.ServiceCIDRs)
 		}
@@ -330,7 +333,7 @@ func (a *agent) driver(ctx context.Context) (*api, *node.Bridge) {
 		View:     api.view,
 		Modules: append(slices.Concat(api.modules(), fwd.modules(), a.serviceProxy(api, timing, fwd.tenants)),
 			driver.Source(api.view, addressesNeeded, a.watchHostAddresses), driver.Source(api.view, "", a.watchHops(hops)), driver.Source(api.view, "", a.offloading.Run),
-			a.egressModule(api.view), hosts.Module(), existing.Module(), revalidate.NewTranslations(api.view, sources, timing).Module(), asked, a.verify(api.view), a.lost.Module(api.view), node.Peers(api.view), watches),
+			a.egressModule(api.view), hosts.Module(), existing.Module(), staged.New(api.view, begun, ports.ServiceCIDRs, staged.DefaultInterval).Module(), revalidate.NewTranslations(api.view, sources, timing).Module(), asked, a.verify(api.view), a.lost.Module(api.view), node.Peers(api.view), watches),
 		Log: log, Timing: timing,
 	})
 	migration.OnCarried(existing.Carried)

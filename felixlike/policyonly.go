@@ -23,6 +23,7 @@ import (
 	"github.com/felixlike/felixlike/felixlike/health"
 	"github.com/felixlike/felixlike/felixlike/node"
 	"github.com/felixlike/felixlike/felixlike/revalidate"
+	"github.com/felixlike/felixlike/felixlike/staged"
 	"github.com/felixlike/felixlike/managers"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/hostnet"
@@ -105,7 +106,7 @@ func (a *agent) policyOnlyDriver(ctx context.Context) *api {
 				return 0, a.removeOthers(ctx, a.backend.Name())
 			})},
 		},
-		View: api.view, Modules: append(api.modules(), addresses, a.lost.Module(api.view), hosts.Module(), a.verify(api.view), revalidate.NewConnections(api.view, nil, nil, timing).Module(), watches),
+		View: api.view, Modules: append(api.modules(), addresses, a.lost.Module(api.view), hosts.Module(), a.verify(api.view), revalidate.NewConnections(api.view, nil, nil, timing).Module(), staged.New(api.view, nil, nil, 0).Module(), watches),
 		Log: log, Timing: timing,
 	})
 	return api

@@ -64,6 +64,8 @@ type Status struct {
 	Repairs Repairs `json:"repairs"`
 	// ExistingConnections says what happens to established connections that policy denies now.
 	ExistingConnections ExistingConnections `json:"existingConnections"`
+	// Staged are the staged policies and what they would have denied, nil if none selects a pod here.
+	Staged *Staged `json:"staged,omitempty"`
 	// Offload says whether packets of established connections skip the host.
 	Offload *Offload `json:"offload,omitempty"`
 	// Hosts are the policies of the node itself, nil if it has none.

@@ -22,6 +22,8 @@ type State struct {
 	InterfacesLost int
 	// HostPolicies counts the policies of the node itself, HostPoliciesWithdrawn those of them that are withdrawn.
 	HostPolicies, HostPoliciesWithdrawn int
+	// StagedDenied counts the connections that the staged policies would have denied.
+	StagedDenied uint64
 	// Unread counts the files of the datastore of which no version is known, Outdated those with a former version in force.
 	Unread, Outdated int
 	// Rules and Elements count our rules and elements in the policy backend.
@@ -76,6 +78,8 @@ func stateMetrics() []stateMetric {
 		gauge("felixlike_host_policies", "Policies of the node itself.", func(s State) float64 { return float64(s.HostPolicies) }),
 		gauge("felixlike_host_policies_withdrawn", "Policies of the node itself that are withdrawn, because the node did not reach the API server with them. The agent's status names them.",
 			func(s State) float64 { return float64(s.HostPoliciesWithdrawn) }),
+		gauge("felixlike_staged_denied_connections", "Connections that policies which are staged now would have denied on this node, since each was staged or the agent started. The agent's status has them by policy and pod.",
+			func(s State) float64 { return float64(s.StagedDenied) }),
 		gauge("felixlike_manifests_unread_files", "Manifests that could never be read in full: policies in them are not in force. The agent's status names them.",
 			func(s State) float64 { return float64(s.Unread) }),
 		gauge("felixlike_manifests_outdated_files", "Manifests that cannot be read in full: their last good content is in force. The agent's status names them, and says of when the content is.",

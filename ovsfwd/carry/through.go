@@ -11,6 +11,15 @@ import (
 // Through lists the live connections of pods that policy has allowed, from the kernel, or from the switch if
 // it judges packets. The switch's list has packets that the host translates for pods after the translation.
 func (c *Carrier) Through(ctx context.Context, inSwitch bool) ([]conntrack.Connection, error) {
+	return c.allowed(ctx, inSwitch, alive)
+}
+
+// Begun is Through with the connections that have ended and still have an entry.
+func (c *Carrier) Begun(ctx context.Context, inSwitch bool) ([]conntrack.Connection, error) {
+	return c.allowed(ctx, inSwitch, func(*conntrack.Connection) bool { return true })
+}
+
+func (c *Carrier) allowed(ctx context.Context, inSwitch bool, wanted func(*conntrack.Connection) bool) ([]conntrack.Connection, error) {
 	s, err := c.look()
 	if err != nil {
 		return nil, err
@@ -20,14 +29,14 @@ func (c *Carrier) Through(ctx context.Context, inSwitch bool) ([]conntrack.Conne
 		if inSwitch {
 			known, err := z.dump(ctx)
 			for i := range known {
-				if k := &known[i]; isAllowed(k) && alive(k) && s.ofPod(k) {
+				if k := &known[i]; isAllowed(k) && wanted(k) && s.ofPod(k) {
 					all = append(all, *k)
 				}
 			}
 			return err
 		}
 		return kernel.Dump(func(k conntrack.Connection) {
-			if k.Zone == 0 && k.Mark&rules.MarkAllowed != 0 && alive(&k) && s.ofPod(&k) {
+			if k.Zone == 0 && k.Mark&rules.MarkAllowed != 0 && wanted(&k) && s.ofPod(&k) {
 				all = append(all, k)
 			}
 		})

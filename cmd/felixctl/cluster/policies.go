@@ -23,7 +23,7 @@ type policySums struct {
 
 func (t target) policiesCommand() *cobra.Command {
 	output := terminal.Text
-	unused, namespace := false, ""
+	unused, staged, namespace := false, false, ""
 	c := &cobra.Command{
 		Use:   "policies",
 		Short: "Show the connections that each policy rule allowed, summed over the nodes",
@@ -31,14 +31,20 @@ func (t target) policiesCommand() *cobra.Command {
 any. NODES is the number of nodes with a pod that the policy applies to. A rule of a
 policy that applies to no pod is not listed. The other columns are those of felixctl policies.
 
+--staged shows what the staged policies (annotation felixlike.io/enforce: "no") would have denied.
+
 Exit codes: 0 shown; 2 a node gave no answer: the sums lack it.`,
 		Example: `  kubectl felixlike policies --unused
+  kubectl felixlike policies --staged
   kubectl felixlike policies -n shop`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			command := []string{"policies", "-o", "json"}
 			if namespace != "" {
 				command = append(command, "--namespace", namespace)
+			}
+			if staged {
+				return t.printStaged(c, output, append(command, "--staged"))
 			}
 			replies, err := t.ask(c.Context(), c.ErrOrStderr(), command...)
 			if err != nil {
@@ -73,6 +79,8 @@ Exit codes: 0 shown; 2 a node gave no answer: the sums lack it.`,
 	output.Flag(c, report.Formats()...)
 	c.Flags().StringVarP(&namespace, "namespace", "n", "", "only policies of this namespace")
 	c.Flags().BoolVar(&unused, "unused", false, "only rules that were hit on no node")
+	c.Flags().BoolVar(&staged, "staged", false, "what the staged policies would have denied, by node")
+	c.MarkFlagsMutuallyExclusive("unused", "staged")
 	return c
 }
 

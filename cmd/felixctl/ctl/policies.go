@@ -18,7 +18,7 @@ import (
 
 func policiesCommand() *cobra.Command {
 	var t target
-	var unused bool
+	var unused, staged bool
 	var ordered, namespace string
 	c := &cobra.Command{
 		Use:   "policies",
@@ -42,9 +42,13 @@ the node.
 --order shows the rules of one pod of this node, or of the node itself (node:NAME), in the order of evaluation:
 tier, priority, policy, rule, action, peers and ports. The first rule of a
 tier that matches decides, and pass goes on to the next tier. NetworkPolicies have no
-order: the pod is isolated, and each of their rules allows.`,
+order: the pod is isolated, and each of their rules allows.
+
+--staged shows the staged policies (annotation felixlike.io/enforce: "no") and the new connections that they would have
+denied since they were staged or the agent started: by pod, with the first one.`,
 		Example: `  felixctl policies
   felixctl policies --unused
+  felixctl policies --staged
   felixctl policies --order shop/db -o json
   felixctl policies --order node:node1`,
 		Args: cobra.NoArgs,
@@ -55,6 +59,9 @@ order: the pod is isolated, and each of their rules allows.`,
 			return t.call(c.Context(), func(ctx context.Context, agent *control.Client) error {
 				if err := namespaceExists(ctx, agent, namespace); err != nil {
 					return err
+				}
+				if staged {
+					return t.printStaged(c, agent, namespace)
 				}
 				hits, err := agent.Hits(ctx)
 				if err != nil {
@@ -78,9 +85,10 @@ order: the pod is isolated, and each of their rules allows.`,
 	c.Flags().StringVarP(&namespace, "namespace", "n", "", "only policies of this namespace")
 	t.NamespaceFlag(c, "namespace")
 	c.Flags().BoolVar(&unused, "unused", false, "only rules that were never hit")
+	c.Flags().BoolVar(&staged, "staged", false, "what the staged policies would have denied")
 	c.Flags().StringVar(&ordered, "order", "", "namespace/name of a pod, or node:NAME, to show with its rules in the order of evaluation")
 	t.PodFlag(c, "order")
-	c.MarkFlagsMutuallyExclusive("order", "unused")
+	c.MarkFlagsMutuallyExclusive("order", "unused", "staged")
 	return c
 }
 
