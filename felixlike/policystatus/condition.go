@@ -16,7 +16,7 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// ConditionAccepted is the type of the condition. True: all rules are in force as written.
+// ConditionAccepted is the type of the condition. True: all rules are in force as written, or would be if the policy were not staged.
 // False: a part of the policy is not understood and fails closed, or no policy is in force.
 const ConditionAccepted = "felixlike.io/Accepted"
 
@@ -24,6 +24,8 @@ const ConditionAccepted = "felixlike.io/Accepted"
 const (
 	// ReasonAccepted: there is nothing to say.
 	ReasonAccepted = "Accepted"
+	// ReasonStaged: accepted, and not enforced.
+	ReasonStaged = "Staged"
 	// ReasonEqualPriority: accepted, and another policy has the same tier and priority.
 	ReasonEqualPriority = "EqualPriority"
 	// ReasonNotUnderstood: a part fails closed; the Event has the same reason.
@@ -46,6 +48,7 @@ type judged struct {
 	id       model.PolicyID
 	priority float64
 	problems []model.Problem
+	staged   bool
 	// faults are the fields that this version does not know.
 	faults []strict.Fault
 }
@@ -70,7 +73,7 @@ func judge(o *unstructured.Unstructured) (judged, error) {
 	p.Name, p.Annotations = o.GetName(), o.GetAnnotations()
 	compiled, problems := compile.ClusterNetworkPolicy(p, compile.GroupIDHash)
 	return judged{
-		object: o, id: compiled.Model.ID, priority: compiled.Model.Precedence.Priority, problems: problems, faults: faults,
+		object: o, id: compiled.Model.ID, priority: compiled.Model.Precedence.Priority, problems: problems, staged: compiled.Staged, faults: faults,
 	}, nil
 }
 
@@ -90,6 +93,10 @@ func (j judged) condition(before *judged) metav1.Condition {
 		ObservedGeneration: j.object.GetGeneration(), Message: "all rules are in force as written",
 	}
 	var lines []string
+	if j.staged {
+		c.Reason = ReasonStaged
+		lines = append(lines, "it is staged (annotation "+model.EnforceAnnotation+"): no rule is enforced")
+	}
 	if before != nil && before.id.Tier == j.id.Tier && before.priority == j.priority {
 		c.Reason = ReasonEqualPriority
 		lines = append(lines, fmt.Sprintf("spec.priority: %v is also the priority of %s in tier %s; for pods that are subjects of both, %s is evaluated first, because of its name",

@@ -11,11 +11,13 @@ import (
 
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
 	"github.com/felixlike/felixlike/felixlike/egress/election"
 	"github.com/felixlike/felixlike/felixlike/policystatus"
+	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/test/eventually"
 	"github.com/felixlike/felixlike/test/kubernetestest"
 )
@@ -198,6 +200,19 @@ func TestRefusals(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestStaged: a staged policy is accepted, and its condition does not say that it is in force.
+func TestStaged(t *testing.T) {
+	f, _ := newFake(t)
+	f.create(t, "p", 1, deny)
+	f.start(t, "n1", nil)
+	f.until(t, "p", "True", "Accepted", "all rules are in force as written")
+	patch := []byte(`{"metadata":{"annotations":{"` + model.EnforceAnnotation + `":"no"}}}`)
+	if _, err := f.policies.Patch(t.Context(), "p", types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	f.until(t, "p", "True", "Staged", "no rule is enforced")
 }
 
 // TestVariant: with a setting with which no policy is in force, no policy is accepted.

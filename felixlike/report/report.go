@@ -128,6 +128,9 @@ func (t *text) summary(s control.Status) {
 	if s.Hosts != nil {
 		t.hosts(*s.Hosts)
 	}
+	if s.Staged != nil {
+		t.staged(*s.Staged)
+	}
 	if s.Verify != nil {
 		t.verify(*s.Verify)
 	}

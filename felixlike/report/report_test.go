@@ -3,6 +3,8 @@ package report
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
+	"net/netip"
 	"regexp"
 	"strings"
 	"testing"
@@ -99,6 +101,31 @@ func TestStatusOfHosts(t *testing.T) {
 		var b bytes.Buffer
 		if err := Status(&b, s, Filter{}, terminal.Text); err != nil || !strings.Contains(b.String(), want) {
 			t.Errorf("%v: no %q in\n%s", err, want, b.String())
+		}
+	}
+}
+
+// TestStaged: staged policies are shown as not enforced, each with what it would have denied.
+func TestStaged(t *testing.T) {
+	a, b := netip.MustParseAddr("10.10.0.2"), netip.MustParseAddr("2001:db8::1")
+	first := control.StagedConnection{Direction: "egress", Source: a, Destination: b, Protocol: model.TCP, Port: 5432}
+	echo := control.StagedConnection{Direction: "ingress", Source: b, Destination: a, Protocol: model.ICMPv6, Port: model.ICMPMessage(128, 0)}
+	all := control.Staged{Node: "node1", NotJudged: "a reason", Policies: []control.StagedPolicy{
+		{Policy: "x/in", Judged: 9, Denied: 5, Pods: []control.StagedPod{{Pod: "x/a", Denied: 2, First: first}, {Pod: "x/b", Denied: 1, First: echo}}, Others: 2},
+		{Policy: "x/out"},
+	}}
+	s := status()
+	s.Staged = &all
+	var out bytes.Buffer
+	if err := errors.Join(Status(&out, s, Filter{}, terminal.Text), PrintStaged(&out, terminal.Text, all), PrintStaged(&out, terminal.Text, control.Staged{})); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"staged policies: 2, not enforced   connections that they would have denied: 5\n", "10.10.0.2 -> [2001:db8::1]:5432 tcp, ", "2001:db8::1 -> 10.10.0.2 type 128 code 0 icmpv6, ",
+		"  other pods ", "node1: no connection is judged: a reason\n", "no staged policy selects a pod\n",
+	} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no %q in:\n%s", want, out.String())
 		}
 	}
 }

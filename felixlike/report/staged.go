@@ -19,6 +19,15 @@ func StagedNames(s control.Staged) (names []string) {
 	return names
 }
 
+// staged prints the number of staged policies, and of connections that they would have denied.
+func (t *text) staged(s control.Staged) {
+	denied := uint64(0)
+	for _, p := range s.Policies {
+		denied += p.Denied
+	}
+	fmt.Fprintf(t, "staged policies: %d, not enforced   connections that they would have denied: %d\n", len(s.Policies), denied)
+}
+
 // PrintStaged prints what the staged policies of nodes would have denied: a line a policy and node, and one a pod.
 func PrintStaged(w io.Writer, format terminal.Output, nodes ...control.Staged) error {
 	table := terminal.NewTable(format.Style(w), "STAGED POLICY", "NODE", "JUDGED", "WOULD DENY", "FIRST")
