@@ -10,8 +10,8 @@ import (
 // Staged are the staged policies of a node's pods (annotation felixlike.io/enforce), which are not enforced.
 type Staged struct {
 	Node string `json:"node"`
-	// NotJudged says why no connection is judged by them, with trafficMode networkPolicyOnly.
-	NotJudged string         `json:"notJudged,omitempty"`
+	// NotEvaluated says why no connection is evaluated by them, with trafficMode networkPolicyOnly.
+	NotEvaluated string         `json:"notEvaluated,omitempty"`
 	Policies  []StagedPolicy `json:"policies"`
 	// Last is the newest look at the connections.
 	Last *StagedLook `json:"last,omitempty"`
@@ -23,8 +23,8 @@ type StagedPolicy struct {
 	Policy string `json:"policy"`
 	// Since is when it was staged, or the agent started.
 	Since time.Time `json:"since"`
-	// Judged counts the new connections of its pods, Denied those that it would have denied.
-	Judged uint64 `json:"judged"`
+	// Evaluated counts the new connections of its pods, Denied those that it would have denied.
+	Evaluated uint64 `json:"evaluated"`
 	Denied uint64 `json:"denied"`
 	// Pods has the denied ones by pod of this node, sorted; Others counts those of pods that are not listed.
 	Pods   []StagedPod `json:"pods"`

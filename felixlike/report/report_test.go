@@ -110,8 +110,8 @@ func TestStaged(t *testing.T) {
 	a, b := netip.MustParseAddr("10.10.0.2"), netip.MustParseAddr("2001:db8::1")
 	first := control.StagedConnection{Direction: "egress", Source: a, Destination: b, Protocol: model.TCP, Port: 5432}
 	echo := control.StagedConnection{Direction: "ingress", Source: b, Destination: a, Protocol: model.ICMPv6, Port: model.ICMPMessage(128, 0)}
-	all := control.Staged{Node: "node1", NotJudged: "a reason", Policies: []control.StagedPolicy{
-		{Policy: "x/in", Judged: 9, Denied: 5, Pods: []control.StagedPod{{Pod: "x/a", Denied: 2, First: first}, {Pod: "x/b", Denied: 1, First: echo}}, Others: 2},
+	all := control.Staged{Node: "node1", NotEvaluated: "a reason", Policies: []control.StagedPolicy{
+		{Policy: "x/in", Evaluated: 9, Denied: 5, Pods: []control.StagedPod{{Pod: "x/a", Denied: 2, First: first}, {Pod: "x/b", Denied: 1, First: echo}}, Others: 2},
 		{Policy: "x/out"},
 	}}
 	s := status()
@@ -122,7 +122,7 @@ func TestStaged(t *testing.T) {
 	}
 	for _, want := range []string{
 		"staged policies: 2, not enforced   connections that they would have denied: 5\n", "10.10.0.2 -> [2001:db8::1]:5432 tcp, ", "2001:db8::1 -> 10.10.0.2 type 128 code 0 icmpv6, ",
-		"  other pods ", "node1: no connection is judged: a reason\n", "no staged policy selects a pod\n",
+		"  other pods ", "node1: no connection is evaluated: a reason\n", "no staged policy selects a pod\n",
 	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in:\n%s", want, out.String())

@@ -30,18 +30,18 @@ func (t *text) staged(s control.Staged) {
 
 // PrintStaged prints what the staged policies of nodes would have denied: a line a policy and node, and one a pod.
 func PrintStaged(w io.Writer, format terminal.Output, nodes ...control.Staged) error {
-	table := terminal.NewTable(format.Style(w), "STAGED POLICY", "NODE", "JUDGED", "WOULD DENY", "FIRST")
+	table := terminal.NewTable(format.Style(w), "STAGED POLICY", "NODE", "EVALUATED", "WOULD DENY", "FIRST")
 	rows, note := 0, ""
 	for _, n := range nodes {
-		if n.NotJudged != "" {
-			note += fmt.Sprintf("%s: no connection is judged: %s\n", n.Node, n.NotJudged)
+		if n.NotEvaluated != "" {
+			note += fmt.Sprintf("%s: no connection is evaluated: %s\n", n.Node, n.NotEvaluated)
 		}
 		if n.Last != nil && n.Last.Error != "" {
-			note += fmt.Sprintf("%s: not all connections are judged: %s\n", n.Node, n.Last.Error)
+			note += fmt.Sprintf("%s: not all connections are evaluated: %s\n", n.Node, n.Last.Error)
 		}
 		for _, p := range n.Policies {
 			rows++
-			table.Row(p.Policy, n.Node, p.Judged, p.Denied, "in "+time.Since(p.Since).Round(time.Second).String())
+			table.Row(p.Policy, n.Node, p.Evaluated, p.Denied, "in "+time.Since(p.Since).Round(time.Second).String())
 			for _, pod := range p.Pods {
 				table.Row("  "+pod.Pod, "", "", pod.Denied, stagedConnection(pod.First))
 			}

@@ -54,7 +54,7 @@ func (s *Staged) countEnd(at *ends.Site, a netip.Addr, d model.Direction, p judg
 		if !c.counts {
 			continue
 		}
-		c.judged++
+		c.evaluated++
 		if slices.Contains(blamed, c) {
 			c.deny(id, d, p)
 		}
@@ -115,10 +115,10 @@ func (s *Staged) status() *control.Staged {
 	}
 	all := &control.Staged{Node: s.view.Node(), Policies: []control.StagedPolicy{}, Last: s.last}
 	if s.connections == nil {
-		all.NotJudged = "the agent knows no connections with this trafficMode or pipelineVariant"
+		all.NotEvaluated = "the agent knows no connections with this trafficMode or pipelineVariant"
 	}
 	for _, c := range s.policies {
-		p := control.StagedPolicy{Policy: c.policy.ID.String(), Since: c.since, Judged: c.judged, Denied: c.denied(), Pods: []control.StagedPod{}, Others: c.others}
+		p := control.StagedPolicy{Policy: c.policy.ID.String(), Since: c.since, Evaluated: c.evaluated, Denied: c.denied(), Pods: []control.StagedPod{}, Others: c.others}
 		for _, pod := range c.pods {
 			p.Pods = append(p.Pods, *pod)
 		}

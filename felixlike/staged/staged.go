@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"reflect"
 	"slices"
 	"time"
 
@@ -62,10 +63,10 @@ type counted struct {
 	policy *model.Policy
 	since  time.Time
 	// counts is false until a look has seen the connections that are older than the policy.
-	counts bool
-	judged uint64
-	pods   map[model.PodID]*control.StagedPod
-	others uint64
+	counts    bool
+	evaluated uint64
+	pods      map[model.PodID]*control.StagedPod
+	others    uint64
 }
 
 // New judges what connections lists; nil if the node has no list of them. services are the prefixes of Service addresses in the settings. interval is the
@@ -97,7 +98,7 @@ func (s *Staged) onUpdate(u model.Update, _ uint64) {
 	}
 }
 
-// set replaces the staged policies. Those that stay keep their counts.
+// set replaces the staged policies. Those that stay as they are keep their counts.
 func (s *Staged) set(u model.StagedUpdate) {
 	if len(u.Policies) == 0 {
 		s.judge, s.endpoints = nil, nil
@@ -113,7 +114,7 @@ func (s *Staged) set(u model.StagedUpdate) {
 	now := map[model.PolicyID]*counted{}
 	for _, p := range u.Policies {
 		c := s.policies[p.ID]
-		if c == nil {
+		if c == nil || c.policy != p && !reflect.DeepEqual(c.policy, p) {
 			c = &counted{since: time.Now(), pods: map[model.PodID]*control.StagedPod{}}
 			s.wake()
 		}

@@ -85,7 +85,7 @@ func (f fixture) counts() string {
 	}
 	var all []string
 	for _, p := range s.Policies {
-		all = append(all, fmt.Sprintf("%s %d/%d", p.Policy, p.Denied, p.Judged))
+		all = append(all, fmt.Sprintf("%s %d/%d", p.Policy, p.Denied, p.Evaluated))
 	}
 	return strings.Join(all, ", ")
 }
@@ -129,6 +129,10 @@ func TestNewConnectionsAreJudged(t *testing.T) {
 	if pod.Pod != "x/a" || pod.First.Source.String() != "10.10.2.2" || pod.First.Port != 80 || pod.First.Direction != "ingress" || pod.First.At.After(pod.Last.At) {
 		t.Errorf("pod: %+v", pod)
 	}
+	f.Source.Send(true, policy("in", "no", "10.10.2.0/24")) // another policy, with counts of its own
+	f.become("x/in 0/0")
+	c.set(nil, from("10.10.2.2", 4), from("10.10.1.2", 5))
+	f.become("x/in 1/2")
 	f.Source.Send(true, policy("in", "yes", "10.10.1.0/24"))
 	eventually.True(t, "none staged", func() bool { return f.counts() == "none" })
 	if s := f.Status(); len(s.Policies) != 1 {

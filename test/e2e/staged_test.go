@@ -58,13 +58,13 @@ spec:
 		expect(t, l, true, "x/a", "x/c", model.TCP, 80)
 		eventually.True(t, "all connections are judged", func() bool {
 			p := staged().Policies
-			return len(p) == 2 && p[0].Judged >= 4 && p[1].Judged >= 6
+			return len(p) == 2 && p[0].Evaluated >= 4 && p[1].Evaluated >= 6
 		})
 		all := staged().Policies
-		if p := all[0]; p.Policy != "admin:not-to-d" || p.Denied != 2 || p.Judged != 4 || len(p.Pods) != 1 || p.Pods[0].First.Destination != l.Pod(pod("d")).Address(model.FamilyOf(p.Pods[0].First.Destination)) {
+		if p := all[0]; p.Policy != "admin:not-to-d" || p.Denied != 2 || p.Evaluated != 4 || len(p.Pods) != 1 || p.Pods[0].First.Destination != l.Pod(pod("d")).Address(model.FamilyOf(p.Pods[0].First.Destination)) {
 			t.Errorf("%+v", p)
 		}
-		if p := all[1]; p.Policy != "x/from-c" || p.Denied != 4 || p.Judged != 6 || len(p.Pods) != 1 || p.Pods[0].Pod != "x/a" || p.Pods[0].First.Port != 80 {
+		if p := all[1]; p.Policy != "x/from-c" || p.Denied != 4 || p.Evaluated != 6 || len(p.Pods) != 1 || p.Pods[0].Pod != "x/a" || p.Pods[0].First.Port != 80 {
 			t.Errorf("%+v", p)
 		}
 		out, _, code := felixctl(t, "policies", "--staged", "--socket", l.Node("node1").ControlSocket())
