@@ -125,6 +125,8 @@ func (m *SwitchPolicyManager) Led() bool {
 func (m *SwitchPolicyManager) CompleteDeferredWork() {
 	m.mu.Lock()
 	m.needed = m.tiers.tiers()
+	// Forwarding may stop to lead packets to a tier without policies at any time, also when it has some again.
+	m.led = m.led.and(m.needed)
 	for _, name := range slices.Sorted(maps.Keys(m.gone)) {
 		delete(m.leaving, name)
 		m.dirty.add(name)

@@ -266,6 +266,18 @@ func TestTierIsInForceOnceForwardingLeadsThere(t *testing.T) {
 					t.Error("without policies, the policy stage waits for forwarding")
 				}
 			}
+			for _, m := range all {
+				apply(m, model.PolicyUpdate{Policy: &c.policy})
+			}
+			m.Forwarded(forwarding)
+			apply(m, model.PolicyRemove{ID: c.policy.ID})
+			apply(m, model.PolicyUpdate{Policy: &c.policy})
+			if got := m.Led(); got == c.waits {
+				t.Errorf("removed and added again while forwarding may change: in force: %t", got)
+			}
+			if m.Forwarded(forwarding); !m.Led() {
+				t.Error("not in force although forwarding has kept the tier")
+			}
 		})
 	}
 }

@@ -22,6 +22,10 @@ func (t Tiers) cover(needed Tiers) bool {
 	return (t.AdminIngress || !needed.AdminIngress) && (t.OrderedEgress || !needed.OrderedEgress)
 }
 
+func (t Tiers) and(o Tiers) Tiers {
+	return Tiers{t.AdminIngress && o.AdminIngress, t.OrderedEgress && o.OrderedEgress}
+}
+
 // tierUse has the policies of ordered tiers.
 type tierUse struct {
 	adminIngress, orderedEgress map[model.PolicyID]bool
