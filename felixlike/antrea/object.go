@@ -44,6 +44,9 @@ func Kinds() []Kind {
 	}
 }
 
+// IsPolicy reports whether it is a kind of policy with tiers.
+func (k Kind) IsPolicy() bool { return k == KindClusterNetworkPolicy || k == KindNetworkPolicy }
+
 // String returns the kind as the API names it.
 func (k Kind) String() string {
 	switch k {

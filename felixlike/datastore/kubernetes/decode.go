@@ -51,6 +51,9 @@ func decodePolicy(i *item) (decoded, error) {
 		p.Namespace, p.Name = i.namespace, i.name
 		return decoded{event: datastore.NetworkPolicySet{Policy: p}}, nil
 	}
+	if strict.Staged(i.data) {
+		return withoutStaged(datastore.NetworkPolicyDeleted{Namespace: i.namespace, Name: i.name}, kindPolicy.ref(i.key), faults), nil
+	}
 	var raw struct {
 		Spec json.RawMessage `json:"spec"`
 	}
@@ -71,10 +74,22 @@ func decodePolicy(i *item) (decoded, error) {
 	return d, nil
 }
 
+// withoutStaged leaves out a staged policy that is not understood: it must not be enforced, and what it would deny is not known.
+func withoutStaged(deleted datastore.Event, object model.ObjectRef, faults []strict.Fault) decoded {
+	d := decoded{event: deleted}
+	for _, f := range faults {
+		d.problems = append(d.problems, model.Problem{Object: object, Field: f.Field, Reason: f.Reason + "; the policy is staged, and no connection is evaluated by it"})
+	}
+	return d
+}
+
 // decodeClusterPolicy returns a policy in which all that is not understood fails closed.
 func decodeClusterPolicy(i *item) (decoded, error) {
 	p := &v1alpha2.ClusterNetworkPolicy{}
 	faults := strict.Decode(i.data, p)
+	if len(faults) > 0 && strict.Staged(i.data) {
+		return withoutStaged(datastore.ClusterNetworkPolicyDeleted{Name: i.name}, kindClusterPolicy.ref(i.key), faults), nil
+	}
 	if len(faults) > 0 {
 		p = &v1alpha2.ClusterNetworkPolicy{Spec: strict.ClosedSpec(i.data)}
 	}
@@ -96,6 +111,9 @@ func decodeAntrea(k kindName) func(*item) (decoded, error) {
 		object.SetNamespace(i.namespace)
 		object.SetName(i.name)
 		object.SetUID(i.uid)
+		if len(faults) > 0 && kind.IsPolicy() && strict.Staged(i.data) {
+			return withoutStaged(datastore.AntreaDeleted{ID: object.ID()}, k.ref(i.key), faults), nil
+		}
 		d := decoded{event: datastore.AntreaSet{Object: object}}
 		for _, f := range faults {
 			d.problems = append(d.problems, model.Problem{Object: k.ref(i.key), Field: f.Field, Reason: f.Reason + "; fails closed"})

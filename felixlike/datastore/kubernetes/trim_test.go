@@ -2,6 +2,7 @@ package kubernetes
 
 import (
 	"reflect"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -89,6 +90,28 @@ func passed(t *rapid.T, k *kind, o runtime.Object) datastore.Event {
 		t.Fatal(err)
 	}
 	return d.event
+}
+
+// TestStagedWithFaults: a staged policy that is not understood is left out, so it closes nothing. Other faults still do.
+func TestStagedWithFaults(t *testing.T) {
+	for _, c := range []struct {
+		kind   kindName
+		decode func(*item) (decoded, error)
+	}{{kindPolicy, decodePolicy}, {kindClusterPolicy, decodeClusterPolicy}, {kindAntreaPolicy, decodeAntrea(kindAntreaPolicy)}, {kindAntreaClusterPolicy, decodeAntrea(kindAntreaClusterPolicy)}} {
+		for value, left := range map[string]bool{`"no"`: true, `"yes"`: false, `"No"`: false, `7`: false} {
+			text := `{"metadata":{"name":"p","annotations":{"` + model.EnforceAnnotation + `":` + value + `}},"spec":{"sni":"x"}}`
+			d, err := c.decode(&item{key: key{name: "p"}, data: []byte(text)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, one := d.event.(datastore.NetworkPolicyDeleted)
+			_, two := d.event.(datastore.ClusterNetworkPolicyDeleted)
+			_, three := d.event.(datastore.AntreaDeleted)
+			if (one || two || three) != left || len(d.problems) == 0 || strings.Contains(d.problems[0].Reason, "is staged") != left {
+				t.Errorf("kind %d, %s: %T, %v", c.kind, value, d.event, d.problems)
+			}
+		}
+	}
 }
 
 // TestTrimmedPolicyKeepsItsLog: of the metadata of a policy only the annotations with a meaning

@@ -100,6 +100,9 @@ func (e *entry) value(before cluster) (value, string) {
 	if e.closed != nil {
 		return value{object: e.closed}, "fails closed"
 	}
+	if e.staged {
+		return value{}, "left out: it is staged, and no connection is evaluated by it"
+	}
 	if e.key.kind != kindNetworkPolicy {
 		return value{}, "left out"
 	}

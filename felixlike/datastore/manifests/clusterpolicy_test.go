@@ -95,6 +95,23 @@ func TestClusterNetworkPolicyErrors(t *testing.T) {
 	}
 }
 
+// TestStagedWithFaults: a staged policy that is not understood is left out, so it closes nothing.
+func TestStagedWithFaults(t *testing.T) {
+	dir := t.TempDir()
+	const staged = "annotations: {felixlike.io/enforce: \"no\"}"
+	writeFile(t, dir, "a.yaml", strings.NewReplacer("metadata: {", "metadata: {"+staged+", ", "tier: Admin", "tier: Admin\n  order: 7").Replace(clusterPolicyYAML))
+	writeFile(t, dir, "b.yaml", "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {namespace: x, name: p, "+staged+"}\nspec: {podSelector: {}, order: 7}\n")
+	writeFile(t, dir, "c.yaml", "apiVersion: crd.antrea.io/v1beta1\nkind: NetworkPolicy\nmetadata: {namespace: x, name: p, "+staged+"}\nspec: {priority: 5, appliedTo: [{podSelector: {}}], order: 7}\n")
+	h := start(t, dir, time.Hour)
+	h.sync()
+	const left = "spec.order: unknown field; left out: it is staged, and no connection is evaluated by it"
+	h.wantProblems("a.yaml: ClusterNetworkPolicy p: "+left, "b.yaml: NetworkPolicy x/p: "+left, "c.yaml: NetworkPolicy.crd.antrea.io x/p: "+left)
+	if p := h.clusterPolicy(); p != nil {
+		t.Errorf("policy: %+v", p)
+	}
+	h.wantNames()
+}
+
 // TestClusterNetworkPolicyWithoutRequired: a policy without priority is not the strongest one, and one without
 // the pods of its subject does not apply to all pods. The policy engine closes both values.
 func TestClusterNetworkPolicyWithoutRequired(t *testing.T) {

@@ -28,6 +28,8 @@ type entry struct {
 	object   metav1.Object
 	selector *metav1.LabelSelector
 	closed   metav1.Object
+	// staged is set for a policy with an error that is not enforced, so that nothing fails closed.
+	staged   bool
 	problems []model.Problem
 	version  *version
 }
@@ -277,6 +279,8 @@ func (p *parser) object(at place, d document, k kind, fields map[string]json.Raw
 		object.SetNamespace(id.namespace)
 		setDefaults(object)
 		e.object = object
+	} else if d.err == nil && k.isPolicy() && strict.Staged(d.json) {
+		e.staged = true
 	} else if k == kindNetworkPolicy && d.err == nil {
 		e.selector = strict.Selector(fields["spec"])
 	} else if k == kindClusterNetworkPolicy {

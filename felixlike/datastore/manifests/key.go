@@ -39,6 +39,12 @@ func (k kind) antrea() (antrea.Kind, bool) {
 	return antrea.Kind(k - kindAntrea), true
 }
 
+// isPolicy reports whether objects of the kind can be staged.
+func (k kind) isPolicy() bool {
+	a, is := k.antrea()
+	return k == kindNetworkPolicy || k == kindClusterNetworkPolicy || is && a.IsPolicy()
+}
+
 // parseKind returns the kind of that name in an API, or false.
 func parseKind(apiVersion, name string) (kind, bool) {
 	if group, _, _ := strings.Cut(apiVersion, "/"); group == antrea.GroupName || group == antrea.OwnGroupName || group == antrea.NetNamespaceGroupName {

@@ -6,6 +6,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/felixlike/felixlike/felixlike/antrea"
+	"github.com/felixlike/felixlike/model"
 )
 
 // The values that stand for a tier and for a priority that are not understood. No object can have
@@ -209,4 +210,14 @@ func closedAppliedTo(data json.RawMessage) []antrea.AppliedTo {
 		all = append(all, entry)
 	}
 	return all
+}
+
+// Staged reports whether the annotations of an object say that it is not enforced, whatever else in it is not understood.
+func Staged(data []byte) bool {
+	var o struct {
+		Metadata struct {
+			Annotations map[string]json.RawMessage `json:"annotations"`
+		} `json:"metadata"`
+	}
+	return json.Unmarshal(data, &o) == nil && string(o.Metadata.Annotations[model.EnforceAnnotation]) == `"no"`
 }
