@@ -24,8 +24,8 @@ const (
 // policy. The policy engine closes a direction above its limits, so no part counts for
 // more than its limit.
 func costOf(p *networkingv1.NetworkPolicy, inSwitch bool) time.Duration {
-	if p == nil {
-		return 0
+	if p == nil || compile.Staged(p.Annotations) {
+		return 0 // nothing of it is programmed
 	}
 	var in, out parts
 	for i := range p.Spec.Ingress {

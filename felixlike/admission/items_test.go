@@ -205,7 +205,22 @@ func TestRulesOfLargePoliciesElsewhere(t *testing.T) {
 		e.Pod.Labels = map[string]string{"name": label}
 		return e
 	}
+	staged := func(i int) datastore.Event {
+		e := large(i).(datastore.NetworkPolicySet)
+		e.Policy.Annotations = map[string]string{model.EnforceAnnotation: "no"}
+		return e
+	}
 	check(notLocal, drivertest.Node("node1", "10.10.0.0/24"), pod("a"), large(0), large(1), large(2), large(3), large(4))
 	check(settled, pod("c"))
 	check(notLocal, pod("a"))
+	// Of a staged policy nothing is programmed: it does not wait, and the engine keeps its rules.
+	for i := range 5 {
+		b.of.OnEvent(staged(i), c.OnEvent(staged(i)))
+	}
+	b.Flush()
+	b.of.Begin()
+	b.of.Ended(nil, c.Model().Revision(), 0)
+	if n := len(b.of.items); n != 0 {
+		t.Errorf("%d staged policies wait, or have lost their rules", n)
+	}
 }

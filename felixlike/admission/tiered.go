@@ -159,6 +159,9 @@ func (ts *tieredAdmission) waiting() (all []model.Problem) {
 
 // costOfCluster is costOf for a ClusterNetworkPolicy.
 func costOfCluster(p *v1alpha2.ClusterNetworkPolicy, inSwitch bool) time.Duration {
+	if compile.Staged(p.Annotations) {
+		return 0
+	}
 	var in, out parts
 	for i := range p.Spec.Ingress {
 		in.combine(len(p.Spec.Ingress[i].From), 0, len(p.Spec.Ingress[i].Protocols))
@@ -178,7 +181,7 @@ func costOfCluster(p *v1alpha2.ClusterNetworkPolicy, inSwitch bool) time.Duratio
 // costOfAntrea is costOf for an object of Antrea's API. Only policies cost.
 func costOfAntrea(object antrea.Object, inSwitch bool) time.Duration {
 	spec := compile.AntreaSpec(object)
-	if spec == nil {
+	if spec == nil || compile.Staged(object.GetAnnotations()) {
 		return 0
 	}
 	count := func(rules []antrea.Rule) time.Duration {
