@@ -110,11 +110,11 @@ func comparePolicies(a, b anyPolicy) int { return a.name().compare(b.name()) }
 func (p anyPolicy) equal(o anyPolicy) bool {
 	switch {
 	case p.cluster != nil:
-		return equality.Semantic.DeepEqual(p.cluster.Spec, o.cluster.Spec)
+		return equality.Semantic.DeepEqual(p.cluster.Spec, o.cluster.Spec) && compile.Staged(p.cluster.Annotations) == compile.Staged(o.cluster.Annotations)
 	case p.antrea != nil:
 		return equality.Semantic.DeepEqual(antreaContent(p.antrea), antreaContent(o.antrea))
 	}
-	return equality.Semantic.DeepEqual(p.network.Spec, o.network.Spec)
+	return equality.Semantic.DeepEqual(p.network.Spec, o.network.Spec) && compile.Staged(p.network.Annotations) == compile.Staged(o.network.Annotations)
 }
 
 // set adds a policy to an engine, with the tiers and groups that it may refer to. It returns the

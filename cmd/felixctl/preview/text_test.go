@@ -111,6 +111,28 @@ func TestDelete(t *testing.T) {
 	}
 }
 
+// TestStaged: to stage a policy opens what it closed, and to enforce it closes that, although the rules are the same.
+func TestStaged(t *testing.T) {
+	enforced, staged := objects(t, dbPolicy).Policies, objects(t, dbPolicy).Policies
+	staged[0].Annotations = map[string]string{model.EnforceAnnotation: "no"}
+	for _, c := range []struct {
+		before, after []*networkingv1.NetworkPolicy
+		becomes       string
+	}{{enforced, staged, Allowed}, {staged, enforced, Denied}} {
+		o := objects(t, shop)
+		o.Policies = c.before
+		p, err := Of(t.Context(), o, Change{Set: c.after})
+		if err != nil || len(p.Verdicts) == 0 || p.Policies[0].What != Changed {
+			t.Fatalf("%+v, %v", p, err)
+		}
+		for _, d := range p.Verdicts {
+			if d.Becomes != c.becomes {
+				t.Errorf("%+v", d)
+			}
+		}
+	}
+}
+
 // TestProblems reports effects that people may not expect.
 func TestProblems(t *testing.T) {
 	all := objects(t, strings.ReplaceAll(dbPolicy, "{matchLabels: {app: db}}", "{}")).Policies
