@@ -12,7 +12,7 @@ type Staged struct {
 	Node string `json:"node"`
 	// NotEvaluated says why no connection is evaluated by them, with trafficMode networkPolicyOnly.
 	NotEvaluated string         `json:"notEvaluated,omitempty"`
-	Policies  []StagedPolicy `json:"policies"`
+	Policies     []StagedPolicy `json:"policies"`
 	// Last is the newest look at the connections.
 	Last *StagedLook `json:"last,omitempty"`
 }
@@ -25,7 +25,7 @@ type StagedPolicy struct {
 	Since time.Time `json:"since"`
 	// Evaluated counts the new connections of its pods, Denied those that it would have denied.
 	Evaluated uint64 `json:"evaluated"`
-	Denied uint64 `json:"denied"`
+	Denied    uint64 `json:"denied"`
 	// Pods has the denied ones by pod of this node, sorted; Others counts those of pods that are not listed.
 	Pods   []StagedPod `json:"pods"`
 	Others uint64      `json:"others,omitempty"`

@@ -19,6 +19,7 @@ func (s *Staged) count(at *ends.Site, all []conntrack.Connection) {
 		return
 	}
 	for i := range all {
+		s.number++
 		from, to, port := at.Of(&all[i])
 		p := judge.Packet{Source: from, Destination: to, Protocol: model.Protocol(all[i].Original.Protocol), Port: port}
 		s.countEnd(at, from, model.Egress, p)
@@ -34,7 +35,7 @@ func (s *Staged) countEnd(at *ends.Site, a netip.Addr, d model.Direction, p judg
 	}
 	with := e.Applied(d)
 	concerned := s.among(with.Admin, with.NetworkPolicies, with.Baseline)
-	if len(concerned) == 0 {
+	if !slices.ContainsFunc(concerned, func(c *counted) bool { return c.counts }) {
 		return
 	}
 	decision := s.judge.Decide(with, d, p)
@@ -54,8 +55,11 @@ func (s *Staged) countEnd(at *ends.Site, a netip.Addr, d model.Direction, p judg
 		if !c.counts {
 			continue
 		}
-		c.evaluated++
-		if slices.Contains(blamed, c) {
+		if c.evaluatedIn != s.number {
+			c.evaluated, c.evaluatedIn = c.evaluated+1, s.number
+		}
+		if slices.Contains(blamed, c) && c.deniedIn != s.number {
+			c.deniedIn = s.number
 			c.deny(id, d, p)
 		}
 	}

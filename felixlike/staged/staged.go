@@ -41,6 +41,11 @@ const (
 	part = 64
 	// maxPods bounds the pods that a policy's counts name.
 	maxPods = 256
+	// unreadLooks is for how many looks a connection that was not read again, after an error, is not new.
+	unreadLooks = 10
+	// remembered is how long the counts of a policy without a pod here are kept. maxRemembered bounds these policies.
+	remembered    = time.Hour
+	maxRemembered = 256
 )
 
 // Staged judges connections by staged policies. All fields but the channel belong to the loop.
@@ -56,6 +61,10 @@ type Staged struct {
 	policies  map[model.PolicyID]*counted
 	endpoints map[model.PodID]*model.Endpoint
 	last      *control.StagedLook
+	// absent are the policies that selected a pod here before: a pod may be replaced by another one.
+	absent map[model.PolicyID]*counted
+	// number counts the connections that were judged.
+	number uint64
 }
 
 // counted is a staged policy with what it would have denied.
@@ -67,12 +76,16 @@ type counted struct {
 	evaluated uint64
 	pods      map[model.PodID]*control.StagedPod
 	others    uint64
+	// evaluatedIn and deniedIn are the newest connections that it has counted, by number: both ends may be pods here.
+	evaluatedIn, deniedIn uint64
+	// left is when the policy had no pod here any more.
+	left time.Time
 }
 
 // New judges what connections lists; nil if the node has no list of them. services are the prefixes of Service addresses in the settings. interval is the
 // time between looks.
 func New(v *driver.View, connections Connections, services []netip.Prefix, interval time.Duration) *Staged {
-	return &Staged{view: v, connections: connections, services: services, interval: interval, changed: make(chan struct{}, 1), policies: map[model.PolicyID]*counted{}}
+	return &Staged{view: v, connections: connections, services: services, interval: interval, changed: make(chan struct{}, 1), policies: map[model.PolicyID]*counted{}, absent: map[model.PolicyID]*counted{}}
 }
 
 // Module returns the module.
@@ -101,8 +114,8 @@ func (s *Staged) onUpdate(u model.Update, _ uint64) {
 // set replaces the staged policies. Those that stay as they are keep their counts.
 func (s *Staged) set(u model.StagedUpdate) {
 	if len(u.Policies) == 0 {
-		s.judge, s.endpoints = nil, nil
-		clear(s.policies)
+		s.leave(nil)
+		s.judge, s.endpoints, s.policies = nil, nil, map[model.PolicyID]*counted{}
 		return
 	}
 	if s.judge == nil {
@@ -114,6 +127,11 @@ func (s *Staged) set(u model.StagedUpdate) {
 	now := map[model.PolicyID]*counted{}
 	for _, p := range u.Policies {
 		c := s.policies[p.ID]
+		if c == nil && s.absent[p.ID] != nil {
+			c = s.absent[p.ID]
+			delete(s.absent, p.ID)
+			s.wake()
+		}
 		if c == nil || c.policy != p && !reflect.DeepEqual(c.policy, p) {
 			c = &counted{since: time.Now(), pods: map[model.PodID]*control.StagedPod{}}
 			s.wake()
@@ -121,6 +139,7 @@ func (s *Staged) set(u model.StagedUpdate) {
 		c.policy, now[p.ID] = p, c
 		s.judge.OnUpdate(model.PolicyUpdate{Policy: p})
 	}
+	s.leave(now)
 	for id := range s.policies {
 		if _, enforced := s.view.Model().Policies[id]; now[id] == nil && !enforced {
 			s.judge.OnUpdate(model.PolicyRemove{ID: id})
@@ -129,6 +148,21 @@ func (s *Staged) set(u model.StagedUpdate) {
 	s.policies, s.endpoints = now, map[model.PodID]*model.Endpoint{}
 	for _, e := range u.Endpoints {
 		s.endpoints[e.ID] = e
+	}
+}
+
+// leave keeps the counts of policies that are not among those of now, unless they are enforced.
+func (s *Staged) leave(now map[model.PolicyID]*counted) {
+	for id, c := range s.absent {
+		if time.Since(c.left) > remembered || s.view.Model().Policies[id] != nil {
+			delete(s.absent, id)
+		}
+	}
+	for id, c := range s.policies {
+		if now[id] == nil && s.view.Model().Policies[id] == nil && len(s.absent) < maxRemembered {
+			c.left, c.counts = time.Now(), false
+			s.absent[id] = c
+		}
 	}
 }
 
@@ -141,14 +175,20 @@ func (s *Staged) wake() {
 
 // run looks at the connections while policies are staged, until ctx ends.
 func (s *Staged) run(ctx context.Context) error {
-	seen := map[key]bool{}
+	seen := map[key]int{}
 	var rest <-chan time.Time
+	var earliest time.Time
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-s.changed:
 		case <-rest:
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(time.Until(earliest)):
 		}
 		began, staged := time.Now(), false
 		err := panics.Guard(func() (err error) {
@@ -158,8 +198,10 @@ func (s *Staged) run(ctx context.Context) error {
 		if err != nil && ctx.Err() == nil {
 			s.view.Panicked(err).Warn("connections are not judged by staged policies", "error", err)
 		}
+		took := time.Since(began)
+		earliest = time.Now().Add(restFactor * took)
 		if rest = nil; staged || err != nil {
-			rest = time.After(max(s.interval, restFactor*time.Since(began)))
+			rest = time.After(max(s.interval, restFactor*took))
 		} else {
 			clear(seen)
 		}
@@ -173,8 +215,9 @@ type key struct {
 	sourcePort, port, icmp uint16
 }
 
-// look judges the connections that were not there at the look before. It reports whether policies are staged.
-func (s *Staged) look(ctx context.Context, seen *map[key]bool) (staged bool, err error) {
+// look judges the connections that are not in seen: those of the look before, each with the number of looks since it was read. It reports whether
+// policies are staged.
+func (s *Staged) look(ctx context.Context, seen *map[key]int) (staged bool, err error) {
 	var at *ends.Site
 	var old []*counted
 	if err := s.view.Do(ctx, func() {
@@ -191,18 +234,21 @@ func (s *Staged) look(ctx context.Context, seen *map[key]bool) (staged bool, err
 	}
 	began := time.Now()
 	all, unread := s.connections.Begun(ctx, at.InSwitch)
-	known, added := make(map[key]bool, len(all)), all[:0]
+	known, added := make(map[key]int, len(all)), all[:0]
 	for i := range all {
 		from, to, port := at.Of(&all[i])
 		k := key{from, to, all[i].Original.Protocol, all[i].Original.SrcPort, port, all[i].Original.ICMPID}
-		if !known[k] && !(*seen)[k] && at.Judged(from, to) && from != to {
+		_, twice := known[k]
+		if _, old := (*seen)[k]; !twice && !old && at.Judged(from, to) && from != to {
 			added = append(added, all[i])
 		}
-		known[k] = true
+		known[k] = 0
 	}
 	if unread != nil { // what was not read is not new at the next look
-		for k := range *seen {
-			known[k] = true
+		for k, looks := range *seen {
+			if _, read := known[k]; !read && looks < unreadLooks {
+				known[k] = looks + 1
+			}
 		}
 	}
 	*seen = known
@@ -213,7 +259,7 @@ func (s *Staged) look(ctx context.Context, seen *map[key]bool) (staged bool, err
 	}
 	return true, errors.Join(unread, s.view.Do(ctx, func() {
 		for _, c := range old {
-			c.counts = true
+			c.counts = unread == nil
 		}
 		s.last = &control.StagedLook{At: began, Took: time.Since(began), Connections: len(known), New: len(added)}
 		if unread != nil {

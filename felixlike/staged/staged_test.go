@@ -2,6 +2,7 @@ package staged
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"strings"
@@ -164,10 +165,50 @@ func TestUnreadEntriesAreNotNewLater(t *testing.T) {
 	f.looked()
 	c.set(nil, from("10.10.1.2", 1))
 	f.become("x/in 1/1")
-	c.set(fmt.Errorf("one line"))
+	c.set(errors.New("one line"))
 	eventually.True(t, "the error", func() bool { s := f.Status().Staged; return s.Last != nil && s.Last.Error == "one line" })
 	c.set(nil, from("10.10.1.2", 1))
 	f.become("x/in 1/1")
+}
+
+// TestFailedFirstLook: connections that were there before the policy and could not be read are not new.
+func TestFailedFirstLook(t *testing.T) {
+	c := &tracked{}
+	c.set(errors.New("the switch starts"))
+	f := start(t, c, policy("in", "no", ""))
+	eventually.True(t, "the error", func() bool { s := f.Status().Staged; return s != nil && s.Last != nil && s.Last.Error != "" })
+	c.set(nil, from("10.10.1.2", 1), from("10.10.1.2", 2))
+	f.looked()
+	f.become("x/in 0/0")
+	c.set(nil, from("10.10.1.2", 3))
+	f.become("x/in 1/1")
+}
+
+// TestReplacedPod: the counts outlive the only pod that the policy selects.
+func TestReplacedPod(t *testing.T) {
+	c := &tracked{}
+	f := start(t, c, policy("in", "no", ""))
+	f.looked()
+	c.set(nil, from("10.10.1.2", 1))
+	f.become("x/in 1/1")
+	f.Source.Send(true, datastore.PodDeleted{ID: model.PodID{Namespace: "x", Name: "a"}})
+	eventually.True(t, "no policy", func() bool { return f.counts() == "none" })
+	f.Source.Send(true, drivertest.PodOn("a", "node1"))
+	f.become("x/in 1/1")
+	c.set(nil, from("10.10.1.2", 1), from("10.10.1.2", 2))
+	f.become("x/in 2/2")
+}
+
+// TestBothEnds: a connection between two pods of the node counts once for a policy of both.
+func TestBothEnds(t *testing.T) {
+	c := &tracked{}
+	both := policy("both", "no", "")
+	both.Policy.Spec.PolicyTypes = append(both.Policy.Spec.PolicyTypes, networkingv1.PolicyTypeEgress)
+	f := start(t, c, both, drivertest.PodOn("b", "node1"))
+	f.Attach("b", "10.10.0.3")
+	f.looked()
+	c.set(nil, from("10.10.0.3", 1))
+	f.become("x/both 1/1")
 }
 
 func TestUnknownValueIsEnforced(t *testing.T) {
