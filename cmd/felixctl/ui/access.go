@@ -144,6 +144,9 @@ func (l local) Ask(ctx context.Context, nodes []string, stdin []byte, command ..
 	}
 	answers := make(chan Answer, len(sockets))
 	var group errgroup.Group
+	if command[0] == proveCommand {
+		group.SetLimit(mostProofs)
+	}
 	for node, socket := range sockets {
 		group.Go(func() error {
 			answers <- l.run(ctx, node, socket, stdin, command)

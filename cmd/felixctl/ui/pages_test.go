@@ -90,6 +90,7 @@ func TestFrames(t *testing.T) {
 	a.nodes = []string{"n1"}
 	s := serve(t, a)
 	framed := func(path string) (text string, cells []string) {
+		clear(s.prover.last)
 		text = s.get(t, path)
 		columns := regexp.MustCompile(`to=([^"]*)`).FindAllStringSubmatch(text, -1)
 		for _, row := range regexp.MustCompile(`<tr[^>]*><th><a href="/reach\?from=([^"]*)">.*`).FindAllStringSubmatch(text, -1) {

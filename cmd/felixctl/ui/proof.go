@@ -2,13 +2,16 @@ package ui
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"net/http"
 	"net/netip"
 	"strings"
+	"sync"
 	"time"
 
 	"go4.org/netipx"
+	"golang.org/x/sync/singleflight"
 
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/model"
@@ -16,6 +19,55 @@ import (
 
 // proofTime bounds the proof of a node. With 1,000 pods and 1,000 policies of ten rules it takes three seconds.
 const proofTime = 10 * time.Second
+
+// proveCommand is the command of felixctl that proves, mostProofs how many of it run in this process at a time: each may need 1 GB.
+const (
+	proveCommand = "prove"
+	mostProofs   = 2
+)
+
+// prover has the agents prove one question at a time, because a proof may need 1 GB in the agent's container. Who asks the same meanwhile, or
+// shortly after, gets the same answers: a browser asks again when it reloads a page or restores tabs.
+type prover struct {
+	access Access
+	// life ends the proofs. The end of a request does not: others may wait for the answers.
+	life   context.Context //nolint:containedctx // a proof outlives the request that began it
+	asking singleflight.Group
+	// mu is held while the agents prove.
+	mu   sync.Mutex
+	last map[string]provedAt
+}
+
+// provedAt are answers with the time when they came.
+type provedAt struct {
+	at      time.Time
+	answers []Answer
+}
+
+// live has the agents compare what they have programmed with another state.
+func (p *prover) live(ctx context.Context, other string) ([]Answer, error) {
+	done := p.asking.DoChan(other, func() (any, error) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if last := p.last[other]; time.Since(last.at) < fresh {
+			return last.answers, nil
+		}
+		ctx, cancel := context.WithTimeout(p.life, pageTimeout)
+		defer cancel()
+		answers, err := p.access.Ask(ctx, nil, nil, proveCommand, "live", other, "-o=json", "--timeout="+proofTime.String())
+		if err == nil {
+			p.last[other] = provedAt{time.Now(), answers}
+		}
+		return answers, err
+	})
+	select {
+	case r := <-done:
+		answers, _ := r.Val.([]Answer)
+		return answers, r.Err
+	case <-ctx.Done():
+		return nil, fmt.Errorf("wait for the proof: %w", ctx.Err())
+	}
+}
 
 // proved is an answer of felixctl prove, as far as the page shows it.
 type proved struct {
@@ -89,7 +141,7 @@ func (p *proofs) prove(r *http.Request, s *server) error {
 		}
 		other = "backend:" + other
 	}
-	answers, err := s.access.Ask(r.Context(), nil, nil, "prove", "live", other, "-o=json", "--timeout="+proofTime.String())
+	answers, err := s.prover.live(r.Context(), other)
 	if err != nil {
 		return err
 	}

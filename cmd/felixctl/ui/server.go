@@ -34,6 +34,7 @@ const (
 // server serves the pages to requests with its token.
 type server struct {
 	source
+	prover      prover
 	host, token string
 	mux         *http.ServeMux
 	templates   *template.Template
@@ -41,7 +42,7 @@ type server struct {
 
 // newServer returns the server of the pages at an address.
 func newServer(ctx context.Context, access Access, host string) (*server, error) {
-	s := &server{source: source{access: access, life: ctx}, host: host, token: rand.Text(), mux: http.NewServeMux(), templates: parsed(podPath)}
+	s := &server{source: source{access: access, life: ctx}, prover: prover{access: access, life: ctx, last: map[string]provedAt{}}, host: host, token: rand.Text(), mux: http.NewServeMux(), templates: parsed(podPath)}
 	for _, name := range []string{"style.css", "script.js", "icon.svg"} {
 		s.mux.HandleFunc("GET /"+name, func(w http.ResponseWriter, r *http.Request) { http.ServeFileFS(w, r, assets, "assets/"+name) })
 	}
