@@ -3,6 +3,7 @@ package ui
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/netip"
@@ -132,8 +133,11 @@ type proofs struct {
 	Nodes    []proved
 }
 
-// prove has each node compare what it has programmed.
+// prove has each node compare what it has programmed. A page of another port of this host cannot begin a proof.
 func (p *proofs) prove(r *http.Request, s *server) error {
+	if site := r.Header.Get("Sec-Fetch-Site"); site != "" && site != "same-origin" && site != "none" {
+		return usage{errors.New("another page asks for a proof: paste the address to begin it")}
+	}
 	other := p.With
 	if other != "wanted" {
 		if err := config.CheckChoice("backend", other); err != nil {

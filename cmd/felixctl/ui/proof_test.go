@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -95,6 +96,29 @@ func TestOneProof(t *testing.T) {
 	s.prover.last["wanted"] = provedAt{at: time.Now().Add(-fresh)}
 	if s.get(t, "/backends?prove=wanted"); a.all.Load() != 3 {
 		t.Errorf("%d proofs", a.all.Load())
+	}
+}
+
+// TestProofOfAnotherPage: a page of another port of this host begins no proof.
+func TestProofOfAnotherPage(t *testing.T) {
+	t.Parallel()
+	a := shop()
+	a.answers["prove"] = `{"equal":true,"compared":"all packets"}`
+	s := serve(t, a)
+	for site, want := range map[string]int{"": http.StatusOK, "none": http.StatusOK, "same-origin": http.StatusOK, "same-site": http.StatusBadRequest, "cross-site": http.StatusForbidden} {
+		for _, path := range []string{"/backends?prove=wanted", "/matrix?backend=openflow"} {
+			clear(s.prover.last)
+			a.asked = nil
+			r := s.request(t, http.MethodGet, path, nil)
+			if site != "" {
+				loadFor(r, site, "document")
+			}
+			answer, _ := s.do(t, r)
+			proves := slices.ContainsFunc(a.asked, func(c []string) bool { return c[0] == proveCommand })
+			if answer.StatusCode != want || proves != (want == http.StatusOK) {
+				t.Errorf("%s from %q: %s, proves: %v", path, site, answer.Status, proves)
+			}
+		}
 	}
 }
 

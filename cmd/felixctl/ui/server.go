@@ -12,6 +12,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -82,6 +83,8 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "unknown origin", http.StatusForbidden)
 	case site == "cross-site" || site == "same-site" && r.Header.Get("Sec-Fetch-Mode") != "navigate":
 		http.Error(w, "asked by another page", http.StatusForbidden)
+	case slices.Contains([]string{"iframe", "frame", "embed", "object", "fencedframe"}, r.Header.Get("Sec-Fetch-Dest")):
+		http.Error(w, "not inside another page", http.StatusForbidden)
 	case r.Method != http.MethodGet && !posts:
 		h.Set("Allow", http.MethodGet)
 		http.Error(w, "only GET", http.StatusMethodNotAllowed)

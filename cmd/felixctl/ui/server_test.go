@@ -33,6 +33,11 @@ func TestOnlyItsOwn(t *testing.T) {
 		"no origin but null":         {change: func(r *http.Request) { r.Header.Set("Origin", "null") }, want: http.StatusForbidden},
 		"fetched by another site":    {change: func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "cross-site") }, want: http.StatusForbidden},
 		"embedded by another port":   {change: func(r *http.Request) { r.Header.Set("Sec-Fetch-Site", "same-site") }, want: http.StatusForbidden},
+		"linked by another port":     {change: func(r *http.Request) { loadFor(r, "same-site", "document") }, want: http.StatusOK},
+		"in a frame of another port": {change: func(r *http.Request) { loadFor(r, "same-site", "iframe") }, want: http.StatusForbidden},
+		"in a frameset":              {change: func(r *http.Request) { loadFor(r, "same-origin", "frame") }, want: http.StatusForbidden},
+		"an embed":                   {path: "/why", change: func(r *http.Request) { loadFor(r, "same-site", "embed") }, want: http.StatusForbidden},
+		"an object":                  {path: "/style.css", change: func(r *http.Request) { loadFor(r, "none", "object") }, want: http.StatusForbidden},
 		"POST":                       {method: http.MethodPost, want: http.StatusMethodNotAllowed},
 		"POST to another page":       {method: http.MethodPost, path: "/why", want: http.StatusMethodNotAllowed},
 		"PUT":                        {method: http.MethodPut, path: whatIfPath, want: http.StatusMethodNotAllowed},
@@ -70,6 +75,13 @@ func TestOnlyItsOwn(t *testing.T) {
 			t.Errorf("policy %q lacks %s", policy, want)
 		}
 	}
+}
+
+// loadFor makes a request as of a browser that loads a page for another one.
+func loadFor(r *http.Request, site, destination string) {
+	r.Header.Set("Sec-Fetch-Site", site)
+	r.Header.Set("Sec-Fetch-Mode", "navigate")
+	r.Header.Set("Sec-Fetch-Dest", destination)
 }
 
 // TestToken: the token of the printed address becomes a cookie, and leaves the address.
