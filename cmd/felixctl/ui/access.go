@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -49,6 +50,8 @@ type data struct {
 	// Objects are a control.Objects, if they were asked for, and Failsafe the ports that no policy closes for a node.
 	Objects  json.RawMessage `json:"objects,omitempty"`
 	Failsafe model.Failsafe  `json:"failsafe,omitzero"`
+	// ServiceCIDRs are the prefixes of Services that the agent knows, of settings and datastore.
+	ServiceCIDRs []netip.Prefix `json:"serviceCIDRs,omitempty"`
 }
 
 // collect asks one agent.
@@ -71,7 +74,7 @@ func collect(ctx context.Context, agent *control.Client, withObjects bool) (data
 	note("denied packets", err)
 	m, err := agent.Model(ctx)
 	note("model", err)
-	d.Layout = m.Settings.NFTablesLayout
+	d.Layout, d.ServiceCIDRs = m.Settings.NFTablesLayout, slices.Concat(m.Settings.ServiceCIDRs, m.ServiceCIDRs)
 	if m.Failsafe != nil {
 		d.Failsafe = *m.Failsafe
 	}

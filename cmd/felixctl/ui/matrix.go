@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"go4.org/netipx"
+
 	"github.com/felixlike/felixlike/cmd/felixctl/preview"
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/control"
@@ -39,17 +41,21 @@ type matrix struct {
 	// byPod has the index of each pod's end, and known the verdicts of pairs.
 	byPod map[string]int
 	known map[[2]int]string
-	// inside are the addresses of pods and nodes.
-	inside []netip.Addr
+	// byAddress has the end of each pod's address.
+	byAddress map[netip.Addr]int
+	// inside are the addresses of nodes, and all that pods and Services have or may get. Bounded reports that these are known.
+	inside  *netipx.IPSet
+	bounded bool
 }
 
 // verdicts returns the matrix of the cluster.
 func (c *cluster) verdicts() *matrix {
 	c.once.Do(func() {
-		m := &matrix{byPod: map[string]int{}, known: map[[2]int]string{}}
+		m := &matrix{byPod: map[string]int{}, known: map[[2]int]string{}, byAddress: map[netip.Addr]int{}}
 		var failsafe model.Failsafe
+		var services []netip.Prefix
 		if c.node != nil {
-			failsafe = c.node.Failsafe
+			failsafe, services = c.node.Failsafe, c.node.ServiceCIDRs
 		}
 		m.world = preview.NewWorld(c.Objects, failsafe, nil)
 		m.world.Divide(nil)
@@ -59,29 +65,18 @@ func (c *cluster) verdicts() *matrix {
 			}
 			for _, p := range e.Pods() {
 				m.byPod[p.Namespace+"/"+p.Name] = len(m.ends)
+				for _, ip := range p.Status.PodIPs {
+					if a, err := netip.ParseAddr(ip.IP); err == nil {
+						m.byAddress[a] = len(m.ends)
+					}
+				}
 			}
 			m.ends = append(m.ends, e)
 		}
-		for _, p := range c.Objects.Pods {
-			for _, ip := range p.Status.PodIPs {
-				m.within(ip.IP)
-			}
-		}
-		for _, n := range c.Objects.Nodes {
-			for _, a := range n.Status.Addresses {
-				m.within(a.Address)
-			}
-		}
+		m.enclose(c.Objects, services)
 		c.matrix = m
 	})
 	return c.matrix
-}
-
-// within takes note of an address of a pod or node; a node's host name is none.
-func (m *matrix) within(text string) {
-	if a, err := netip.ParseAddr(text); err == nil {
-		m.inside = append(m.inside, a)
-	}
 }
 
 // No packets, and ports that depend on the family.
@@ -158,7 +153,7 @@ type matrixPage struct {
 	// Backends are the choices for Proof, which compares what is programmed with what a backend would do. It is nil if nobody has asked.
 	Backends []string
 	Proof    *proofs
-	// Framed counts the cells with packets that differ, Incomplete the nodes whose packets are not all known to be equal or in a frame.
+	// Framed counts the cells with packets that differ, Incomplete the nodes with packets that are not compared, or differ and have no cell here.
 	Framed, Incomplete int
 }
 
@@ -193,6 +188,11 @@ func (m *matrix) groups(byNamespace bool, namespace string, column bool) []group
 	return all
 }
 
+// has reports whether one of the groups has an end.
+func has(all []group, end int) bool {
+	return slices.ContainsFunc(all, func(g group) bool { return slices.Contains(g.ends, end) })
+}
+
 // marked are the pairs of ends whose cells have a class.
 type marked struct {
 	class string
@@ -218,8 +218,14 @@ func (m *matrix) page(by, from, to string, denied *report.DropSums, proof *proof
 	p.Columns = columns
 	marks := []marked{{"x", m.marks(denied)}}
 	if proof != nil {
-		marks = append(marks, marked{frameClass, m.frames(proof.Nodes)})
-		p.Incomplete = proof.incomplete()
+		shown := func(a, b int) bool { return has(rows, a) && has(columns, b) }
+		pairs := map[[2]int]bool{}
+		for _, n := range proof.Nodes {
+			if !m.frame(n, pairs, shown) || n.incomplete() {
+				p.Incomplete++
+			}
+		}
+		marks = append(marks, marked{frameClass, pairs})
 	}
 	for _, from := range rows {
 		r := m.row(from, columns, marks)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"regexp"
 	"slices"
@@ -11,6 +12,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	corev1 "k8s.io/api/core/v1"
 
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/felixlike/report"
@@ -83,11 +86,14 @@ func TestProof(t *testing.T) {
 	}
 }
 
-// TestFrames: the matrix frames the cells with packets that another backend would treat in another way, and says if some may be missing.
+// TestFrames: the matrix has a frame around each cell that a proof has found to differ, and says if some may be missing.
 func TestFrames(t *testing.T) {
 	t.Parallel()
 	a := shop()
 	a.nodes = []string{"n1"}
+	a.objects.Nodes[0].Spec.PodCIDR = "10.1.0.0/16"
+	a.objects.Nodes[0].Status.Addresses = []corev1.NodeAddress{{Address: "n1"}, {Address: "172.18.0.2"}}
+	a.change("n1", func(d *data) { d.ServiceCIDRs = []netip.Prefix{netip.MustParsePrefix("10.96.0.0/12")} })
 	s := serve(t, a)
 	framed := func(path string) (text string, cells []string) {
 		clear(s.prover.last)
@@ -119,14 +125,37 @@ func TestFrames(t *testing.T) {
 	if _, cells := framed("/matrix?backend=openflow&by=namespace"); len(cells) != 2 {
 		t.Errorf("by namespace: %q", cells)
 	}
-	for name, answer := range map[string]string{
-		"in part": `{"equal":false,"notProved":["flows"]}`, "not read": "felixctl: not proved",
-		"more": strings.Replace(provedJSON, `"way"`, `"moreRegions":true,"way"`, 1),
+	const incomplete = "Frames may be missing: on 1 node, some packets"
+	const pods, beyond = `["10.1.0.4-10.1.0.4"]`, `["10.1.0.3-10.1.0.3","192.0.2.0-192.0.2.255"]`
+	for name, c := range map[string]struct {
+		answer string
+		framed int
+	}{
+		"in part":           {`{"equal":false,"notProved":["flows"]}`, 0},
+		"not read":          {"felixctl: not proved", 0},
+		"more":              {strings.Replace(provedJSON, `"way"`, `"moreRegions":true,"way"`, 1), 2},
+		"no regions":        {`{"differences":[{"a":"dropped","b":"accepted"}]}`, 0},
+		"of an older agent": {strings.Replace(provedJSON, `"sources":`+pods+",", "", 1), 0},
+		"from a node":       {strings.Replace(provedJSON, pods, `["172.18.0.2-172.18.0.2"]`, 1), 0},
+		"from a young pod":  {strings.Replace(provedJSON, pods, `["10.1.7.7-10.1.7.7"]`, 1), 0},
+		"to a Service":      {strings.Replace(provedJSON, beyond, `["10.96.0.10-10.96.0.10"]`, 1), 0},
+		"to a node":         {strings.Replace(provedJSON, beyond, `["172.18.0.2-172.18.0.2"]`, 1), 0},
 	} {
-		a.answers["prove"] = answer
-		if text, _ := framed("/matrix?backend=nftables"); !strings.Contains(text, "Frames may be missing: not all packets of 1 node") {
-			t.Errorf("%s: it does not say what is missing:\n%s", name, text)
+		a.answers["prove"] = c.answer
+		if text, cells := framed("/matrix?backend=nftables"); !strings.Contains(text, incomplete) || len(cells) != c.framed {
+			t.Errorf("%s: framed %q, want %d, and that some may be missing:\n%s", name, cells, c.framed, text)
 		}
+	}
+	a.answers["prove"] = strings.Replace(provedJSON, beyond, `["10.1.0.3-10.1.0.3"]`, 1)
+	if text, cells := framed("/matrix?backend=nftables&to=ops"); len(cells) > 0 || !strings.Contains(text, incomplete) {
+		t.Errorf("what differs is in another namespace: framed %q\n%s", cells, text)
+	}
+	// Without the prefixes of Services, any address may be of one.
+	a.answers["prove"] = provedJSON
+	a.change("n1", func(d *data) { d.ServiceCIDRs = nil })
+	other := serve(t, a)
+	if text := other.get(t, "/matrix?backend=nftables"); !strings.Contains(text, "Framed: 2 cells") || !strings.Contains(text, incomplete) {
+		t.Errorf("without prefixes of Services:\n%s", text)
 	}
 	a.answers["prove"] = `{"equal":true,"compared":"all packets"}`
 	if text, cells := framed("/matrix?backend=nftables"); len(cells) > 0 || !strings.Contains(text, "No cell of this page is known to differ under nftables") || strings.Contains(text, "missing") {
