@@ -39,13 +39,15 @@ func Command(access Access) *cobra.Command {
 installs nothing, and changes nothing in the cluster.
 
   /             health, nodes, closed pods, denied packets a second
-  /matrix       who reaches whom, by class of pods or namespace
+  /matrix       who reaches whom, by class of pods or namespace; with ?backend=NAME a frame around each
+                cell where that backend would give a packet another verdict than the programmed state
   /pod/NS/NAME  who reaches a pod, and whom it reaches, with the deciding rules
   /why          a packet, step by step (felixctl trace)
   /denied       denied packets of the last hour
   /what-if      the effect of a change of policies (felixctl preview)
   /policies     the rules and their counters
-  /backends     what each node has programmed
+  /backends     what each node has programmed; with ?prove=wanted, or the name of a backend, whether it
+                gives all packets the same verdicts
 
 --once writes one file with health, matrix, denied packets and policies, and ends.
 
