@@ -11,7 +11,6 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -34,10 +33,10 @@ const (
 	mostText = 600
 	// leastPriority is the nice value of the proof.
 	leastPriority = 19
-	// firstKilled is the oom_score_adj(5) of a process that the kernel kills before others.
-	firstKilled = "1000"
 	// memoryLimit is the proof's GOMEMLIMIT. felixctl refuses a proof that needs more.
 	memoryLimit = "1GiB"
+	// mostMemory is the RLIMIT_DATA of felixctl, and of each of its tools, in bytes. It counts writable memory only: Go reserves much more.
+	mostMemory = 2 << 30
 )
 
 // Child proves by felixctl prove live, as a process with the least priority, on one processor.
@@ -67,11 +66,13 @@ func (c Child) Prove(ctx context.Context) Answer {
 	cmd.Env = append(os.Environ(), "LC_ALL=C", "GOMAXPROCS=1", "GOMEMLIMIT="+memoryLimit)
 	// A group of its own: its tools (nft, ovs-ofctl) end with it.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
-	cmd.Cancel = func() error { return unix.Kill(-cmd.Process.Pid, unix.SIGKILL) }
-	cmd.WaitDelay = time.Second
+	// After SIGTERM, felixctl ends its tools and waits for them. After WaitDelay it is killed.
+	cmd.Cancel = func() error { return cmd.Process.Signal(unix.SIGTERM) }
+	cmd.WaitDelay = 2 * time.Second
 	out, errs := &limited{most: mostOutput}, &limited{most: mostOutput}
 	cmd.Stdout, cmd.Stderr = out, errs
-	err := run(cmd)
+	began := time.Now()
+	left, err := run(cmd)
 	var a Answer
 	var exit *exec.ExitError
 	switch {
@@ -85,16 +86,21 @@ func (c Child) Prove(ctx context.Context) Answer {
 		a.Err = fmt.Errorf("%s prove live: %w", c.Path, err)
 	}
 	if s := cmd.ProcessState; s != nil {
-		a.CPU = s.UserTime() + s.SystemTime() // with the tools
+		// With the tools that felixctl has waited for.
+		a.CPU = s.UserTime() + s.SystemTime() + time.Duration(left.Utime.Nano()+left.Stime.Nano())
+		a.Memory = left.Maxrss << 10
 		if usage, ok := s.SysUsage().(*syscall.Rusage); ok {
-			a.Memory = usage.Maxrss << 10
+			a.Memory = max(usage.Maxrss, left.Maxrss) << 10
+		}
+		if !s.Exited() {
+			a.CPU = max(a.CPU, time.Since(began)) // the time of its tools is not known
 		}
 	}
 	return a
 }
 
-// run runs the process with the least priority.
-func run(cmd *exec.Cmd) (err error) {
+// run runs the process with the least priority, and ends its group with it. left is what the group used that the process has not waited for.
+func run(cmd *exec.Cmd) (left unix.Rusage, err error) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -108,16 +114,36 @@ func run(cmd *exec.Cmd) (err error) {
 		if err = cmd.Start(); err != nil {
 			return
 		}
-		adjust := os.WriteFile("/proc/"+strconv.Itoa(cmd.Process.Pid)+"/oom_score_adj", []byte(firstKilled), 0)
-		if adjust != nil {
-			adjust = errors.Join(adjust, cmd.Cancel())
+		pid := cmd.Process.Pid
+		unlimited := unix.Prlimit(pid, unix.RLIMIT_DATA, &unix.Rlimit{Cur: mostMemory, Max: mostMemory}, nil)
+		if unlimited != nil {
+			unlimited = errors.Join(fmt.Errorf("prlimit: %w", unlimited), cmd.Process.Kill())
 		}
-		if err = cmd.Wait(); adjust != nil {
-			err = fmt.Errorf("%w (%w)", adjust, err)
+		// The group is killed before Wait, which frees its number for another process.
+		for errors.Is(unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil), unix.EINTR) {
 		}
+		_ = unix.Kill(-pid, unix.SIGKILL) // fails only if the group is gone
+		err = errors.Join(unlimited, cmd.Wait())
+		left = reap(pid)
 	}()
 	<-done
-	return err
+	return left, err
+}
+
+// reap waits for the processes of a killed group that are children of this process, and returns what they used. A process whose parent has died becomes
+// a child of an agent that is process 1 of its container.
+func reap(group int) (used unix.Rusage) {
+	for {
+		var one unix.Rusage
+		switch _, err := unix.Wait4(-group, nil, 0, &one); {
+		case err == nil:
+			used.Utime = unix.NsecToTimeval(used.Utime.Nano() + one.Utime.Nano())
+			used.Stime = unix.NsecToTimeval(used.Stime.Nano() + one.Stime.Nano())
+			used.Maxrss = max(used.Maxrss, one.Maxrss)
+		case !errors.Is(err, unix.EINTR):
+			return used // there is none
+		}
+	}
 }
 
 // limited keeps output up to a bound. Beyond it, Write fails, which ends the process that writes.
@@ -181,10 +207,12 @@ func (p packet) String() string {
 	return text
 }
 
-// answer reads the output of felixctl prove, by its exit code.
+// answer reads the output of felixctl prove, by its exit code. Its error is the last thing in errs, after lines about its progress.
 func answer(code int, out []byte, errs string) Answer {
-	const failed = 2
-	errs = strings.TrimPrefix(strings.TrimSpace(errs), "felixctl: ")
+	const failed, begin = 2, "\nfelixctl: "
+	if at := strings.LastIndex("\n"+errs, begin); at >= 0 {
+		errs = errs[at+len(begin)-1:]
+	}
 	if code == failed {
 		if what, ok := strings.CutPrefix(errs, "not proved: "); ok {
 			return Answer{NotProved: short(what)}

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/felixlike/version"
 	"github.com/felixlike/felixlike/test/eventually"
@@ -55,17 +57,21 @@ func TestAnswers(t *testing.T) {
 		"not proved": {
 			"echo 'felixctl: not proved: chain x rule 1: unknown form\nmore' >&2; exit 2", Answer{NotProved: "chain x rule 1: unknown form more"}, "",
 		},
-		"failed":             {"echo 'felixctl: nft: not found' >&2; exit 2", Answer{}, "nft: not found"},
-		"garbage":            {"echo 'hello'", Answer{}, "cannot be read"},
-		"nothing":            {"exit 0", Answer{}, "cannot be read"},
-		"cut":                {"echo '" + certificateOf(true, "", "")[:40] + "'", Answer{}, "cannot be read"},
-		"equal with 1":       {"echo '" + certificateOf(true, "", "") + "'; exit 1", Answer{}, "does not fit its exit code 1"},
-		"different with 0":   {"echo '" + certificateOf(false, "", oneDifference) + "'", Answer{}, "does not fit its exit code 0"},
-		"no packet":          {"echo '" + certificateOf(false, "", `{"a": "x", "b": "y", "regions": [{}]}`) + "'; exit 1", Answer{}, "does not fit its exit code 1"},
-		"unknown code":       {"echo '" + certificateOf(true, "", "") + "'; exit 7", Answer{}, "does not fit its exit code 7"},
-		"other version":      {`echo '{"equal": true, "version": "v0.0.1 (go1.1)", "notProved": [], "differences": []}'`, Answer{}, `felixctl has version "v0.0.1 (go1.1)"`},
-		"killed":             {"kill -9 $$", Answer{}, "signal: killed"},
-		"output without end": {"yes felixlike", Answer{}, "output is longer than"},
+		"not proved after two seconds": {
+			"printf 'proving (2s)\nproving (4s)\nfelixctl: not proved: chain x rule 1: unknown form\nmore\n' >&2; exit 2", Answer{NotProved: "chain x rule 1: unknown form more"}, "",
+		},
+		"failed":                   {"echo 'felixctl: nft: not found' >&2; exit 2", Answer{}, "nft: not found"},
+		"failed after two seconds": {"printf 'proving (2s)\nfelixctl: nft: not found\n' >&2; exit 2", Answer{}, "prove live: nft: not found"},
+		"garbage":                  {"echo 'hello'", Answer{}, "cannot be read"},
+		"nothing":                  {"exit 0", Answer{}, "cannot be read"},
+		"cut":                      {"echo '" + certificateOf(true, "", "")[:40] + "'", Answer{}, "cannot be read"},
+		"equal with 1":             {"echo '" + certificateOf(true, "", "") + "'; exit 1", Answer{}, "does not fit its exit code 1"},
+		"different with 0":         {"echo '" + certificateOf(false, "", oneDifference) + "'", Answer{}, "does not fit its exit code 0"},
+		"no packet":                {"echo '" + certificateOf(false, "", `{"a": "x", "b": "y", "regions": [{}]}`) + "'; exit 1", Answer{}, "does not fit its exit code 1"},
+		"unknown code":             {"echo '" + certificateOf(true, "", "") + "'; exit 7", Answer{}, "does not fit its exit code 7"},
+		"other version":            {`echo '{"equal": true, "version": "v0.0.1 (go1.1)", "notProved": [], "differences": []}'`, Answer{}, `felixctl has version "v0.0.1 (go1.1)"`},
+		"killed":                   {"kill -9 $$", Answer{}, "signal: killed"},
+		"output without end":       {"yes felixlike", Answer{}, "output is longer than"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -116,28 +122,34 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestChildIsBounded: the process has the least priority, is killed first when memory is short, and ends at its deadline, with the tools that it has
-// started. The time of its tools counts.
+// TestChildIsBounded: the process has the least priority, a bound of memory, and ends at its deadline, with the tools that it has started. The time of its
+// tools counts. When memory is short, the kernel treats it like the agent: to end it may end the whole container.
 func TestChildIsBounded(t *testing.T) {
 	dir := t.TempDir()
 	c := Child{Path: program(t, `
 cd `+dir+`
 nice > nice; cat /proc/self/oom_score_adj > oom; echo "$@" > args; echo $GOMAXPROCS $GOMEMLIMIT > limits
 sh -c 'i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done'
+ulimit -d > data
 sleep 600 & echo $! > tool.new; mv tool.new tool; wait`), Socket: "/run/x.sock"}
 	var a Answer
 	// On a busy machine, a process with the least priority gets so far with a later deadline only.
 	for c.Deadline = time.Second; c.Deadline < eventually.Patience; c.Deadline *= 2 {
 		a = c.Prove(t.Context())
-		if _, err := os.Stat(filepath.Join(dir, "tool")); err == nil {
+		if exists(filepath.Join(dir, "tool")) {
 			break
 		}
 	}
 	if a.Err == nil || !strings.Contains(a.Err.Error(), "has no result after "+c.Deadline.String()) || a.CPU < 10*time.Millisecond || a.Memory == 0 {
 		t.Errorf("answer %+v", a)
 	}
+	oom, err := os.ReadFile("/proc/self/oom_score_adj")
+	if err != nil {
+		t.Fatal(err)
+	}
 	for file, want := range map[string]string{
-		"nice": "19", "oom": "1000", "limits": "1 1GiB", "args": "prove live --socket /run/x.sock --timeout " + c.Deadline.String() + " -o json",
+		"nice": "19", "oom": strings.TrimSpace(string(oom)), "data": "2097152", "limits": "1 1GiB",
+		"args": "prove live --socket /run/x.sock --timeout " + c.Deadline.String() + " -o json",
 	} {
 		if got, err := os.ReadFile(filepath.Join(dir, file)); err != nil || strings.TrimSpace(string(got)) != want {
 			t.Errorf("%s: %q, want %q; %v", file, got, want, err)
@@ -164,12 +176,80 @@ func TestChildEndsWithContext(t *testing.T) {
 	done := make(chan Answer)
 	c := Child{Path: program(t, "cd "+dir+"; sleep 600 & echo $! > tool.new; mv tool.new tool; wait")}
 	go func() { done <- c.Prove(ctx) }()
-	eventually.True(t, "the process runs", func() bool { _, err := os.Stat(filepath.Join(dir, "tool")); return err == nil })
+	eventually.True(t, "the process runs", func() bool { return exists(filepath.Join(dir, "tool")) })
 	cancel()
 	if a := <-done; a.Err == nil {
 		t.Errorf("answer %+v", a)
 	}
 	ended(t, filepath.Join(dir, "tool"))
+}
+
+// TestNoProcessIsLeft: an agent that is process 1 of its container waits for the tools of a felixctl that has died before them. No zombie stays, and what
+// they used counts.
+func TestNoProcessIsLeft(t *testing.T) {
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 0, 0, 0, 0) })
+	const used = "mkfifo ready; sh -c 'i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done; echo > ready; exec sleep 600' & read x < ready; echo $! > tool.new; mv tool.new tool; "
+	for name, end := range map[string]string{
+		"ended": "exit 2", "killed": "kill -9 $$", "abandoned": "wait", "does not end": "trap '' TERM; while :; do sleep 1; done",
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			tool := filepath.Join(dir, "tool")
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			if name == "abandoned" || name == "does not end" {
+				go func() {
+					for deadline := time.Now().Add(eventually.Patience); time.Now().Before(deadline) && !exists(tool); {
+						time.Sleep(time.Millisecond)
+					}
+					cancel()
+				}()
+			}
+			a := Child{Path: program(t, "cd "+dir+"; "+used+end)}.Prove(ctx)
+			if a.Err == nil || a.CPU < 50*time.Millisecond || a.Memory == 0 {
+				t.Errorf("answer %+v", a)
+			}
+			text, err := os.ReadFile(tool)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if stat, err := os.ReadFile("/proc/" + strings.TrimSpace(string(text)) + "/stat"); err == nil {
+				t.Errorf("the tool is left: %s", stat)
+			}
+		})
+	}
+}
+
+// TestKilled: the time of a killed process's tools is not known, so it counts with its whole duration.
+func TestKilled(t *testing.T) {
+	if a := (Child{Path: program(t, "sleep 0.2; kill -9 $$")}).Prove(t.Context()); a.Err == nil || a.CPU < 200*time.Millisecond {
+		t.Errorf("answer %+v", a)
+	}
+}
+
+// TestToolsEndFirst: an abandoned felixctl gets the time to wait for its tools.
+func TestToolsEndFirst(t *testing.T) {
+	dir := t.TempDir()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	go func() {
+		for deadline := time.Now().Add(eventually.Patience); time.Now().Before(deadline) && !exists(filepath.Join(dir, "runs")); {
+			time.Sleep(time.Millisecond)
+		}
+		cancel()
+	}()
+	Child{Path: program(t, "cd "+dir+"; sleep 600 & tool=$!; trap 'kill $tool; wait $tool; : > waited; exit 2' TERM; : > runs; wait $tool")}.Prove(ctx)
+	if !exists(filepath.Join(dir, "waited")) {
+		t.Error("the process was killed before it could wait for its tool")
+	}
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
 }
 
 // ended waits until the process whose number a file has is gone.
