@@ -79,17 +79,19 @@ type Verify struct {
 	// Mode is "onResync".
 	Mode string `json:"mode"`
 	// Result is "equal", "differs", "not proved" or "cannot run"; empty before the first proof has ended. Reason says which packets differ, what is
-	// not proved, or why the proof cannot run.
+	// not proved, since when no proof has ended, or why the proof cannot run.
 	Result string `json:"result,omitempty"`
 	Reason string `json:"reason,omitempty"`
 	// Classes count, for each family, the packets that were compared; empty after a difference.
 	Classes []Classes `json:"classes,omitempty"`
+	// Backend is the backend that was proved.
+	Backend string `json:"backend,omitempty"`
 	// At is when it began, Took how long it took, and CPU its time of processors. Memory is its largest use of memory in bytes.
 	At     time.Time     `json:"at,omitzero"`
 	Took   time.Duration `json:"tookNanoseconds,omitempty"`
 	CPU    time.Duration `json:"cpuNanoseconds,omitempty"`
 	Memory int64         `json:"memoryBytes,omitempty"`
-	// Abandoned counts the later proofs that a change made void.
+	// Abandoned counts the proofs since the last result that stopped because objects or the node's state changed.
 	Abandoned int `json:"abandoned,omitempty"`
 }
 

@@ -69,6 +69,8 @@ type Loop interface {
 	Idle() bool
 	// LastRun returns the start of the newest run of a stage.
 	LastRun() (at time.Time)
+	// Changes counts the runs of stages that wrote something, or failed. A full read that finds everything as it should be is none.
+	Changes() uint64
 	// Refused returns the quarantined objects of the backend in force.
 	Refused() []tables.Refusal
 	// Quarantined returns the number of quarantined objects of all stages.

@@ -35,7 +35,9 @@ type stages struct {
 	// shared has the managers of the stages without managers of their own.
 	shared *wants
 	// running counts the stages that run.
-	running  int
+	running int
+	// changes counts the runs that wrote something, or failed.
+	changes  uint64
 	outcomes chan outcome
 	// noticed wakes the loop after a notice of a Watch.
 	noticed chan struct{}
@@ -116,6 +118,9 @@ func (s *stages) forgive() {
 // ended notes the end of a run.
 func (s *stages) ended(o outcome) {
 	s.running--
+	if o.applied.Writes > 0 || o.err != nil {
+		s.changes++
+	}
 	o.runner.finished(o)
 	if o.Name == handover.LeftoversStage {
 		s.leftovers.staged(o.err)

@@ -96,6 +96,8 @@ func (v loop) LastRun() (at time.Time) {
 	return at
 }
 
+func (v loop) Changes() uint64 { return v.stages.changes }
+
 func (v loop) Refused() []tables.Refusal {
 	return v.stages.quarantine.Of(v.stages.backend.Stage().Name)
 }

@@ -133,11 +133,11 @@ func TestStaged(t *testing.T) {
 // TestStatusOfVerify: a state that is not proved is never shown as equal; a difference, and a proof that has not ended, are shown as such.
 func TestStatusOfVerify(t *testing.T) {
 	classes := []control.Classes{{Family: "IPv4", Addresses: 15, Ports: 289, Interfaces: 3}}
-	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+	at := time.Now().Add(-3*time.Minute - 200*time.Millisecond)
 	for want, v := range map[string]control.Verify{
 		"verify: no proof has ended yet\n": {Mode: "onResync"},
-		"verify: equal\n classes IPv4: 15 of addresses, 289 of protocols and ports, 3 of interfaces\n onResync; last proof at 03:04:05, took 1.2s, CPU time 300ms, memory 40 MiB abandoned since: 2\n": {
-			Mode: "onResync", Result: metrics.VerifyEqual, Classes: classes, At: at, Took: 1204 * time.Millisecond, CPU: 300 * time.Millisecond, Memory: 40 << 20, Abandoned: 2,
+		"verify: equal, 3m0s ago (nftables)\n classes IPv4: 15 of addresses, 289 of protocols and ports, 3 of interfaces\n onResync; last proof took 1.2s, CPU time 300ms, memory 40 MiB abandoned since: 2\n": {
+			Mode: "onResync", Result: metrics.VerifyEqual, Backend: "nftables", Classes: classes, At: at, Took: 1204 * time.Millisecond, CPU: 300 * time.Millisecond, Memory: 40 << 20, Abandoned: 2,
 		},
 		"verify: not proved: chain x\n":      {Mode: "onResync", Result: metrics.VerifyNotProved, Reason: "chain x"},
 		"verify: differs: 10.0.0.1 -> ...\n": {Mode: "onResync", Result: metrics.VerifyDiffers, Reason: "10.0.0.1 -> ..."},

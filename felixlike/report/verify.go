@@ -18,6 +18,9 @@ func (t *text) verify(v control.Verify) {
 		result = t.style.Bad(result)
 	}
 	fmt.Fprintf(t, "verify: %s", result)
+	if !v.At.IsZero() {
+		fmt.Fprintf(t, ", %s ago (%s)", time.Since(v.At).Round(time.Second), v.Backend)
+	}
 	if v.Reason != "" {
 		fmt.Fprintf(t, ": %s", v.Reason)
 	}
@@ -25,7 +28,7 @@ func (t *text) verify(v control.Verify) {
 		fmt.Fprintf(t, "\n  classes %s: %d of addresses, %d of protocols and ports, %d of interfaces", c.Family, c.Addresses, c.Ports, c.Interfaces)
 	}
 	if !v.At.IsZero() {
-		fmt.Fprintf(t, "\n  %s; last proof at %s, took %s, CPU time %s, memory %d MiB", v.Mode, v.At.Format(time.TimeOnly),
+		fmt.Fprintf(t, "\n  %s; last proof took %s, CPU time %s, memory %d MiB", v.Mode,
 			v.Took.Round(10*time.Millisecond), v.CPU.Round(10*time.Millisecond), v.Memory>>20)
 	}
 	if v.Abandoned > 0 {

@@ -14,6 +14,7 @@ import (
 	"github.com/felixlike/felixlike/felixlike/datastore"
 	"github.com/felixlike/felixlike/felixlike/driver"
 	"github.com/felixlike/felixlike/felixlike/metrics"
+	"github.com/felixlike/felixlike/internal/backoff"
 	"github.com/felixlike/felixlike/internal/panics"
 	"github.com/felixlike/felixlike/model"
 )
@@ -23,8 +24,13 @@ const (
 	noticeVerdictsDiffer = "VerdictsDiffer"
 	// share bounds the share of one processor: the pause after a proof is so many times its CPU time.
 	share = 50
-	// least is the shortest pause after a proof.
-	least = 5 * time.Second
+	// least is the shortest pause after a proof. After abandoned proofs it doubles, up to longest.
+	least, longest = 5 * time.Second, time.Minute
+	// patience is how long a proof may be due until status says that none ends, and how long a difference that no proof confirms again keeps the node
+	// not ready.
+	patience = 10 * time.Minute
+	// mostAbandoned is the number of abandoned proofs in a row until status says that none ends.
+	mostAbandoned = 10
 )
 
 // Answer is the outcome of one proof.
@@ -60,23 +66,27 @@ func (a Answer) result() string {
 type Options struct {
 	// Prove proves once. Child.Prove is the one of the agent.
 	Prove func(ctx context.Context) Answer
-	// Least is the shortest pause after a proof; 0 is 5 s.
-	Least time.Duration
+	// Least is the shortest pause after a proof; 0 is 5 s. Patience bounds the time without a result; 0 is 10 min.
+	Least, Patience time.Duration
 }
 
-// Verify has the programmed state proved after the start and after each resync, once nothing is pending and no stage runs. A proof is abandoned if
-// the model or the dataplane changes meanwhile, and repeated. A second proof has to confirm a difference. Then the node is not ready, and the proof is
-// repeated until it finds no difference.
+// Verify has the programmed state proved after the start, after each resync and after a change of the backend, once nothing is pending and no stage
+// runs. A proof is abandoned if the model or the dataplane changes meanwhile, and repeated. A second proof has to confirm a difference. Then the node is
+// not ready, and the proof is repeated until it finds no difference.
 type Verify struct {
 	Options
 	view *driver.View
-	// due asks for a proof. It belongs to the loop.
-	due bool
+	// due asks for a proof, and backend is the backend of the last one. They belong to the loop.
+	due     bool
+	backend string
 
 	mu     sync.Mutex
 	status control.Verify
-	// found is the reported difference, or "".
-	found string
+	// found is the reported difference, or "", and seen when it was confirmed last. unconfirmed says why no proof has compared the state since.
+	found, unconfirmed string
+	seen               time.Time
+	// ended is the time of the last result, waiting since when a proof without a result is due; zero if none is.
+	ended, waiting time.Time
 }
 
 // New returns a Verify that has not started.
@@ -84,57 +94,79 @@ func New(v *driver.View, o Options) *Verify {
 	if o.Least == 0 {
 		o.Least = least
 	}
-	return &Verify{Options: o, view: v, due: true, status: control.Verify{Mode: config.VerifyOnResync}}
+	if o.Patience == 0 {
+		o.Patience = patience
+	}
+	return &Verify{Options: o, view: v, due: true, status: control.Verify{Mode: config.VerifyOnResync}, ended: time.Now()}
 }
 
 // Module returns the module of the proofs.
 func (v *Verify) Module() driver.Module {
 	return driver.Module{
-		Run: v.run, OnResync: func() { v.due = true }, Notices: v.notices,
-		Status: func(s *control.Status) { s.Verify = v.now() },
+		Run: v.run, OnResync: func() { v.due = true }, Status: func(s *control.Status) { s.Verify = v.now() },
+		Notices:        func() []datastore.Notice { return v.notices(true) },
+		ObjectProblems: func() []datastore.Notice { return v.notices(false) },
 	}
 }
 
 // moment identifies a state of model and dataplane.
 type moment struct {
-	revision uint64
-	started  time.Time
+	revision, changes uint64
+	backend           string
 	// quarantined is the number of objects that the kernel or the switch has refused.
 	quarantined int
 }
 
-// same reports whether nothing has changed and nothing was applied since a moment. It runs in the loop.
-func (v *Verify) same(m moment) bool {
-	return v.view.Idle() && v.view.Attempted() == m.revision && v.view.LastRun().Equal(m.started)
+// moment returns the present moment. It runs in the loop.
+func (v *Verify) moment() moment {
+	return moment{v.view.Attempted(), v.view.Changes(), v.view.Backend().Name(), v.view.Quarantined()}
 }
 
 // run proves until ctx ends.
 func (v *Verify) run(ctx context.Context) error {
 	for {
 		var m moment
-		if v.view.Wait(ctx, func() (bool, error) {
-			if !v.due || !v.view.Idle() {
-				return false, nil
-			}
-			v.due, m = false, moment{v.view.Attempted(), v.view.LastRun(), v.view.Quarantined()}
-			return true, nil
+		if v.view.Wait(ctx, func() (ready bool, err error) {
+			m, ready = v.next()
+			return ready, nil
 		}) != nil {
 			return nil // the agent ends
 		}
-		var used time.Duration
-		if err := panics.Guard(func() error { used = v.step(ctx, m); return nil }); err != nil {
+		pause := v.Least
+		if err := panics.Guard(func() error { pause = v.step(ctx, m); return nil }); err != nil {
 			v.view.Panicked(err).Error("the proof of the programmed state has panicked", "error", err)
 		}
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-time.After(max(v.Least, share*used)):
+		case <-time.After(pause):
 		}
 	}
 }
 
-// step proves the state of a moment, and returns the CPU time of that.
-func (v *Verify) step(ctx context.Context, m moment) time.Duration {
+// next reports whether a proof is due and can begin, and the moment. It runs in the loop.
+func (v *Verify) next() (m moment, ready bool) {
+	m = v.moment()
+	if v.due = v.due || m.backend != v.backend; !v.due {
+		return m, false
+	}
+	v.note(func() {
+		switch {
+		case v.waiting.IsZero():
+			v.waiting = time.Now()
+		case time.Since(v.waiting) > v.Patience:
+			v.late()
+		}
+	})
+	if !v.view.Idle() {
+		return m, false
+	}
+	v.due, v.backend = false, m.backend
+	return m, true
+}
+
+// step proves the state of a moment, and returns the pause after that.
+func (v *Verify) step(ctx context.Context, m moment) (pause time.Duration) {
 	began := time.Now()
 	a, used, abandoned := Answer{}, time.Duration(0), false
 	if m.quarantined > 0 {
@@ -143,21 +175,18 @@ func (v *Verify) step(ctx context.Context, m moment) time.Duration {
 		a, used, abandoned = v.prove(ctx, m)
 	}
 	if ctx.Err() != nil {
-		return used
-	}
-	if abandoned {
-		v.view.Metrics().Verified(metrics.VerifyAbandoned, used)
-	} else {
-		v.view.Metrics().Verified(a.result(), used)
+		return 0
 	}
 	var differed, differs bool
 	v.note(func() {
-		if differed = v.found != ""; !abandoned {
-			v.take(a, began, used)
+		differed = v.found != ""
+		if abandoned {
+			v.abandon(used)
 		} else {
-			v.status.Abandoned++
+			v.take(a, m, began, used)
 		}
 		differs = v.found != ""
+		pause = max(share*used, backoff.After(v.status.Abandoned, v.Least, longest))
 	})
 	// Do fails only when the agent ends.
 	_ = v.view.Do(ctx, func() {
@@ -166,37 +195,75 @@ func (v *Verify) step(ctx context.Context, m moment) time.Duration {
 			v.view.Reread()
 		}
 	})
-	return used
+	return pause
 }
 
-// prove proves until the state of the moment changes. A difference is one of two proofs.
+// prove proves, and abandons that when the state of the moment changes. A difference is one of two proofs.
 func (v *Verify) prove(ctx context.Context, m moment) (a Answer, used time.Duration, abandoned bool) {
 	proving, cancel := context.WithCancel(ctx)
 	var watch sync.WaitGroup
 	defer watch.Wait()
 	defer cancel()
 	watch.Go(func() {
-		if v.view.Wait(proving, func() (bool, error) { return !v.same(m), nil }) == nil {
+		if v.view.Wait(proving, func() (bool, error) { return v.moment() != m, nil }) == nil {
 			cancel()
 		}
 	})
 	a = v.Prove(proving)
 	used = a.CPU
-	if first := a.Difference; first != "" && proving.Err() == nil {
+	first := a.Difference
+	if first != "" && proving.Err() == nil {
 		a = v.Prove(proving)
-		if used += a.CPU; a.Difference == "" {
-			v.view.Log().Info("a second proof does not confirm a difference of verdicts", "difference", first)
-		}
+		used += a.CPU
 	}
+	// A stage that runs now may have written something during the proof.
 	same := false
-	err := v.view.Do(ctx, func() { same = v.same(m) })
-	return a, used, err != nil || !same || proving.Err() != nil
+	err := v.view.Wait(ctx, func() (bool, error) {
+		same = v.moment() == m
+		return !same || v.view.Idle(), nil
+	})
+	abandoned = err != nil || !same || proving.Err() != nil
+	switch {
+	case first == "" || ctx.Err() != nil:
+	case abandoned:
+		v.view.Log().Info("objects or the node's state changed before a second proof could confirm a difference of verdicts", "difference", first)
+	case a.Difference == "":
+		v.view.Log().Info("a second proof does not confirm a difference of verdicts", "difference", first)
+	}
+	return a, used, abandoned
+}
+
+// abandon notes an abandoned proof. It needs the lock.
+func (v *Verify) abandon(used time.Duration) {
+	v.view.Metrics().Verified(metrics.VerifyAbandoned, used)
+	v.status.Abandoned++
+	if v.unconfirmed == "" {
+		v.unconfirmed = "objects or the node's state changed during each proof"
+	}
+	if v.status.Abandoned%mostAbandoned == 0 {
+		v.late()
+	}
+}
+
+// late notes that no proof ends. It needs the lock.
+func (v *Verify) late() {
+	v.view.Metrics().Verified(metrics.VerifyNotProved, 0)
+	reason := "no proof has ended since " + v.ended.UTC().Format(time.RFC3339)
+	if v.status.Reason != reason {
+		v.view.Log().Warn("the programmed state is not proved against the policies", "reason", reason, "abandoned", v.status.Abandoned)
+	}
+	v.status = control.Verify{Mode: v.status.Mode, Result: metrics.VerifyNotProved, Reason: reason, Abandoned: v.status.Abandoned}
+	v.waiting, v.unconfirmed = time.Now(), reason
 }
 
 // take notes an answer. It needs the lock.
-func (v *Verify) take(a Answer, began time.Time, used time.Duration) {
+func (v *Verify) take(a Answer, m moment, began time.Time, used time.Duration) {
+	v.view.Metrics().Verified(a.result(), used)
 	before := v.status
-	v.status = control.Verify{Mode: before.Mode, Result: a.result(), At: began, Took: time.Since(began), CPU: used, Memory: a.Memory, Classes: a.Classes}
+	v.status = control.Verify{
+		Mode: before.Mode, Result: a.result(), Backend: m.backend, At: began, Took: time.Since(began), CPU: used, Memory: a.Memory, Classes: a.Classes,
+	}
+	v.ended, v.waiting = time.Now(), time.Time{}
 	switch {
 	case a.Err != nil:
 		if v.status.Reason = a.Err.Error(); before.Result != v.status.Result || before.Reason != v.status.Reason {
@@ -206,13 +273,16 @@ func (v *Verify) take(a Answer, began time.Time, used time.Duration) {
 		if v.found == "" {
 			v.view.Log().Error("the programmed state differs from the policies; reading everything again", "difference", a.Difference)
 		}
-		v.status.Reason, v.found = a.Difference, a.Difference
+		v.status.Reason, v.found, v.seen = a.Difference, a.Difference, v.ended
 	default:
 		v.status.Reason = a.NotProved
 		if v.found != "" && a.Compared {
 			v.view.Log().Info("the programmed state agrees with the policies again")
 			v.found = ""
 		}
+	}
+	if v.unconfirmed = ""; !a.Compared && a.Difference == "" {
+		v.unconfirmed = v.status.Reason
 	}
 }
 
@@ -229,14 +299,18 @@ func (v *Verify) now() *control.Verify {
 	return &s
 }
 
-// notices returns the reported difference. It may be called from any goroutine.
-func (v *Verify) notices() (all []datastore.Notice) {
+// notices returns the reported difference if it keeps the node not ready, or if it no longer does because no proof confirms it. It may be called from any
+// goroutine.
+func (v *Verify) notices(unready bool) (all []datastore.Notice) {
 	v.note(func() {
-		if v.found != "" {
-			all = []datastore.Notice{{Kind: noticeVerdictsDiffer, Problem: model.Problem{
-				Object: model.NodeRef(v.view.Node()), Reason: fmt.Sprintf("the programmed state differs from the policies: %s", v.found),
-			}}}
+		if v.found == "" || unready != (v.unconfirmed == "" || time.Since(v.seen) <= v.Patience) {
+			return
 		}
+		reason := "the programmed state differs from the policies: " + v.found
+		if v.unconfirmed != "" {
+			reason += fmt.Sprintf(" (last seen at %s; not compared since: %s)", v.seen.UTC().Format(time.RFC3339), v.unconfirmed)
+		}
+		all = []datastore.Notice{{Kind: noticeVerdictsDiffer, Problem: model.Problem{Object: model.NodeRef(v.view.Node()), Reason: reason}}}
 	})
 	return all
 }

@@ -3,18 +3,23 @@ package verify
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/felixlike/datastore"
 	"github.com/felixlike/felixlike/felixlike/driver"
 	"github.com/felixlike/felixlike/felixlike/driver/drivertest"
 	"github.com/felixlike/felixlike/felixlike/driver/moduletest"
 	"github.com/felixlike/felixlike/felixlike/metrics"
+	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/tables"
 	"github.com/felixlike/felixlike/test/eventually"
 )
@@ -57,6 +62,8 @@ type fixture struct {
 	*prover
 	*Verify
 	table *drivertest.Table
+	// quiet is set while the stage finds everything as it should be.
+	quiet atomic.Bool
 	log   *drivertest.LogBuffer
 	view  *driver.View
 }
@@ -65,7 +72,15 @@ func start(t *testing.T, answer func(context.Context, int) Answer) *fixture {
 	t.Helper()
 	f := &fixture{prover: &prover{answer: answer}, table: drivertest.NewTable(t), log: &drivertest.LogBuffer{}, view: &driver.View{}}
 	f.Verify = New(f.view, Options{Prove: f.prover.Prove, Least: time.Millisecond})
-	f.Fixture = moduletest.Start(t, driver.Config{Stages: []backend.Stage{f.table.WatchedStage()}, Log: f.log.Logger()}, f.view, f.Module())
+	stage := f.table.WatchedStage()
+	stage.Apply = func(ctx context.Context) (backend.Applied, error) {
+		applied, err := f.table.Apply(ctx)
+		if f.quiet.Load() {
+			applied.Writes = 0
+		}
+		return applied, err
+	}
+	f.Fixture = moduletest.Start(t, driver.Config{Stages: []backend.Stage{stage}, Log: f.log.Logger()}, f.view, f.Module())
 	f.Begin(t)
 	return f
 }
@@ -76,6 +91,19 @@ func (f *fixture) resync(t *testing.T) {
 	if err := f.view.Do(t.Context(), f.Module().OnResync); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// reread has the stage read everything, and holds it until the returned function is called.
+func (f *fixture) reread(t *testing.T) (release func()) {
+	t.Helper()
+	hold, held := make(chan struct{}), make(chan struct{})
+	once := sync.OnceFunc(func() { close(held) })
+	f.table.Set(func() { f.table.OnApply = func() { once(); <-hold } })
+	if err := f.view.Do(t.Context(), f.view.Reread); err != nil {
+		t.Fatal(err)
+	}
+	<-held
+	return sync.OnceFunc(func() { close(hold) })
 }
 
 // is waits for the result of a proof in status.
@@ -228,36 +256,159 @@ func TestChangeMeanwhile(t *testing.T) {
 		if lines := f.log.Lines("differs from the policies"); len(lines) > 0 || f.Missing(t) != "" {
 			t.Errorf("%v; %s", lines, f.Missing(t))
 		}
+		if n := len(f.log.Lines("before a second proof could confirm a difference")); n != 1 {
+			t.Errorf("%d lines about the abandoned difference", n)
+		}
 		if !strings.Contains(f.scrape(), `felixlike_verify_proofs_total{result="abandoned"} 1`) {
 			t.Error("the metrics do not show the abandoned proof")
 		}
 	}
 }
 
-// TestStageMeanwhile: a stage that runs during a proof, as a repair does, makes its result void; while one runs, no proof begins.
+// TestStageMeanwhile: a stage that runs during a proof makes its result void if it writes something, as a repair does, or fails. A full read that finds
+// everything as it should be does not: a proof may take longer than the time between two resyncs. While a stage runs, no proof begins or ends.
 func TestStageMeanwhile(t *testing.T) {
-	running := make(chan struct{}, 1)
-	f := start(t, func(ctx context.Context, _ int) Answer {
-		running <- struct{}{}
+	for name, void := range map[string]bool{"writes": true, "fails": true, "finds nothing": false} {
+		t.Run(name, func(t *testing.T) {
+			running, end := make(chan struct{}, 2), make(chan struct{})
+			f := start(t, func(ctx context.Context, call int) Answer {
+				running <- struct{}{}
+				if call == 1 {
+					<-end
+				}
+				return Answer{Compared: true, NotProved: fmt.Sprint("proof ", call)}
+			})
+			<-running
+			f.quiet.Store(name != "writes")
+			if name == "fails" {
+				f.table.Set(func() { f.table.Err = errors.New("busy") })
+			}
+			release := f.reread(t)
+			defer release()
+			close(end)
+			time.Sleep(20 * time.Millisecond) // the proof would end, and another one begin
+			if got := f.Fixture.Status().Verify; f.asked() != 1 || got.Result != "" || got.Abandoned != 0 {
+				t.Errorf("%d proofs while a stage runs, status %+v", f.asked(), got)
+			}
+			release()
+			if name == "fails" {
+				eventually.True(t, "the proof is abandoned", func() bool { return f.Fixture.Status().Verify.Abandoned == 1 })
+				f.table.Set(func() { f.table.Err = nil })
+			}
+			proof := 1
+			if void {
+				proof = 2
+			}
+			f.is(t, metrics.VerifyNotProved, fmt.Sprint("proof ", proof))
+		})
+	}
+}
+
+// TestNoProofEnds: status and metrics say so after ten abandoned proofs in a row, or if a proof has been due for ten minutes. Each pause after an abandoned
+// proof is twice as long as the one before.
+func TestNoProofEnds(t *testing.T) {
+	var f *fixture
+	began, ready := make(chan time.Time, 2*mostAbandoned), make(chan struct{})
+	f = start(t, func(ctx context.Context, call int) Answer {
+		<-ready
+		began <- time.Now()
+		f.Source.Send(true, drivertest.PodOn(fmt.Sprint("pod", call), "node1"))
 		<-ctx.Done()
-		return Answer{Difference: "half of a repair"}
+		return Answer{Err: ctx.Err()}
 	})
-	<-running
-	hold, held := make(chan struct{}), make(chan struct{})
-	once := sync.OnceFunc(func() { close(held) })
-	f.table.Set(func() { f.table.OnApply = func() { once(); <-hold } })
-	if err := f.view.Do(t.Context(), f.view.Reread); err != nil {
+	close(ready)
+	late := func() {
+		t.Helper()
+		eventually.True(t, "no proof ends", func() bool {
+			v := f.Fixture.Status().Verify
+			return v.Result == metrics.VerifyNotProved && strings.HasPrefix(v.Reason, "no proof has ended since 20") && v.At.IsZero()
+		}, func() string { return s(f.Fixture.Status().Verify) })
+		if text := f.scrape(); !strings.Contains(text, `felixlike_verify_proofs_total{result="not proved"} 1`) {
+			t.Error("the metrics do not show it")
+		}
+	}
+	late()
+	if n := f.Fixture.Status().Verify.Abandoned; n != mostAbandoned {
+		t.Errorf("%d abandoned proofs", n)
+	}
+	last := <-began
+	for i := range mostAbandoned - 1 {
+		next := <-began
+		if pause := next.Sub(last); pause < time.Millisecond<<i {
+			t.Errorf("pause %d is %s", i+1, pause)
+		}
+		last = next
+	}
+
+	f = start(t, always(Answer{Compared: true}))
+	f.is(t, metrics.VerifyEqual, "")
+	defer f.reread(t)() // no proof can begin
+	f.resync(t)
+	eventually.True(t, "a proof is due", func() (due bool) {
+		f.note(func() { due = !f.waiting.IsZero() })
+		return due
+	})
+	if got := f.Fixture.Status().Verify.Result; got != metrics.VerifyEqual {
+		t.Errorf("result %s at once", got)
+	}
+	f.note(func() { f.waiting = f.waiting.Add(-f.Patience) })
+	late()
+}
+
+// TestDifferenceNotConfirmed: a difference that no proof confirms for ten minutes, whatever the reason, stays a problem and an Event that say when it was
+// seen and why no proof has compared the state since. It no longer keeps the node not ready.
+func TestDifferenceNotConfirmed(t *testing.T) {
+	const what = "shop/web -> shop/db tcp 80"
+	for why, begin := range map[string]func(f *fixture){
+		"no felixctl":     func(f *fixture) { f.set(always(Answer{Err: errors.New("no felixctl")})) },
+		"chain x unknown": func(f *fixture) { f.set(always(Answer{NotProved: "chain x unknown"})) },
+		"quarantine: 1 objects are quarantined": func(f *fixture) {
+			f.table.Set(func() { f.table.Refused = []tables.Refusal{{Object: "chain", Name: "x", Reason: "too long"}} })
+			f.Source.Send(true, drivertest.PodOn("new", "node1"))
+		},
+		"objects or the node's state changed during each proof": func(f *fixture) {
+			f.set(func(ctx context.Context, call int) Answer {
+				f.Source.Send(true, drivertest.PodOn(fmt.Sprint("pod", call), "node1"))
+				<-ctx.Done()
+				return Answer{Err: ctx.Err()}
+			})
+		},
+	} {
+		t.Run(why, func(t *testing.T) {
+			f := start(t, always(Answer{Difference: what}))
+			eventually.True(t, "not ready", func() bool { return f.Missing(t) == "the programmed state differs from the policies: "+what })
+			begin(f)
+			text := " (last seen at " + time.Now().UTC().Format("2006")
+			eventually.True(t, "not compared", func() bool {
+				missing := f.Missing(t)
+				return strings.Contains(missing, what+text) && strings.Contains(missing, "not compared since: "+why)
+			}, func() string { return f.Missing(t) })
+			f.note(func() { f.seen = f.seen.Add(-f.Patience) })
+			eventually.True(t, "ready", func() bool { return !strings.Contains(f.Missing(t), what) }, func() string { return f.Missing(t) })
+			notices, err := f.Notices(t.Context())
+			if err != nil || !slices.ContainsFunc(notices, func(n datastore.Notice) bool {
+				return n.Kind == noticeVerdictsDiffer && strings.Contains(n.Reason, what+text)
+			}) {
+				t.Errorf("notices %+v, %v", notices, err)
+			}
+			if all := f.Fixture.Status().Problems; !slices.ContainsFunc(all, func(p model.Problem) bool { return strings.Contains(p.Reason, what+text) }) {
+				t.Errorf("problems %+v", all)
+			}
+		})
+	}
+}
+
+// TestBackendChanges: status names the backend that was proved, and another one is proved without a resync.
+func TestBackendChanges(t *testing.T) {
+	f := start(t, always(Answer{Compared: true}))
+	f.is(t, metrics.VerifyEqual, "")
+	if got := f.Fixture.Status().Verify.Backend; got != "fake" {
+		t.Errorf("backend %q", got)
+	}
+	if err := f.view.Do(t.Context(), func() { f.view.Backend().(*drivertest.Backend).NameIs = "other" }); err != nil {
 		t.Fatal(err)
 	}
-	<-held
-	eventually.True(t, "the proof is abandoned", func() bool { return f.Fixture.Status().Verify.Abandoned == 1 })
-	f.set(always(Answer{Compared: true}))
-	time.Sleep(20 * time.Millisecond) // a proof would begin
-	if got := f.asked(); got != 0 {
-		t.Errorf("%d proofs while a stage runs", got)
-	}
-	close(hold)
-	f.is(t, metrics.VerifyEqual, "")
+	eventually.True(t, "the other backend is proved", func() bool { return f.Fixture.Status().Verify.Backend == "other" })
 }
 
 // TestPause: after a proof that took some CPU time, the next one waits for fifty times that.

@@ -43,7 +43,7 @@ func verifyNamesForeignFlow(t *testing.T, l *lab.Lab) {
 	} else {
 		t.Logf("one proof: CPU time %s, %d MiB, %+v", v.CPU, v.Memory>>20, v.Classes)
 	}
-	if out, _, _ := felixctl(t, "status", "--socket", n.ControlSocket()); !strings.Contains(out, "verify: equal\n  classes IPv4: ") {
+	if out, _, _ := felixctl(t, "status", "--socket", n.ControlSocket()); !strings.Contains(out, " ago ("+statusAt(t, n).Backend+")\n  classes IPv4: ") {
 		t.Errorf("status\n%s", out)
 	}
 	repaired := repairs(t, n)
@@ -62,7 +62,7 @@ func verifyNamesForeignFlow(t *testing.T, l *lab.Lab) {
 	if all := problems(statusAt(t, n)); !strings.Contains(all, names) {
 		t.Errorf("problems: %s", all)
 	}
-	if out, _, code := felixctl(t, "status", "--socket", n.ControlSocket()); code != 1 || !strings.Contains(out, "verify: differs: ") {
+	if out, _, code := felixctl(t, "status", "--socket", n.ControlSocket()); code != 1 || !strings.Contains(out, "verify: differs, ") {
 		t.Errorf("exit code %d\n%s", code, out)
 	}
 	if more := repairs(t, n) - repaired; more != 0 {
