@@ -190,7 +190,7 @@ type Config struct {
 	// ResyncInterval is the time between two full reads of the dataplane.
 	ResyncInterval Duration `json:"resyncInterval" help:"time between two full reads of the state that cannot be watched for foreign changes"`
 	// Verify is "onResync" where the programmed state is to be proved against the policies.
-	Verify string `json:"verify" help:"proof that the programmed state gives all packets the verdicts of the policies, by felixctl as a process of its own: off, or onResync (after the start and each full read, with less than 2 % of a processor; after a difference the agent is not ready)"`
+	Verify string `json:"verify" help:"proof that the programmed state gives all packets the verdicts of the policies, by felixctl as a process of its own: off, or onResync (after the start and each full read; felixctl and its tools use less than 2 % of a processor; after a difference the agent is not ready)"`
 	// LogLevel is debug, info, warn or error.
 	LogLevel string `json:"logLevel" help:"debug, info, warn or error"`
 }

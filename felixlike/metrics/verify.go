@@ -25,7 +25,7 @@ func newVerify() *verify {
 	v := &verify{
 		proofs: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "felixlike_verify_proofs_total",
-			Help: "Proofs that the programmed state gives all packets the verdicts of the policies (setting verify), by result: equal; differs (confirmed by a second proof: the agent is not ready until a proof finds no difference); not proved (an object that the proof does not understand, or a part that it cannot compare); cannot run (felixctl is missing, or failed); abandoned (policies or the dataplane changed meanwhile).",
+			Help: "Proofs that the programmed state gives all packets the verdicts of the policies (setting verify), by result: equal; differs (confirmed by a second proof: the agent is not ready until a proof finds no difference, or none could confirm it for ten minutes); not proved (an object that the proof does not understand, a part that it cannot compare, or no proof has ended for ten minutes or ten tries); cannot run (felixctl is missing, or failed); abandoned (policies or the dataplane changed meanwhile).",
 		}, []string{"result"}),
 		cpu: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "felixlike_verify_cpu_seconds_total",
