@@ -125,7 +125,7 @@ func TestCheck(t *testing.T) {
 // TestChildIsBounded: the process has the least priority, a bound of memory, and ends at its deadline, with the tools that it has started. The time of its
 // tools counts. When memory is short, the kernel treats it like the agent: to end it may end the whole container.
 func TestChildIsBounded(t *testing.T) {
-	dir := t.TempDir()
+	dir, before := t.TempDir(), priority(t)
 	c := Child{Path: program(t, `
 cd `+dir+`
 nice > nice; cat /proc/self/oom_score_adj > oom; echo "$@" > args; echo $GOMAXPROCS $GOMEMLIMIT > limits
@@ -156,17 +156,21 @@ sleep 600 & echo $! > tool.new; mv tool.new tool; wait`), Socket: "/run/x.sock"}
 		}
 	}
 	ended(t, filepath.Join(dir, "tool"))
-	var mine int
 	for range 10 {
-		priority, err := syscall.Getpriority(syscall.PRIO_PROCESS, 0)
-		if err != nil {
-			t.Fatal(err)
+		if now := priority(t); now != before {
+			t.Errorf("a thread of the agent has priority %d, and had %d before", now, before)
 		}
-		mine = max(mine, 20-priority) // the system call counts from 20 down
 	}
-	if mine == leastPriority {
-		t.Error("a thread of the agent has the priority of the proof")
+}
+
+// priority returns the nice value of a thread.
+func priority(t *testing.T) int {
+	t.Helper()
+	priority, err := syscall.Getpriority(syscall.PRIO_PROCESS, 0)
+	if err != nil {
+		t.Fatal(err)
 	}
+	return 20 - priority // the system call counts from 20 down
 }
 
 // TestChildEndsWithContext: the process ends when the proof is abandoned.
