@@ -12,7 +12,7 @@ import (
 
 // checkVerify returns an error if there are to be proofs, and no felixctl for them.
 func checkVerify(cfg *config.Effective) error {
-	if cfg.Verify == config.VerifyOff {
+	if cfg.Verify != config.VerifyOnResync {
 		return nil
 	}
 	return verifier(cfg.RunDir).Check()
@@ -20,7 +20,7 @@ func checkVerify(cfg *config.Effective) error {
 
 // verify returns the module of the proofs that the programmed state gives all packets the verdicts of the policies, if there are to be any.
 func (a *agent) verify(v *driver.View) driver.Module {
-	if a.cfg.Verify == config.VerifyOff {
+	if a.cfg.Verify != config.VerifyOnResync {
 		return driver.Module{}
 	}
 	return verify.New(v, verify.Options{Prove: verifier(a.cfg.RunDir).Prove}).Module()
