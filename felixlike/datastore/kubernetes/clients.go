@@ -53,7 +53,7 @@ type clients struct {
 	http *http.Client
 	// connections are those of the HTTP client; nil if the configuration brings its own dialer.
 	connections *connrotation.Dialer
-	// reconnects counts how often they were ended.
+	// reconnects counts how often the connections began to be closed, and were closed: it is odd meanwhile.
 	reconnects atomic.Uint64
 	events     *rest.RESTClient
 	// core, networking and discovery decode only the wanted fields.
@@ -155,7 +155,8 @@ func (c *clients) close() { utilnet.CloseIdleConnectionsFor(c.http.Transport) }
 func (s *Source) Reconnect() {
 	if s.clients.connections != nil {
 		s.clients.reconnects.Add(1)
-		s.clients.connections.CloseAll()
+		s.clients.connections.CloseAll() // also those that were opened since
+		s.clients.reconnects.Add(1)
 	}
 }
 

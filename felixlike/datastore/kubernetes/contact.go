@@ -152,7 +152,10 @@ func (s *source) Watch(ctx context.Context, o metav1.ListOptions) (watch.Interfa
 		}
 		return e
 	}
-	return newWatcher(w, changed, o.ResourceVersion, streams, func() bool { return s.reconnects.Load() != reconnects }), nil
+	return newWatcher(w, changed, o.ResourceVersion, streams, func() bool {
+		now := s.reconnects.Load()
+		return now != reconnects || now%2 == 1
+	}), nil
 }
 
 // note takes down how a request went.

@@ -1,8 +1,11 @@
 package kubernetes
 
 import (
+	"context"
+	"log/slog"
 	"reflect"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -10,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
 	"pgregory.net/rapid"
 
 	"github.com/felixlike/felixlike/felixlike/antrea"
@@ -216,6 +220,31 @@ func TestTrimmedObjectsKeepTheirAge(t *testing.T) {
 		}
 		if at := kept.GetCreationTimestamp(); !at.Equal(&born) || kept.GetUID() != "u" {
 			t.Errorf("%s: created %v, UID %s", kept.GetName(), at, kept.GetUID())
+		}
+	}
+}
+
+// TestWatchBegunWhileConnectionsClose: a watch that begins on a new connection while the agent closes all, and is cut off with them, goes on
+// from its version. A watch that another program ends does not.
+func TestWatchBegunWhileConnectionsClose(t *testing.T) {
+	for closing, want := range map[uint64]int{0: 0, 1: 1, 2: 0} {
+		ended := watch.NewFake()
+		ended.Stop()
+		k := &kind{name: kindPolicy, trim: trimPolicy, watch: func(context.Context, metav1.ListOptions) (watch.Interface, error) { return ended, nil }}
+		s := &source{kind: k, state: newState(), reconnects: &atomic.Uint64{}, log: slog.New(slog.DiscardHandler)}
+		s.reconnects.Store(closing)
+		w, err := s.Watch(t.Context(), metav1.ListOptions{ResourceVersion: "7"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		bookmarks := 0
+		for e := range w.ResultChan() {
+			if i, is := e.Object.(*item); is && e.Type == watch.Bookmark && i.version == "7" {
+				bookmarks++
+			}
+		}
+		if bookmarks != want {
+			t.Errorf("%d: %d bookmarks, want %d", closing, bookmarks, want)
 		}
 	}
 }
