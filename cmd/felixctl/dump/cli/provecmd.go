@@ -171,13 +171,13 @@ func (c *certificate) different(b *strings.Builder, style terminal.Style) {
 		fmt.Fprintf(b, "  with: %s\n", one)
 	}
 	fmt.Fprintf(b, "  A: %s\n  B: %s\n\n", d.A, d.B)
-	seen := map[string]bool{} // both families may have one
+	seen := map[[5]string]bool{} // both families may have one
 	var lines []string
 	for _, d := range c.Differences {
 		for _, r := range d.Regions {
 			a, _, _ := strings.Cut(d.A, ", ") // the source that NAT gives depends on the interface as well
 			b, _, _ := strings.Cut(d.B, ", ")
-			if key := fmt.Sprint(r, a, b); !seen[key] {
+			if key := [5]string{r.Source, r.Destination, r.Ports, a, b}; !seen[key] {
 				seen[key] = true
 				lines = append(lines, fmt.Sprintf("%s -> %s %s: A %s, B %s", r.Source, r.Destination, r.Ports, d.A, d.B))
 			}
