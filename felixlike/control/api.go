@@ -78,8 +78,8 @@ type Status struct {
 type Verify struct {
 	// Mode is "onResync".
 	Mode string `json:"mode"`
-	// Result is "equal", "differs", "not proved" or "cannot run"; empty before the first proof has ended. Reason says which packets differ, what is
-	// not proved, since when no proof has ended, or why the proof cannot run.
+	// Result is "equal", "differs", "not proved" or "cannot run"; it is empty before the first proof has ended. Reason explains it: the packets
+	// that differ, the parts that are not proved, the time since which no proof has ended, or the error.
 	Result string `json:"result,omitempty"`
 	Reason string `json:"reason,omitempty"`
 	// Classes count, for each family, the packets that were compared; empty after a difference.

@@ -150,7 +150,7 @@ type matrixPage struct {
 	Columns      []group
 	Rows         []row
 	Ends         int
-	// Backends are the choices for Proof, which compares what is programmed with what a backend would do. It is nil if nobody has asked.
+	// Backends are the choices for Proof. Proof compares the programmed state with a backend; it is nil until a reader asks for it.
 	Backends []string
 	Proof    *proofs
 	// Framed counts the cells with packets that differ, Incomplete the nodes with packets that are not compared, or differ and have no cell here.
