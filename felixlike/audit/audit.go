@@ -150,8 +150,9 @@ func (a *Audit) judge(ctx context.Context, q *question, why string) (agrees bool
 		a.view.Metrics().Audited(metrics.AuditAgrees)
 		a.suspect = nil
 		if before != "" {
-			a.set("")
+			// The log says it before the status does: who has seen the status finds the line.
 			a.view.Log().Info("the datapath agrees with the model again", "packet", q.String())
+			a.set("")
 		}
 		return true
 	case a.suspect == nil:
