@@ -222,3 +222,35 @@ func TestFlagsExplainThemselves(t *testing.T) {
 		}
 	}
 }
+
+// TestSetFlag: --set takes each setting by its key, like its flag; the flags are not in the help. What is wrong is named.
+func TestSetFlag(t *testing.T) {
+	load := func(args ...string) (*Effective, error) {
+		flags := pflag.NewFlagSet("", pflag.ContinueOnError)
+		AddSetFlag(flags)
+		if text := flags.FlagUsages(); strings.Contains(text, "--service-proxy") || !strings.Contains(text, "--set KEY=VALUE") {
+			t.Errorf("help\n%s", text)
+		}
+		if err := flags.Parse(args); err != nil {
+			t.Fatal(err)
+		}
+		return Load(flags, []string{"FELIXLIKE_SNAT=openflow", "FELIXLIKE_NODE_NAME=n"})
+	}
+	e, err := load("--set", "nftables.layout=maps", "--set", "snat=host", "--mtu", "1400", "--set", "serviceCIDRs=10.96.0.0/16,fd96::/112")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e.NFTablesLayout != LayoutMaps || e.SNAT != HostSNAT || e.MTU != 1400 || len(e.ServiceCIDRs) != 2 || e.Origin["snat"] != FromFlag {
+		t.Errorf("%+v", e)
+	}
+	for text, want := range map[string]string{
+		"serviceproxy=full":  `--set serviceproxy=full: unknown setting "serviceproxy", did you mean "serviceProxy"?`,
+		"mtu":                `"mtu": want KEY=VALUE`,
+		"mtu=large":          `"large" is not a whole number`,
+		"serviceProxy=fully": `"fully" is not one of`,
+	} {
+		if _, err := load("--set", "snat=host", "--set", text); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", text, err, want)
+		}
+	}
+}

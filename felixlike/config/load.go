@@ -79,6 +79,7 @@ func Load(flags *pflag.FlagSet, environ []string) (*Effective, error) {
 			e.Origin[s.key] = FromFlag
 		}
 	}
+	all = append(all, e.loadSet(flags)...)
 	if e.NodeName == "" {
 		name, err := os.Hostname()
 		if err != nil {

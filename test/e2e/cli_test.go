@@ -119,6 +119,7 @@ func TestCommands(t *testing.T) {
 	t.Cleanup(func() { ctl(0, "down", "--ignore-not-found") })
 	ctl(2, "down")
 	ctl(2, "up", "--traffic-mode", "networkPolicyOnly") // no other CNI plugin would carry packets
+	ctl(2, "up", "--set", "snat=openflow")              // nftables does not see packets in the bridge
 	upWithDescriptor(t, name, file(t, threeNodes))
 	ctl(2, "up")
 	if out := ctl(0, "status"); !strings.Contains(out, "x/a") || strings.Count(out, "programmed") != 4 {
@@ -190,7 +191,10 @@ func TestCommands(t *testing.T) {
 		}
 	}
 	// A lab of the same name comes up after a crash without a down, too.
-	ctl(0, "up", "--nodes", "1")
+	ctl(0, "up", "--nodes", "1", "--set", "serviceProxy=full", "--set", "resyncInterval=1h")
+	if out, _, _ := felixctl(t, "services", "--lab", name, "-o", "json"); !strings.Contains(out, `"proxy": true`) {
+		t.Errorf("services of a lab with serviceProxy full: %s", out)
+	}
 	if err := unix.Kill(supervisorOf(t, name), unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}

@@ -49,6 +49,7 @@ type agentCommand struct {
 	binary, datapath, tunnel, logLevel, existing, verify string
 	manifests                                            manifestsDir
 	serveCNI                                             bool
+	other                                                map[string]string
 }
 
 // podMTU leaves room for the headers of a tunnel, or of WireGuard, over IPv6 on an uplink of 1500.
@@ -60,6 +61,8 @@ func Services() netip.Prefix { return netip.PrefixFrom(netip.AddrFrom4([4]byte{1
 
 // Pods returns the prefix of the IPv4 addresses of pods of nodes without a prefix of their own.
 func Pods() netip.Prefix { return netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 10}), 16) }
+
+func serviceCIDRs() string { return Services().String() + "," + MapPrefix(Services()).String() }
 
 func (c agentCommand) args(n *Node) []string {
 	plugins := ""
@@ -76,7 +79,7 @@ func (c agentCommand) args(n *Node) []string {
 		"--tunnel", c.tunnel, "--run-dir", n.runDir(), "--state-dir", n.StateDir(), "--cni-plugin-dir", plugins,
 		"--mtu", strconv.Itoa(podMTU), "--log-level", c.logLevel, "--existing-connections", c.existing, "--offload", c.Offload,
 		"--traffic-mode", c.TrafficMode, "--encryption", c.Encryption,
-		"--service-cidrs", Services().String() + "," + MapPrefix(Services()).String(),
+		"--service-cidrs", serviceCIDRs(),
 	}, source...)
 	if c.NFTablesLayout != config.LayoutRules { // earlier versions do not know the setting
 		args = append(args, "--nftables-layout", c.NFTablesLayout)
@@ -96,6 +99,9 @@ func (c agentCommand) args(n *Node) []string {
 	if c.verify != config.VerifyOff {
 		// Proofs follow a resync, and tests wait for them.
 		args = append(args, "--verify", c.verify, "--resync-interval", "10s")
+	}
+	for key, value := range c.other { // the last flag of a name counts
+		args = append(args, "--"+config.FlagName(key), value)
 	}
 	return args
 }

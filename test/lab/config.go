@@ -2,7 +2,10 @@ package lab
 
 import (
 	"fmt"
+	"slices"
 	"time"
+
+	"github.com/spf13/pflag"
 
 	"github.com/felixlike/felixlike/cmd/felixctl/labs"
 	"github.com/felixlike/felixlike/felixlike/config"
@@ -46,6 +49,8 @@ type Config struct {
 	PipelineVariant string
 	// Verify is the setting of the agents; the default if it is empty. Felixctl must be beside the agent.
 	Verify string
+	// Other are other settings of the agents, by key.
+	Other map[string]string
 	// ProbeRate is the number of probes begun per second; probe.DefaultRate if
 	// zero.
 	ProbeRate int
@@ -64,25 +69,70 @@ func (c Config) Check() error {
 	return err
 }
 
+// fields are the settings of the agents that have a field, by key.
+func (c *Config) fields() map[string]*string {
+	return map[string]*string{
+		"backend": &c.Backend, "datapath": &c.Datapath, "tunnel": &c.Tunnel, "logLevel": &c.LogLevel, "existingConnections": &c.ExistingConnections,
+		"offload": &c.Offload, "trafficMode": &c.TrafficMode, "encryption": &c.Encryption, "nftables.layout": &c.NFTablesLayout, "snat": &c.SNAT,
+		"serviceProxy": &c.ServiceProxy, "isolation": &c.Isolation, "pipelineVariant": &c.PipelineVariant, "verify": &c.Verify,
+	}
+}
+
+// Set sets a setting of the agents by KEY=VALUE.
+func (c *Config) Set(text string) error {
+	key, value, err := config.Pair(text)
+	if err != nil {
+		return err
+	}
+	if slices.Contains([]string{"nodeName", "ovsRunDir", "bridge", "runDir", "stateDir", "cniPluginDir", "cniConfDir", "datastore", "manifests", "kubeconfig", "apiServer"}, key) {
+		return fmt.Errorf("%s: the lab sets it itself", key)
+	}
+	if field := c.fields()[key]; field != nil {
+		*field = value
+		return nil
+	}
+	if c.Other == nil {
+		c.Other = map[string]string{}
+	}
+	c.Other[key] = value
+	return nil
+}
+
+// Settings are the settings of the agents that are not left to defaults, as KEY=VALUE.
+func (c Config) Settings() []string {
+	var all []string
+	for key, value := range c.fields() {
+		if *value != "" {
+			all = append(all, key+"="+*value)
+		}
+	}
+	for key, value := range c.Other {
+		all = append(all, key+"="+value)
+	}
+	slices.Sort(all)
+	return all
+}
+
 func (c Config) withDefaults() (Config, error) {
+	if c.Datapath == "" {
+		c.Datapath = ovsdb.DatapathNetdev
+	}
 	if err := checkName(c.Name); err != nil {
 		return c, err
 	}
-	for _, field := range []struct {
-		value *string
-		def   string
-	}{{&c.Root, labs.DefaultRoot}, {&c.Backend, "nftables"}, {&c.Datapath, "netdev"}, {&c.Tunnel, "geneve"}, {&c.LogLevel, "info"}, {&c.ExistingConnections, config.Keep}, {&c.Offload, config.Defaults().Offload}, {&c.TrafficMode, config.Encap}, {&c.Encryption, config.NoEncryption}, {&c.NFTablesLayout, config.LayoutRules}, {&c.SNAT, config.HostSNAT}, {&c.ServiceProxy, config.ServiceProxyOff}, {&c.Isolation, config.IsolationNone}, {&c.PipelineVariant, config.VariantDefault}, {&c.Verify, config.VerifyOff}} {
-		if *field.value == "" {
-			*field.value = field.def
+	for key, value := range c.fields() {
+		if *value == "" {
+			*value = config.DefaultOf(key)
 		}
+		if err := config.CheckChoice(key, *value); err != nil {
+			return c, fmt.Errorf("lab %s: %w", c.Name, err)
+		}
+	}
+	if c.Root == "" {
+		c.Root = labs.DefaultRoot
 	}
 	if c.SyncTimeout <= 0 {
 		c.SyncTimeout = DefaultSyncTimeout
-	}
-	for key, value := range map[string]string{"backend": c.Backend, "datapath": c.Datapath, "tunnel": c.Tunnel, "logLevel": c.LogLevel, "existingConnections": c.ExistingConnections, "offload": c.Offload, "trafficMode": c.TrafficMode, "encryption": c.Encryption, "nftables.layout": c.NFTablesLayout, "snat": c.SNAT, "serviceProxy": c.ServiceProxy, "isolation": c.Isolation, "pipelineVariant": c.PipelineVariant, "verify": c.Verify} {
-		if err := config.CheckChoice(key, value); err != nil {
-			return c, fmt.Errorf("lab %s: %w", c.Name, err)
-		}
 	}
 	if c.TrafficMode == config.PolicyOnly {
 		return c, fmt.Errorf("lab %s: trafficMode %s is for nodes where another CNI plugin carries the packets of pods: a lab has none", c.Name, c.TrafficMode)
@@ -93,9 +143,30 @@ func (c Config) withDefaults() (Config, error) {
 			return c, fmt.Errorf("lab %s: datapath %s: %w (datapath %s needs no module)", c.Name, c.Datapath, err, ovsdb.DatapathNetdev)
 		}
 	}
+	if err := c.checkSettings(); err != nil {
+		return c, fmt.Errorf("lab %s: %w", c.Name, err)
+	}
 	var err error
 	if c.Agent == "" {
 		c.Agent, err = FindAgent()
 	}
 	return c, err
+}
+
+// checkSettings has the settings checked together, as the agents do: an agent that refuses its settings does not start.
+func (c *Config) checkSettings() error {
+	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
+	config.AddSetFlag(flags)
+	args := []string{"--node-name", "node", "--service-cidrs", serviceCIDRs()}
+	if c.PipelineVariant != config.VariantDefault {
+		args = append(args, "--cluster-cidr", Pods().String())
+	}
+	for _, s := range c.Settings() {
+		args = append(args, "--set", s)
+	}
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	_, err := config.Load(flags, nil)
+	return err
 }

@@ -3,6 +3,7 @@ package lab
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -19,6 +20,35 @@ func TestDatapathWithoutModule(t *testing.T) {
 	config := Config{Name: "bad", Root: filepath.Join(t.TempDir(), "labs"), Agent: "/bin/true", Datapath: ovsdb.DatapathSystem}
 	if err := config.Check(); err == nil || !strings.Contains(err.Error(), "module openvswitch does not answer") || !strings.Contains(err.Error(), "netdev needs no module") {
 		t.Errorf("error %v", err)
+	}
+}
+
+// TestSet: settings with a field go there, others to the agents; what the lab needs itself, and what agents would refuse, is refused.
+func TestSet(t *testing.T) {
+	good := Config{Name: "good", Agent: "/bin/true"}
+	for _, text := range []string{"serviceProxy=full", "masquerade=false", "mtu=1400"} {
+		if err := good.Set(text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := good.Check(); err != nil || good.ServiceProxy != "full" || !slices.Equal(good.Settings(), []string{"masquerade=false", "mtu=1400", "serviceProxy=full"}) {
+		t.Errorf("%q, %v", good.Settings(), err)
+	}
+	for text, want := range map[string]string{
+		"runDir=/tmp":   "runDir: the lab sets it itself",
+		"masquerad=no":  `did you mean "masquerade"`,
+		"masquerade=no": `"no" is neither true nor false`,
+		"snat=openflow": "snat: openflow does not work with backend nftables",
+		"verify=always": `"always" is not one of`,
+	} {
+		bad := Config{Name: "bad", Agent: "/bin/true"}
+		err := bad.Set(text)
+		if err == nil {
+			err = bad.Check()
+		}
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %s", text, err, want)
+		}
 	}
 }
 

@@ -237,7 +237,7 @@ func (l *Lab) addNodesLocked(ctx context.Context, p *plan) error {
 			NFTablesLayout: c.NFTablesLayout, SNAT: c.SNAT, ServiceProxy: c.ServiceProxy, Isolation: c.Isolation, PipelineVariant: c.PipelineVariant,
 		},
 		binary: c.Agent, datapath: c.Datapath, tunnel: c.Tunnel, logLevel: c.LogLevel, existing: c.ExistingConnections, verify: c.Verify,
-		manifests: manifestsDir(l.Manifests()), serveCNI: c.ServeCNI,
+		manifests: manifestsDir(l.Manifests()), serveCNI: c.ServeCNI, other: c.Other,
 	}
 	var mu sync.Mutex
 	group, ctx := errgroup.WithContext(ctx)

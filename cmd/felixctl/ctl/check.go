@@ -37,13 +37,14 @@ its own), the datapath, programs, kernel settings, network configurations of the
 container runtime, and other writers of rules. If an agent runs, it checks that all
 known objects are in force. Run it before or after the installation; it changes nothing.
 
-Before the installation it takes the settings from --config and the environment, as
-the agent does. After it, it checks the backend in force.
+Before the installation it takes the settings from --config, the environment and --set, as
+the agent takes them from its file, environment and flags. After it, it checks the backend in force.
 
 Exit codes: 0 all is well, or noted only; 1 something is missing or degraded;
 2 the check failed.`,
 		Example: `  felixctl check
-  felixctl check --config /etc/felixlike/config.yaml`,
+  felixctl check --config /etc/felixlike/config.yaml
+  felixctl check --set backend=openflow --set serviceProxy=full`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			cfg, err := config.Load(c.Flags(), os.Environ())
@@ -69,7 +70,7 @@ Exit codes: 0 all is well, or noted only; 1 something is missing or degraded;
 			return err
 		},
 	}
-	config.AddFlags(c.Flags())
+	config.AddSetFlag(c.Flags())
 	t.flags(c, time.Minute)
 	t.output.Flag(c)
 	c.Flags().StringVar(&conflist, "conflist", "05-felixlike.conflist", "name of felixlike's network configuration in --cni-conf-dir (/etc/cni/net.d if empty)")

@@ -78,7 +78,7 @@ Exit codes: 0 written; 2 not.`,
 			return err
 		},
 	}
-	config.AddFlags(c.Flags())
+	config.AddSetFlag(c.Flags())
 	t.flags(c, time.Minute)
 	c.Flags().StringVar(&file, "file", "felixlike-diags.tar.gz", "archive to write; it must not exist; - is standard output")
 	c.Flags().StringArrayVar(&logs, "log", nil, "log file to add; may be repeated")

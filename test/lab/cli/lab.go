@@ -67,7 +67,8 @@ func (o *options) upCommand() *cobra.Command {
 		Use:   "up",
 		Short: "Make a lab and leave it running",
 		Example: `  felixctl lab up --nodes 2
-  felixctl lab up --backend iptables -f cluster.yaml`,
+  felixctl lab up --backend iptables -f cluster.yaml
+  felixctl lab up --set serviceProxy=full --set existingConnections=revalidate`,
 		Args: noArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			if nodes < 1 {
@@ -91,8 +92,10 @@ func (o *options) upCommand() *cobra.Command {
 				return err
 			}
 			args := []string{
-				"lab", "supervise", "--name", o.config.Name, "--root", o.config.Root, "--agent", o.config.Agent, "--backend", o.config.Backend,
-				"--datapath", o.config.Datapath, "--traffic-mode", o.config.TrafficMode, "--tunnel", o.config.Tunnel, "--agent-log-level", o.config.LogLevel,
+				"lab", "supervise", "--name", o.config.Name, "--root", o.config.Root, "--agent", o.config.Agent,
+			}
+			for _, s := range o.config.Settings() {
+				args = append(args, "--set", s)
 			}
 			stop := terminal.Progress(c.ErrOrStderr(), terminal.Doing("making "+plural(len(state.Nodes), "node")+" and "+plural(len(state.Pods), "pod")))
 			if err = supervisor.Start(program, args...); err == nil {

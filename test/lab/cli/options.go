@@ -34,10 +34,23 @@ func (o *options) configFlags(c *cobra.Command) {
 	f.StringVar(&o.config.Datapath, "datapath", "netdev", "OVS datapath: "+choices("datapath"))
 	f.StringVar(&o.config.Tunnel, "tunnel", "geneve", "tunnel between the nodes: "+choices("tunnel"))
 	f.StringVar(&o.config.LogLevel, "agent-log-level", "info", "log level of the agents: "+choices("logLevel"))
+	f.Var(setFlag{&o.config}, "set", "`KEY=VALUE` of another setting of the agents, as in serviceProxy=full (docs/reference/settings.md); may be repeated")
 	for flag, setting := range map[string]string{"backend": "backend", "datapath": "datapath", "tunnel": "tunnel", "agent-log-level": "logLevel"} {
 		terminal.Complete(c, flag, config.Choices(setting)...)
 	}
 }
+
+// setFlag is the flag --set.
+type setFlag struct{ *lab.Config }
+
+// Set takes KEY=VALUE.
+func (f setFlag) Set(text string) error { return f.Config.Set(text) }
+
+// String returns no text: no setting is set by default.
+func (f setFlag) String() string { return "" }
+
+// Type is the word of the help.
+func (f setFlag) Type() string { return "KEY=VALUE" }
 
 func choices(setting string) string { return strings.Join(config.Choices(setting), ", ") }
 
