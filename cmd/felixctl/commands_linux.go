@@ -14,7 +14,7 @@ import (
 
 // nodeCommands are the commands that need a node: an agent, or the rules of a kernel.
 func nodeCommands() []*cobra.Command {
-	return slices.Concat(labCommands(), []*cobra.Command{ui.LocalCommand(asked)}, asked())
+	return slices.Concat(labCommands(), []*cobra.Command{ui.LocalCommand(asked, findFelixlab)}, asked())
 }
 
 // asked are the commands that the pages of felixctl ui run, among others.

@@ -60,21 +60,46 @@ type step struct {
 type why struct {
 	From, To, Port, Family string
 	Results                []traced
+	// Sends says that the lab can send the packet, and Sent what became of one.
+	Sends bool
+	Sent  *sent
 }
 
 func whyPage(v *view, s *server, r *http.Request) error {
-	q := r.URL.Query()
-	w := why{From: q.Get("from"), To: q.Get("to"), Port: q.Get("port"), Family: q.Get("family")}
+	w := why{From: r.FormValue("from"), To: r.FormValue("to"), Port: r.FormValue("port"), Family: r.FormValue("family")}
+	lab, ok := s.access.(sender)
+	w.Sends = ok && lab.Sends()
 	v.Title, v.Template = "why", "why"
 	if w.From != "" && w.To != "" && w.Port != "" {
 		v.Title = fmt.Sprintf("why: %s to %s, %s", w.From, w.To, w.Port)
 		if err := w.ask(r.Context(), s); err != nil {
 			return err
 		}
+		if r.Method == http.MethodPost {
+			if !w.Sends {
+				return usage{errors.New("only a lab sends packets")}
+			}
+			sent, err := lab.Send(r.Context(), w.From, w.To, w.Port, w.Family)
+			if err != nil {
+				return err
+			}
+			w.Sent = &sent
+		}
 	}
 	v.Body = w
 	return nil
 }
+
+// CanSend reports whether the lab can send the packet of a result: it knows no Services, and no messages of ICMP.
+func (w why) CanSend(t traced) bool {
+	return w.Sends && t.Service == "" && t.Packet.Port != 0 && !t.Packet.Protocol.IsICMP()
+}
+
+// PortOf is the port of a result's packet as a form has it.
+func (w why) PortOf(t traced) string { return fmt.Sprintf("%d/%s", t.Packet.Port, t.Packet.Protocol) }
+
+// FamilyOf is the address family of a result's packet: "4" or "6".
+func (w why) FamilyOf(t traced) string { return model.FamilyOf(t.Packet.Destination).String() }
 
 // AllowPath returns the page with policies that would allow what a trace has found denied.
 func (w why) AllowPath(t traced) string {

@@ -1,10 +1,15 @@
 package ui
 
 import (
+	"context"
 	"encoding/json"
+	"net/http"
 	"net/netip"
 	"net/url"
+	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/felixlike/felixlike/cmd/felixctl/preview"
 	"github.com/felixlike/felixlike/cmd/felixctl/trace"
@@ -40,5 +45,50 @@ func TestAllowPath(t *testing.T) {
 		if _, err := preview.ParsePort(q.Get("port")); err != nil || q.Get("port") != c.port || q.Get("to") != c.to {
 			t.Errorf("%s: %v, %v", c.asked, link, err)
 		}
+	}
+}
+
+// lab is an Access to a lab, which sends packets.
+type lab struct {
+	*agents
+	result sent
+	sent   []string
+}
+
+func (l *lab) Sends() bool { return true }
+
+func (l *lab) Send(_ context.Context, from, to, port, family string) (sent, error) {
+	l.sent = append(l.sent, strings.Join([]string{from, to, port, family}, " "))
+	return l.result, nil
+}
+
+// TestSend: the page of a trace sends one packet in a lab, when its button is pressed, and says what became of it. A cluster sends none.
+func TestSend(t *testing.T) {
+	const button = ">Send one packet<"
+	a := shop()
+	a.answers["trace"] = strings.ReplaceAll(tracedJSON, `"verdict":`, `"packet": {"destination": "10.0.0.2", "protocol": "tcp", "port": 5432}, "verdict":`)
+	of, form := &lab{agents: a}, url.Values{"from": {"ops/shell"}, "to": {"shop/db"}, "port": {"pg/tcp"}, "family": {"4"}}
+	s := serve(t, of)
+	text := s.get(t, tracePath+"?"+form.Encode())
+	if !strings.Contains(text, button) || !strings.Contains(text, `name="port" value="5432/tcp"`) || !strings.Contains(text, `name="family" value="4"`) || len(of.sent) > 0 {
+		t.Fatalf("sent %q; page\n%s", of.sent, text)
+	}
+	for want, result := range map[string]sent{
+		"One packet was sent: <b>allowed</b> (connected, answered in 2ms)": {Tried: true, Through: true, Reason: "connected", RTT: 2 * time.Millisecond},
+		"One packet was sent: <b>denied</b> (no answer)":                   {Tried: true, Reason: "no answer"},
+		"No packet was sent: no pod &lt;b&gt;":                             {Reason: "no pod <b>"},
+	} {
+		of.result, of.sent = result, nil
+		answer, text := s.do(t, s.request(t, http.MethodPost, tracePath, form))
+		if answer.StatusCode != http.StatusOK || !strings.Contains(text, want) || !slices.Equal(of.sent, []string{"ops/shell shop/db pg/tcp 4"}) {
+			t.Errorf("%s: %s, sent %q; page\n%s", want, answer.Status, of.sent, text)
+		}
+	}
+	cluster := serve(t, a)
+	if text := cluster.get(t, tracePath+"?"+form.Encode()); strings.Contains(text, button) {
+		t.Error("the pages of a cluster offer to send")
+	}
+	if answer, text := cluster.do(t, cluster.request(t, http.MethodPost, tracePath, form)); answer.StatusCode != http.StatusBadRequest || !strings.Contains(text, "only a lab sends packets") {
+		t.Errorf("a cluster: %s\n%s", answer.Status, text)
 	}
 }

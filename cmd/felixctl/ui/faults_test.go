@@ -61,7 +61,7 @@ func TestStoppedAgent(t *testing.T) {
 	if err := c.Flags().Set("socket", path); err != nil {
 		t.Fatal(err)
 	}
-	answers, err := local{target, func() []*cobra.Command { return nil }, 50 * time.Millisecond}.Ask(t.Context(), nil, nil, CommandName, "data")
+	answers, err := local{target, func() []*cobra.Command { return nil }, nil, 50 * time.Millisecond}.Ask(t.Context(), nil, nil, CommandName, "data")
 	if err != nil || len(answers) != 1 || answers[0].Fault != "no answer within 50ms" {
 		t.Errorf("%+v, %v", answers, err)
 	}

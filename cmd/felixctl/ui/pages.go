@@ -24,14 +24,17 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// whatIfPath is the only page that takes POST. It changes nothing.
-const whatIfPath = "/what-if"
+// The pages that take POST: the first changes nothing, the second sends one packet in a lab.
+const (
+	whatIfPath = "/what-if"
+	tracePath  = "/why"
+)
 
 // pageOf fills in a page.
 type pageOf func(*view, *server, *http.Request) error
 
 var pages = map[string]pageOf{
-	"GET /{$}": clusterPage, "GET /matrix": matrixOf, "GET /reach": reachPage, "GET /pod/{namespace}/{name}": podPage, "GET /why": whyPage,
+	"GET /{$}": clusterPage, "GET /matrix": matrixOf, "GET /reach": reachPage, "GET /pod/{namespace}/{name}": podPage, "GET " + tracePath: whyPage, "POST " + tracePath: whyPage,
 	"GET /denied": deniedPage, "GET " + whatIfPath: whatIfPage, "POST " + whatIfPath: whatIfPage, "GET /policies": policiesPage, "GET /backends": backendsPage,
 	"GET /": func(*view, *server, *http.Request) error { return usage{errors.New("there is no such page")} },
 }

@@ -74,7 +74,7 @@ func TestProof(t *testing.T) {
 	if strings.Contains(text, "data-live") {
 		t.Error("the page with a proof loads itself again")
 	}
-	if last, want := a.asked[len(a.asked)-1], []string{"prove", "live", "backend:openflow", "-o=json", "--timeout=10s"}; !slices.Equal(last, want) {
+	if last, want := a.asked[len(a.asked)-1], []string{"prove", "live", "backend:openflow", "-o=json", "--timeout=30s"}; !slices.Equal(last, want) {
 		t.Errorf("asked %q, want %q", last, want)
 	}
 	s.get(t, "/backends?prove=wanted")

@@ -18,8 +18,8 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// proofTime bounds the proof of a node. With 1,000 pods and 1,000 policies of ten rules it takes three seconds.
-const proofTime = 10 * time.Second
+// proofTime bounds the proof of a node. With 1,000 pods and 1,000 policies of ten rules it takes three seconds of one processor.
+const proofTime = 30 * time.Second
 
 // proveCommand is the command of felixctl that proves, mostProofs how many of it run in this process at a time: each may need 1 GB.
 const (

@@ -142,7 +142,7 @@ func TestProofsOfLab(t *testing.T) {
 		c.Flags().String("socket", "", "")
 		return []*cobra.Command{c}
 	}
-	l := local{&agentflag.Target{Root: root, Lab: "demo", WholeLab: true}, prove, nodeTimeout}
+	l := local{&agentflag.Target{Root: root, Lab: "demo", WholeLab: true}, prove, nil, nodeTimeout}
 	if answers, err := l.Ask(t.Context(), nil, nil, proveCommand, "live"); err != nil || len(answers) != 5 {
 		t.Fatalf("%+v, %v", answers, err)
 	}

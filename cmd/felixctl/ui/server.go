@@ -75,7 +75,7 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("Cross-Origin-Opener-Policy", "same-origin")
 	h.Set("Cache-Control", "no-store")
 	origin := r.Header.Get("Origin")
-	posts := r.Method == http.MethodPost && r.URL.Path == whatIfPath
+	posts := r.Method == http.MethodPost && (r.URL.Path == whatIfPath || r.URL.Path == tracePath)
 	switch site := r.Header.Get("Sec-Fetch-Site"); {
 	case r.Host != s.host: // another name may lead here: DNS rebinding
 		http.Error(w, "unknown host", http.StatusMisdirectedRequest)

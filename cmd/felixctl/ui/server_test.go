@@ -39,13 +39,14 @@ func TestOnlyItsOwn(t *testing.T) {
 		"an embed":                   {path: "/why", change: func(r *http.Request) { loadFor(r, "same-site", "embed") }, want: http.StatusForbidden},
 		"an object":                  {path: "/style.css", change: func(r *http.Request) { loadFor(r, "none", "object") }, want: http.StatusForbidden},
 		"POST":                       {method: http.MethodPost, want: http.StatusMethodNotAllowed},
-		"POST to another page":       {method: http.MethodPost, path: "/why", want: http.StatusMethodNotAllowed},
+		"POST to another page":       {method: http.MethodPost, path: "/denied", want: http.StatusMethodNotAllowed},
 		"PUT":                        {method: http.MethodPut, path: whatIfPath, want: http.StatusMethodNotAllowed},
 		"HEAD":                       {method: http.MethodHead, want: http.StatusMethodNotAllowed},
 		"OPTIONS":                    {method: http.MethodOptions, want: http.StatusMethodNotAllowed},
 		"the form":                   {method: http.MethodPost, path: whatIfPath, want: http.StatusOK},
 		"the form without an origin": {method: http.MethodPost, path: whatIfPath, change: func(r *http.Request) { r.Header.Del("Origin") }, want: http.StatusForbidden},
 		"the form of another origin": {method: http.MethodPost, path: whatIfPath, change: func(r *http.Request) { r.Header.Set("Origin", "http://evil.example") }, want: http.StatusForbidden},
+		"a packet without an origin": {method: http.MethodPost, path: tracePath, change: func(r *http.Request) { r.Header.Del("Origin") }, want: http.StatusForbidden},
 		"no such page":               {path: "/nosuch", want: http.StatusBadRequest},
 	} {
 		if c.method == "" {
