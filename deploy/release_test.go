@@ -94,7 +94,7 @@ func (l layout) blob(d descriptor, into any) string {
 // script runs a script of deploy with an environment added.
 func script(t *testing.T, path string, env ...string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Minute) // it may compile everything
 	defer cancel()
 	c := exec.CommandContext(ctx, path)
 	c.Env = append(os.Environ(), env...)

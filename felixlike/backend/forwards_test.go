@@ -53,6 +53,7 @@ func (l forwardLab) reach(t *testing.T, when string, want bool) {
 // TestForwards: with FORWARD of either variant of iptables on DROP, packets of pods pass it behind the backend's own chain, and a rule of an
 // administrator that drops some packets stays in force. Without the rules the chain is named.
 func TestForwards(t *testing.T) {
+	t.Parallel()
 	for _, variant := range []string{"legacy", "nft"} {
 		t.Run(variant, func(t *testing.T) {
 			four, six := "iptables-"+variant, "ip6tables-"+variant
@@ -118,6 +119,7 @@ func TestForwards(t *testing.T) {
 // TestForwardsOfNFTables: a chain of nf_tables at FORWARD that drops all packets of pods on a way is named with the rules to add, and others are not. Chains that
 // come and change are noticed at once.
 func TestForwardsOfNFTables(t *testing.T) {
+	t.Parallel()
 	for _, test := range []struct {
 		rules   string
 		dropped bool

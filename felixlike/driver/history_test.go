@@ -23,7 +23,7 @@ func TestRecreatedSlowPolicyIsRefused(t *testing.T) {
 				f, table := startSlow(t, &drivertest.LogBuffer{})
 				table.setSlow("x/evil")
 				refused := func() bool { return len(f.Status().Quarantined) == 1 && f.Status().Quarantined[0].Attempts > 0 }
-				for i, end := 0, time.Now().Add(20*time.Second); !refused(); i++ {
+				for i, end := 0, time.Now().Add(eventually.Patience); !refused(); i++ {
 					if time.Now().After(end) {
 						t.Fatal("the policy is not refused")
 					}

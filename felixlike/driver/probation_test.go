@@ -50,7 +50,7 @@ func TestRestlessSlowPolicyIsRefused(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f, table := startSlow(t, &drivertest.LogBuffer{}, ruled("evil", "a", 2, ports))
 			table.setSlow("x/evil")
-			for i, end := 0, time.Now().Add(10*time.Second); len(f.Status().Quarantined) == 0; i++ {
+			for i, end := 0, time.Now().Add(eventually.Patience); len(f.Status().Quarantined) == 0; i++ {
 				if time.Now().After(end) {
 					t.Fatal("the policy is not refused")
 				}

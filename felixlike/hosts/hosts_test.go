@@ -205,8 +205,10 @@ func outTo(last int) string {
 }
 
 // api connects to the API server, which is at the peer.
-func (w *world) api(context.Context) error {
-	c, err := w.dial("node", "192.168.60.2:6443", 300*time.Millisecond)
+func (w *world) api(context.Context) error { return w.apiWithin(300 * time.Millisecond) }
+
+func (w *world) apiWithin(timeout time.Duration) error {
+	c, err := w.dial("node", "192.168.60.2:6443", timeout)
 	if err == nil {
 		_ = c.Close()
 	}
@@ -697,7 +699,7 @@ func TestOutageInTrial(t *testing.T) {
 		eventually.True(t, "shown to be the reason", func() bool { r := w.record(); return r.Withdrawn != "" && !r.Unproven && r.Retries == 1 })
 		a.awaits(t, control.HostsWithdrawn)
 		for began := time.Now(); time.Since(began) < 3*time.Second; time.Sleep(50 * time.Millisecond) {
-			if err := w.api(t.Context()); err != nil {
+			if err := w.apiWithin(5 * time.Second); err != nil {
 				t.Fatalf("cut off once more: %v", err)
 			}
 		}
@@ -716,7 +718,7 @@ func TestOutageInTrial(t *testing.T) {
 		}
 		api.away.Store(false)
 		for began := time.Now(); time.Since(began) < 3*time.Second; time.Sleep(50 * time.Millisecond) {
-			if err := w.api(t.Context()); err != nil {
+			if err := w.apiWithin(5 * time.Second); err != nil {
 				t.Fatalf("cut off once more: %v", err)
 			}
 		}

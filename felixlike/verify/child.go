@@ -68,7 +68,7 @@ func (c Child) Prove(ctx context.Context) Answer {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	// After SIGTERM, felixctl ends its tools and waits for them. After WaitDelay it is killed.
 	cmd.Cancel = func() error { return cmd.Process.Signal(unix.SIGTERM) }
-	cmd.WaitDelay = 2 * time.Second
+	cmd.WaitDelay = 10 * time.Second // it has the lowest priority
 	out, errs := &limited{most: mostOutput}, &limited{most: mostOutput}
 	cmd.Stdout, cmd.Stderr = out, errs
 	began := time.Now()

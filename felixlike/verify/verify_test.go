@@ -311,8 +311,10 @@ func TestNoProofEnds(t *testing.T) {
 	began, ready := make(chan time.Time, 2*mostAbandoned), make(chan struct{})
 	f = start(t, func(ctx context.Context, call int) Answer {
 		<-ready
-		began <- time.Now()
-		f.Source.Send(true, drivertest.PodOn(fmt.Sprint("pod", call), "node1"))
+		if call <= mostAbandoned {
+			began <- time.Now()
+			f.Source.Send(true, drivertest.PodOn(fmt.Sprint("pod", call), "node1"))
+		}
 		<-ctx.Done()
 		return Answer{Err: ctx.Err()}
 	})
@@ -328,7 +330,7 @@ func TestNoProofEnds(t *testing.T) {
 		}
 	}
 	late()
-	if n := f.Fixture.Status().Verify.Abandoned; n != mostAbandoned {
+	if n := f.Fixture.Status().Verify.Abandoned; n < mostAbandoned {
 		t.Errorf("%d abandoned proofs", n)
 	}
 	last := <-began

@@ -7,7 +7,7 @@ import (
 )
 
 // Patience bounds the wait. It is no limit of a duration: a busy machine must not fail a test.
-const Patience = time.Minute
+const Patience = 3 * time.Minute
 
 // True waits until the condition is true, and fails the test after Patience, with the texts that state returns then. It looks again
 // after 1 ms at first, and every 20 ms in the end: a condition may start programs.

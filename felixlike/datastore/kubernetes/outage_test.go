@@ -18,6 +18,7 @@ import (
 
 	"github.com/felixlike/felixlike/felixlike/antrea"
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/test/eventually"
 	"github.com/felixlike/felixlike/test/kubernetestest"
 )
 
@@ -83,7 +84,7 @@ func TestOutage(t *testing.T) {
 	f.Refuse(http.StatusServiceUnavailable)
 	f.Break()
 	v.Until(t, "a problem that names the unreadable kinds", away)
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), eventually.Patience)
 	defer cancel()
 	if _, err := v.Source().Sync(ctx); err == nil || ctx.Err() != nil || !strings.Contains(err.Error(), "Service Unavailable") {
 		t.Errorf("sync while it is away: %v", err)
@@ -232,7 +233,7 @@ func TestReconnectReadsNothingTwice(t *testing.T) {
 		before[r] = cluster.Watches(r)
 	}
 	v.Source().Reconnect()
-	deadline := time.After(10 * time.Second)
+	deadline := time.After(eventually.Patience)
 	for _, r := range resources {
 		for cluster.Watches(r) == before[r] {
 			select {

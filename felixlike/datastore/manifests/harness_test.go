@@ -195,7 +195,7 @@ func (h *harness) pod(name string) *corev1.Pod {
 // sync looks again and returns the revision.
 func (h *harness) sync() uint64 {
 	h.t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), eventually.Patience)
 	defer cancel()
 	revision, err := h.source.Sync(ctx)
 	if err != nil {

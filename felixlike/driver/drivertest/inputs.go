@@ -19,18 +19,21 @@ type Source struct {
 	batches chan datastore.Batch
 	// delivered answers each batch once it is in the driver's hands.
 	delivered chan struct{}
-	revision  uint64
-	mu        sync.Mutex
+	// ended is closed when the driver takes no more batches.
+	ended    chan struct{}
+	revision uint64
+	mu       sync.Mutex
 }
 
 func (s *Source) Run(ctx context.Context, deliver func(datastore.Batch)) error {
+	defer close(s.ended)
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case b := <-s.batches:
 			deliver(b)
-			s.delivered <- struct{}{}
+			s.delivered <- struct{}{} // SendBatch waits for it, also after the end
 		}
 	}
 }
@@ -46,14 +49,17 @@ func (s *Source) Send(inSync bool, events ...datastore.Event) {
 	s.SendBatch(datastore.Batch{Events: events, InSync: inSync})
 }
 
-// SendBatch delivers a batch as the next revision.
+// SendBatch delivers a batch as the next revision, to a driver that has not ended.
 func (s *Source) SendBatch(b datastore.Batch) {
 	s.mu.Lock()
 	s.revision++
 	b.Revision = s.revision
 	s.mu.Unlock()
-	s.batches <- b
-	<-s.delivered
+	select {
+	case s.batches <- b:
+		<-s.delivered
+	case <-s.ended:
+	}
 }
 
 // Stages records the order of applies and fails on demand.
@@ -93,7 +99,7 @@ type Inputs struct {
 
 func NewInputs() *Inputs {
 	return &Inputs{
-		Source:  &Source{batches: make(chan datastore.Batch), delivered: make(chan struct{})},
+		Source:  &Source{batches: make(chan datastore.Batch), delivered: make(chan struct{}), ended: make(chan struct{})},
 		Updates: make(chan func(func(model.Update), func())),
 	}
 }
