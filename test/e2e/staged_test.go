@@ -32,7 +32,7 @@ spec:
   - {action: Deny, to: [{pods: {namespaceSelector: {}, podSelector: {matchLabels: {pod: d}}}}]}
 `
 	)
-	inEachBackend(t, func(t *testing.T, l *lab.Lab, _ string) {
+	inEachPlace(t, func(t *testing.T, l *lab.Lab) {
 		set(t, l, state(t, threeNodes))
 		expect(t, l, true, "x/b", "x/a", model.TCP, 80) // it is older than the policies
 		set(t, l, state(t, threeNodes, fromC, notToD))

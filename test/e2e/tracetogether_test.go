@@ -80,7 +80,7 @@ esac
 func TestTraceTogether(t *testing.T) {
 	t.Parallel()
 	needLab(t)
-	for _, backend := range backends() {
+	for _, backend := range places() {
 		t.Run(backend, func(t *testing.T) {
 			t.Parallel()
 			name := fmt.Sprintf("tt-%d-%s", os.Getpid(), backend)
