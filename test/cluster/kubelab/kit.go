@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // WorkVariable is the environment variable with the folder that clusters are built and kept in.
@@ -72,11 +74,8 @@ type group struct {
 func groups() []group {
 	return []group{
 		{"deb", []string{"bin/etcd", "bin/containerd", "bin/runc", "bin/ctr", "bin/busybox", "deb/root/bin/nc.openbsd"}},
-		{"cp", []string{"bin/kube-apiserver", "bin/kube-controller-manager", "bin/kubectl"}},
-		{"sched", []string{"bin/kube-scheduler"}},
-		{"node", []string{"bin/kubelet", "bin/kube-proxy"}},
+		{"kube", []string{"bin/kube-apiserver", "bin/kube-controller-manager", "bin/kube-scheduler", "bin/kubectl", "bin/kubelet", "bin/kube-proxy", "bin/agnhost"}},
 		{"cni", []string{"cni-bin/bridge", "cni-bin/host-local", "cni-bin/loopback", "cni-bin/portmap"}},
-		{"agnhost", []string{"bin/agnhost"}},
 		{"dns", []string{"bin/coredns"}},
 		{"images", []string{"bin/tool", "bin/clients", "images/pause.tar", "images/agnhost.tar"}},
 		{specsGroup, []string{"bin/e2e.test", "bin/ginkgo", "images/regression-issue-74839.tar"}},
@@ -91,7 +90,7 @@ func (k *Kit) Build(ctx context.Context, specs bool) error {
 	if err := os.MkdirAll(k.work, 0o755); err != nil {
 		return fmt.Errorf("make the work folder: %w", err)
 	}
-	release, err := lock(ctx, filepath.Join(k.work, "build.lock"))
+	release, err := lock(ctx, k.buildLock())
 	if err != nil {
 		return err
 	}
@@ -105,6 +104,18 @@ func (k *Kit) Build(ctx context.Context, specs bool) error {
 		}
 	}
 	return nil
+}
+
+func (k *Kit) buildLock() string { return filepath.Join(k.work, "build.lock") }
+
+// Building reports whether a process builds the parts at this moment: Build then waits for it.
+func (k *Kit) Building() bool {
+	file, err := os.Open(k.buildLock())
+	if err != nil {
+		return false // nobody has ever built here
+	}
+	defer file.Close() // with the lock, if it was free
+	return errors.Is(unix.Flock(int(file.Fd()), unix.LOCK_SH|unix.LOCK_NB), unix.EWOULDBLOCK)
 }
 
 // Built reports whether the parts of a cluster are built.

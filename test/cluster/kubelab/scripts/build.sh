@@ -1,12 +1,9 @@
 #!/bin/bash
 # build.sh GROUP...: builds programs into $WORK/bin.
 #   deb     etcd, containerd, runc, busybox, and a shell, nc and getent for the test image, out of Debian packages (nothing is installed)
-#   cp      kube-apiserver kube-controller-manager kubectl
-#   sched   kube-scheduler
-#   node    kubelet kube-proxy
+#   kube    kube-apiserver kube-controller-manager kube-scheduler kubectl kubelet kube-proxy, and the program of upstream's test image, agnhost
 #   cni     the reference CNI plugins bridge, host-local, loopback, portmap
 #   dns     coredns, with the plugins that a cluster needs
-#   agnhost the program of upstream's test image
 #   images  our own tools, and OCI archives of the images pause and agnhost
 #   e2e     e2e.test and the ginkgo runner of the same version, and the image of a server that sends bad packets
 # GOMODCACHE and GOCACHE are used; without them both are below $WORK.
@@ -39,23 +36,24 @@ kubemod() {
 	(cd "$d" && go mod tidy -e >"$WORK/mod/tidy.log" 2>&1)
 }
 
+# kube PROGRAM...: go links the programs of one command side by side.
 kube() {
 	kubemod
-	local ld="-s -w" p c
+	local ld="-s -w" p c t=$(now) packages=()
 	for p in k8s.io/component-base/version k8s.io/client-go/pkg/version; do
 		ld+=" -X $p.gitVersion=v$K8S_VERSION -X $p.gitMajor=1 -X $p.gitMinor=${K8S_LIBS:2:2} -X $p.gitTreeState=archive"
 	done
 	cd "$WORK/mod/kube"
 	for c in "$@"; do
-		local t; t=$(now)
 		case $c in
 		e2e.test) go test -c -vet=off -trimpath -ldflags "$ld" -o "$BIN/$c" k8s.io/kubernetes/test/e2e ;;
-		ginkgo) go build -trimpath -ldflags '-s -w' -o "$BIN/$c" github.com/onsi/ginkgo/v2/ginkgo ;;
-		agnhost | regression-issue-74839) go build -trimpath -ldflags "$ld" -o "$BIN/$c" "k8s.io/kubernetes/test/images/$c" ;;
-		*) go build -trimpath -ldflags "$ld" -o "$BIN/$c" "k8s.io/kubernetes/cmd/$c" ;;
+		ginkgo) packages+=(github.com/onsi/ginkgo/v2/ginkgo) ;;
+		agnhost | regression-issue-74839) packages+=("k8s.io/kubernetes/test/images/$c") ;;
+		*) packages+=("k8s.io/kubernetes/cmd/$c") ;;
 		esac
-		echo "$c: $(since "$t") s, $(($(stat -c %s "$BIN/$c") / 1000000)) MB"
 	done
+	go build -trimpath -ldflags "$ld" -o "$BIN/" "${packages[@]}"
+	echo "$*: $(since "$t") s"
 }
 
 cni() {
@@ -133,14 +131,11 @@ specs() {
 		-add "$BIN/regression-issue-74839:/server" -entrypoint /server
 }
 
-[ $# -gt 0 ] || die "name a group: deb cp sched node cni agnhost dns images e2e"
+[ $# -gt 0 ] || die "name a group: deb kube cni dns images e2e"
 for g in "$@"; do
 	case $g in
 	deb) deb ;;
-	cp) kube kube-apiserver kube-controller-manager kubectl ;;
-	sched) kube kube-scheduler ;;
-	node) kube kubelet kube-proxy ;;
-	agnhost) kube agnhost ;;
+	kube) kube kube-apiserver kube-controller-manager kube-scheduler kubectl kubelet kube-proxy agnhost ;;
 	dns) dns ;;
 	e2e) specs ;;
 	cni) cni ;;
