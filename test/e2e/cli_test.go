@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -128,6 +129,16 @@ func TestCommands(t *testing.T) {
 	ctl(0, "probe", "x/b", "x/a", "tcp/80")
 	ctl(0, "apply", "-f", file(t, onlyFromC))
 	ctl(1, "probe", "x/b", "x/a", "tcp/80")
+	page := pagesOf(t, "--lab", name)
+	sent := func(from, to, verdict string) bool {
+		text := page("/why", url.Values{"from": {from}, "to": {to}, "port": {"80/tcp"}, "family": {"4"}})
+		return strings.Contains(text, "One packet was sent: <b>"+verdict+"</b>")
+	}
+	if !sent("x/b", "x/a", "denied") {
+		t.Error("the page of a trace does not send a packet that is denied")
+	}
+	// A busy machine may take more than a second to answer.
+	eventually.True(t, "a packet that the page sends passes", func() bool { return sent("x/c", "x/a", "allowed") })
 	long := "long-" + strings.Repeat("x", 248)
 	ctl(0, "apply", "-f", file(t, fmt.Sprintf("{kind: Pod, metadata: {namespace: x, name: %[1]s}, spec: {nodeName: node1, containers: [{name: c, ports: [{containerPort: 80}]}]}}\n"+
 		"---\n{kind: NetworkPolicy, metadata: {namespace: x, name: %[1]s}, spec: {podSelector: {matchLabels: {none: such}}}}", long)))

@@ -99,14 +99,6 @@ func TestPages(t *testing.T) {
 		has("/pod/x/a", nil, "x/only-from-c ingress[0] allows it", `href="/pod/x/c"`)
 		has("/why?from=x/c&to=x/a&port=80/tcp", nil, "<b>allowed</b>", "steps")
 		has("/why?from=x/b&to=x/a&port=80/tcp", nil, "<b>denied</b>", "x/only-from-c")
-		packet := func(from, to string) url.Values {
-			return url.Values{"from": {from}, "to": {to}, "port": {"80/tcp"}, "family": {"4"}}
-		}
-		has("/why", packet("x/b", "x/a"), "One packet was sent: <b>denied</b>", "<b>denied</b> <")
-		eventually.True(t, "a packet that is sent passes", func() bool {
-			return strings.Contains(page("/why", packet("x/c", "x/a")), "One packet was sent: <b>allowed</b>")
-		})
-		has("/why", packet("x/c", l.Pod(pod("a")).Address(model.IPv4).String()), "One packet was sent: <b>")
 		has("/what-if", url.Values{"yaml": {onlyFromB}}, "x/only-from-c</b> (NetworkPolicy) changed", "tcp/81", `<a href="/pod/x/c">x/c</a><td><a href="/pod/x/a">x/a</a> tcp/80`)
 		has("/policies", nil, "x/only-from-c")
 		has("/backends", nil, "node1", "node2", "node3")

@@ -84,6 +84,9 @@ func TestSend(t *testing.T) {
 			t.Errorf("%s: %s, sent %q; page\n%s", want, answer.Status, of.sent, text)
 		}
 	}
+	if got := endOfLab("fd00::1") + " " + endOfLab("shop/db"); got != "ip:fd00::1 shop/db" {
+		t.Errorf("the lab's names of ends: %s", got)
+	}
 	cluster := serve(t, a)
 	if text := cluster.get(t, tracePath+"?"+form.Encode()); strings.Contains(text, button) {
 		t.Error("the pages of a cluster offer to send")
