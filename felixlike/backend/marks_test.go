@@ -127,7 +127,6 @@ func TestAnswersDoNotAllowConnections(t *testing.T) {
 // The same where no other program has a rule that asks for connections, and the server
 // takes its time: without a hold, its late answer is the first packet that is tracked.
 func TestLateAnswersDoNotAllowConnections(t *testing.T) {
-	t.Parallel()
 	for name, firewallOf := range firewalls() {
 		for _, inbound := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/inbound=%v", name, inbound), func(t *testing.T) {

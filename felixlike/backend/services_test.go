@@ -34,7 +34,6 @@ func set(ports ...*model.ServicePort) (all []model.Update) {
 // TestServices: packets of TCP, UDP and SCTP and of both families, from pods, the node and outside, come to the endpoints of each kind of
 // frontend, with the sources that docs/explain/guarantees/always.md says.
 func TestServices(t *testing.T) {
-	t.Parallel()
 	l := newServicesLab(t)
 	s := Services(l.config())
 	addresses := map[model.Family][4]string{
@@ -123,7 +122,6 @@ func TestServices(t *testing.T) {
 // TestServicesWithoutEndpoints: without any endpoint connections are refused, without one for the client they are dropped; and the
 // first endpoint ends both.
 func TestServicesWithoutEndpoints(t *testing.T) {
-	t.Parallel()
 	l := newServicesLab(t)
 	s := Services(l.config())
 	empty := func(e []model.ServiceEndpoint) []model.Update {
@@ -326,7 +324,6 @@ func TestServicesAreEven(t *testing.T) {
 // TestExpiredClientsAreDrawnAnew: once a client is forgotten, its next endpoint does not depend on the last one. In each family 300 pairs of
 // endpoints pass a chi-square test at 0.001 %.
 func TestExpiredClientsAreDrawnAnew(t *testing.T) {
-	t.Parallel()
 	l := newServicesLab(t)
 	const clients, rounds = 100, 4
 	p := port("a", model.UDP)

@@ -204,7 +204,6 @@ func TestTunnelPortOverRestart(t *testing.T) {
 // TestFirewalls: with INPUT of either variant of iptables on DROP, packets of peers come to the tunnel device, and those of
 // strangers do not. A chain of nf_tables that drops them is reported until the rule is added that the report names.
 func TestFirewalls(t *testing.T) {
-	t.Parallel()
 	for _, tool := range []string{"iptables-legacy", "iptables-nft"} {
 		t.Run(tool, func(t *testing.T) {
 			l := newTunnelLab(t, "peer", "stranger")
