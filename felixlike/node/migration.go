@@ -82,6 +82,9 @@ func (c *Migration) Carry(ctx context.Context, to backend.Place) error {
 	carry := c.carrier.ToKernel
 	if to == backend.InSwitch {
 		carry = c.carrier.ToSwitch
+		if at, known := c.leadsTo(); known && at == backend.InKernel {
+			carry = c.carrier.ToSwitchAhead
+		}
 	}
 	began := time.Now()
 	r, err := carry(ctx)

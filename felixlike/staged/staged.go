@@ -178,7 +178,6 @@ func (s *Staged) run(ctx context.Context) error {
 	seen := map[key]int{}
 	var rest <-chan time.Time
 	var earliest time.Time
-	var before time.Duration // what the last look took
 	for {
 		select {
 		case <-ctx.Done():
@@ -200,12 +199,9 @@ func (s *Staged) run(ctx context.Context) error {
 			s.view.Panicked(err).Warn("connections are not judged by staged policies", "error", err)
 		}
 		took := time.Since(began)
-		// One look that was held up does not make the next one late.
-		pause := restFactor * min(took, before)
-		before = took
-		earliest = time.Now().Add(pause)
+		earliest = time.Now().Add(restFactor * took)
 		if rest = nil; staged || err != nil {
-			rest = time.After(max(s.interval, pause))
+			rest = time.After(max(s.interval, restFactor*took))
 		} else {
 			clear(seen)
 		}
@@ -222,7 +218,6 @@ type key struct {
 // look judges the connections that are not in seen: those of the look before, each with the number of looks since it was read. It reports whether
 // policies are staged.
 func (s *Staged) look(ctx context.Context, seen *map[key]int) (staged bool, err error) {
-	began := time.Now() // a policy that is staged later is not in old
 	var at *ends.Site
 	var old []*counted
 	if err := s.view.Do(ctx, func() {
@@ -237,6 +232,7 @@ func (s *Staged) look(ctx context.Context, seen *map[key]int) (staged bool, err 
 	}); err != nil || at == nil {
 		return staged, err
 	}
+	began := time.Now()
 	all, unread := s.connections.Begun(ctx, at.InSwitch)
 	known, added := make(map[key]int, len(all)), all[:0]
 	for i := range all {

@@ -210,6 +210,54 @@ func TestNextConnectionFromThePort(t *testing.T) {
 	}
 }
 
+// TestRequestOnItsWay has a client come back to its port, while its first connection stands as established in the switch, which has not seen the end.
+// The new request has no answer when packets are about to be led to the switch: this must not know it as established.
+func TestRequestOnItsWay(t *testing.T) {
+	c := newCluster(t)
+	for i, f := range []struct{ a, b string }{{podA4, podB4}, {podA6, podB6}} {
+		c.steer(pipeline.Full)
+		c.settle()
+		client, server := 41000+i, 9100+i
+		first := c.dial(f.a, f.b, client, server)
+		c.carry(c.carrier.ToKernel)
+		c.steer(pipeline.Steer)
+		c.settle()
+		c.carry(c.carrier.ToKernel)
+		first.ask(t)
+		c.reset(first)
+		c.in(c.ns("b"), "nft", "add table inet silent; add chain inet silent in { type filter hook input priority 0; }; add rule inet silent in tcp dport "+port(server)+" drop")
+		inNamespace(t, c.ns("a"), func() {
+			d := net.Dialer{Timeout: 300 * time.Millisecond, LocalAddr: &net.TCPAddr{IP: net.ParseIP(f.a), Port: client}}
+			if conn, err := d.Dial("tcp", net.JoinHostPort(f.b, port(server))); err == nil {
+				t.Errorf("connected: %v", conn.Close())
+			}
+		})
+		c.carry(c.carrier.ToSwitchAhead)
+		all, err := c.carrier.client.DumpConntrack(c.Context(), pipeline.Zone)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := 0
+		for _, k := range all {
+			if k.Original.SrcPort == uint16(client) && k.Original.DstPort == uint16(server) {
+				if found++; k.Replied || !isAllowed(&k) {
+					t.Errorf("the switch knows %+v", k)
+				}
+			}
+		}
+		if found != 1 {
+			t.Errorf("%d entries", found)
+		}
+		c.in(c.ns("b"), "nft", "delete table inet silent")
+		c.steer(pipeline.Full)
+		c.settle()
+		c.carry(c.carrier.ToSwitch)
+		next := c.dial(f.a, f.b, client, server)
+		next.ask(t)
+		c.reset(next)
+	}
+}
+
 // TestAddressThatChangedHands removes pod a and gives its addresses to another pod.
 // The new pod must not inherit the connection on which b may send to a.
 func TestAddressThatChangedHands(t *testing.T) {

@@ -26,12 +26,17 @@ func isAllowed(k *conntrack.Connection) bool {
 
 // ToSwitch copies to the switch the connections that the kernel allowed, and those
 // between the node itself and pods.
-func (c *Carrier) ToSwitch(ctx context.Context) (Result, error) {
+func (c *Carrier) ToSwitch(ctx context.Context) (Result, error) { return c.toSwitch(ctx, false) }
+
+// ToSwitchAhead is ToSwitch while packets are still led to the kernel.
+func (c *Carrier) ToSwitchAhead(ctx context.Context) (Result, error) { return c.toSwitch(ctx, true) }
+
+func (c *Carrier) toSwitch(ctx context.Context, ahead bool) (Result, error) {
 	var r Result
 	s, err := c.look()
 	if err == nil {
 		err = c.withZone(ctx, func(kernel *conntrack.Kernel, z zone) (err error) {
-			r, err = toSwitch(ctx, kernel, z, s)
+			r, err = toSwitch(ctx, kernel, z, s, ahead)
 			return err
 		})
 	}
@@ -41,7 +46,7 @@ func (c *Carrier) ToSwitch(ctx context.Context) (Result, error) {
 	return r, nil
 }
 
-func toSwitch(ctx context.Context, kernel *conntrack.Kernel, z zone, s *sight) (Result, error) {
+func toSwitch(ctx context.Context, kernel *conntrack.Kernel, z zone, s *sight, ahead bool) (Result, error) {
 	var r Result
 	if err := z.loosen(ctx); err != nil && !knowsNothing(err) {
 		return r, err
@@ -60,6 +65,16 @@ func toSwitch(ctx context.Context, kernel *conntrack.Kernel, z zone, s *sight) (
 	if err != nil || len(through) == 0 && len(over) == 0 {
 		return r, err
 	}
+	// The zone knows an answered connection of these ports: an older one, whose end it has not seen. The request of the new one may be on its way from
+	// the host. With the old entry, the pipeline would take the two for different connections, and move the port of the request (table 35).
+	asks := map[conntrack.Tuple]bool{}
+	for i := range through {
+		if k := &through[i]; ahead && k.Original.Protocol == unix.IPPROTO_TCP && !k.Replied && opened(k) {
+			for _, x := range s.bridgeTuples(k) {
+				asks[x.Tuple] = true
+			}
+		}
+	}
 	// The error names the entries that cannot be read; the others are copied.
 	known, unread := z.dump(ctx)
 	if len(through) == 0 && knowsNothing(unread) {
@@ -68,7 +83,7 @@ func toSwitch(ctx context.Context, kernel *conntrack.Kernel, z zone, s *sight) (
 	at := make(map[conntrack.Tuple]*conntrack.Connection, len(known))
 	var obsolete []conntrack.Connection
 	for i := range known {
-		if k := &known[i]; over.outlived(k) {
+		if k := &known[i]; over.outlived(k) || asks[k.Original] && k.Replied {
 			obsolete = append(obsolete, *k)
 		} else {
 			at[k.Original] = k
