@@ -134,6 +134,9 @@ func TestCommands(t *testing.T) {
 		text := page("/why", url.Values{"from": {from}, "to": {to}, "port": {"80/tcp"}, "family": {"4"}})
 		return strings.Contains(text, "One packet was sent: <b>"+verdict+"</b>")
 	}
+	if text := page("/why?from=x/b&to=x/a&port=80/tcp", nil); !strings.Contains(text, ">Send one packet<") {
+		t.Errorf("the page of a trace cannot send:\n%s", text)
+	}
 	if !sent("x/b", "x/a", "denied") {
 		t.Error("the page of a trace does not send a packet that is denied")
 	}
@@ -205,6 +208,13 @@ func TestCommands(t *testing.T) {
 	ctl(0, "up", "--nodes", "1", "--set", "serviceProxy=full", "--set", "resyncInterval=1h")
 	if out, _, _ := felixctl(t, "services", "--lab", name, "-o", "json"); !strings.Contains(out, `"proxy": true`) {
 		t.Errorf("services of a lab with serviceProxy full: %s", out)
+	}
+	status, err := labs.NewClient(labs.DefaultRoot, name).Status(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if args, err := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", status.Nodes[0].AgentPID)); err != nil || !strings.Contains(string(args), "--resync-interval\x001h") {
+		t.Errorf("the agent runs with %q, %v", args, err)
 	}
 	if err := unix.Kill(supervisorOf(t, name), unix.SIGKILL); err != nil {
 		t.Fatal(err)

@@ -37,8 +37,8 @@ its own), the datapath, programs, kernel settings, network configurations of the
 container runtime, and other writers of rules. If an agent runs, it checks that all
 known objects are in force. Run it before or after the installation; it changes nothing.
 
-Before the installation it takes the settings from --config, the environment and --set, as
-the agent takes them from its file, environment and flags. After it, it checks the backend in force.
+Before the installation it takes the settings from --config, the environment and --set.
+After it, it checks the backend in force.
 
 Exit codes: 0 all is well, or noted only; 1 something is missing or degraded;
 2 the check failed.`,

@@ -113,7 +113,7 @@ func dataCommand() *cobra.Command {
 type local struct {
 	target   *agentflag.Target
 	commands func() []*cobra.Command
-	// lab finds the program with the commands of labs.
+	// lab finds the program felixlab.
 	lab func() (string, error)
 	// timeout bounds the command of one agent.
 	timeout time.Duration

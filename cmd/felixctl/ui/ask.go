@@ -60,39 +60,42 @@ type step struct {
 type why struct {
 	From, To, Port, Family string
 	Results                []traced
-	// Sends says that the lab can send the packet, and Sent what became of one.
+	// Sends reports whether a lab is shown, which can send. Sent is the result of the packet that was sent, or nil.
 	Sends bool
 	Sent  *sent
 }
 
 func whyPage(v *view, s *server, r *http.Request) error {
-	w := why{From: r.FormValue("from"), To: r.FormValue("to"), Port: r.FormValue("port"), Family: r.FormValue("family")}
+	q := r.URL.Query()
+	if r.Method == http.MethodPost {
+		q = r.PostForm
+	}
+	w := why{From: q.Get("from"), To: q.Get("to"), Port: q.Get("port"), Family: q.Get("family")}
 	lab, ok := s.access.(sender)
 	w.Sends = ok && lab.Sends()
 	v.Title, v.Template = "why", "why"
-	if w.From != "" && w.To != "" && w.Port != "" {
+	asks := w.From != "" && w.To != "" && w.Port != ""
+	if r.Method == http.MethodPost {
+		if !asks {
+			return usage{errors.New("from, to and port are needed")}
+		}
+		if err := s.send(r.Context(), &w); err != nil {
+			return err
+		}
+	}
+	if asks {
 		v.Title = fmt.Sprintf("why: %s to %s, %s", w.From, w.To, w.Port)
 		if err := w.ask(r.Context(), s); err != nil {
 			return err
-		}
-		if r.Method == http.MethodPost {
-			if !w.Sends {
-				return usage{errors.New("only a lab sends packets")}
-			}
-			sent, err := lab.Send(r.Context(), w.From, w.To, w.Port, w.Family)
-			if err != nil {
-				return err
-			}
-			w.Sent = &sent
 		}
 	}
 	v.Body = w
 	return nil
 }
 
-// CanSend reports whether the lab can send the packet of a result: it knows no Services, and no messages of ICMP.
+// CanSend reports whether the lab can send the packet of a result: from pod to pod, and no message of ICMP.
 func (w why) CanSend(t traced) bool {
-	return w.Sends && t.Service == "" && t.Packet.Port != 0 && !t.Packet.Protocol.IsICMP()
+	return w.Sends && isPod(w.From) && isPod(w.To) && t.Packet.Port != 0 && !t.Packet.Protocol.IsICMP()
 }
 
 // PortOf is the port of a result's packet as a form has it.

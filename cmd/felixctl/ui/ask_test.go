@@ -3,6 +3,7 @@ package ui
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"net/netip"
 	"net/url"
@@ -52,6 +53,7 @@ func TestAllowPath(t *testing.T) {
 type lab struct {
 	*agents
 	result sent
+	fails  error
 	sent   []string
 }
 
@@ -59,7 +61,7 @@ func (l *lab) Sends() bool { return true }
 
 func (l *lab) Send(_ context.Context, from, to, port, family string) (sent, error) {
 	l.sent = append(l.sent, strings.Join([]string{from, to, port, family}, " "))
-	return l.result, nil
+	return l.result, l.fails
 }
 
 // TestSend: the page of a trace sends one packet in a lab, when its button is pressed, and says what became of it. A cluster sends none.
@@ -84,8 +86,23 @@ func TestSend(t *testing.T) {
 			t.Errorf("%s: %s, sent %q; page\n%s", want, answer.Status, of.sent, text)
 		}
 	}
-	if got := endOfLab("fd00::1") + " " + endOfLab("shop/db"); got != "ip:fd00::1 shop/db" {
-		t.Errorf("the lab's names of ends: %s", got)
+	of.result, of.fails = sent{}, errors.New("no felixlab")
+	if answer, text := s.do(t, s.request(t, http.MethodPost, tracePath, form)); answer.StatusCode != http.StatusOK || !strings.Contains(text, "No packet was sent: no felixlab") || !strings.Contains(text, "<b>denied</b>") {
+		t.Errorf("without felixlab: %s\n%s", answer.Status, text)
+	}
+	of.sent = nil
+	for _, bad := range []url.Values{
+		{"from": {"ops/shell"}, "to": {"10.0.0.1"}, "port": {"80/tcp"}, "family": {"4"}},
+		{"from": {"node:n1"}, "to": {"shop/db"}, "port": {"80/tcp"}, "family": {"4"}},
+		{"from": {"ops/shell"}, "to": {"service:shop/db"}, "port": {"80/tcp"}, "family": {"4"}},
+		{"from": {"ops/shell"}, "to": {"shop/db"}},
+	} {
+		if answer, text := s.do(t, s.request(t, http.MethodPost, tracePath, bad)); answer.StatusCode != http.StatusBadRequest || len(of.sent) > 0 {
+			t.Errorf("%v: %s, sent %q\n%s", bad, answer.Status, of.sent, text)
+		}
+		if text := s.get(t, tracePath+"?"+bad.Encode()); strings.Contains(text, button) {
+			t.Errorf("%v has a button", bad)
+		}
 	}
 	cluster := serve(t, a)
 	if text := cluster.get(t, tracePath+"?"+form.Encode()); strings.Contains(text, button) {

@@ -42,7 +42,7 @@ installs nothing, and changes nothing in the cluster.
   /matrix       who reaches whom, by class of pods or namespace; with ?backend=NAME a frame around each
                 cell where that backend would give a packet another verdict than the programmed state
   /pod/NS/NAME  who reaches a pod, and whom it reaches, with the deciding rules
-  /why          a packet, step by step (felixctl trace); of a lab, a button sends one
+  /why          a packet, step by step (felixctl trace); in a lab, a button sends it
   /denied       denied packets of the last hour
   /what-if      the effect of a change of policies (felixctl preview)
   /policies     the rules and their counters
@@ -75,7 +75,7 @@ says so.`,
 	return c
 }
 
-// LocalCommand returns `felixctl ui` for a lab or for the agent of this node. The pages run these commands, and the program lab, which has those of labs.
+// LocalCommand returns `felixctl ui` for a lab or for the agent of this node. The pages run these commands; lab finds felixlab.
 func LocalCommand(commands func() []*cobra.Command, lab func() (string, error)) *cobra.Command {
 	t := &agentflag.Target{WholeLab: true}
 	c := Command(local{t, commands, lab, nodeTimeout})

@@ -5,8 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"os/exec"
+	"strings"
 	"time"
 )
 
@@ -14,7 +14,7 @@ import (
 type sender interface {
 	// Sends reports whether Send can be used.
 	Sends() bool
-	// Send opens one connection, or sends one datagram, from one end of a trace to the other.
+	// Send opens one connection, or sends one datagram, from one pod to another one.
 	Send(ctx context.Context, from, to, port, family string) (sent, error)
 }
 
@@ -27,7 +27,7 @@ type sent struct {
 	RTT     time.Duration `json:"rttNanoseconds"`
 }
 
-// Verdict is what the packet has met, in the word of a trace.
+// Verdict is the result as a trace names it: allowed or denied.
 func (s sent) Verdict() string {
 	if s.Through {
 		return "allowed"
@@ -38,7 +38,7 @@ func (s sent) Verdict() string {
 // Sends reports whether the pages show a lab.
 func (l local) Sends() bool { return l.target.Lab != "" }
 
-// Send has the lab send, by the program that has its commands.
+// Send runs felixlab lab probe.
 func (l local) Send(ctx context.Context, from, to, port, family string) (s sent, err error) {
 	ctx, cancel := context.WithTimeout(ctx, l.timeout)
 	defer cancel()
@@ -46,29 +46,47 @@ func (l local) Send(ctx context.Context, from, to, port, family string) (s sent,
 	if err != nil {
 		return s, err
 	}
-	root := l.target.Root
 	args := []string{"lab", "probe", "--name", l.target.Lab, "--family", family, "-o", "json"}
-	if root != "" {
+	if root := l.target.Root; root != "" {
 		args = append(args, "--root", root)
 	}
-	// Nothing behind -- is taken for a flag.
-	out, err := exec.CommandContext(ctx, program, append(args, "--", endOfLab(from), endOfLab(to), port)...).Output()
+	// No argument after -- is read as a flag.
+	cmd := exec.CommandContext(ctx, program, append(args, "--", from, to, port)...)
+	cmd.WaitDelay = time.Second
+	out, err := cmd.Output()
 	exit := (*exec.ExitError)(nil)
 	switch {
 	case len(out) > 0:
 		return s, Answer{Out: out}.decode(&s) // blocked is an exit code of its own
 	case errors.As(err, &exit) && len(exit.Stderr) > 0:
-		return s, fmt.Errorf("send: %s", bytes.TrimSpace(exit.Stderr))
+		return s, errors.New(string(bytes.TrimSpace(exit.Stderr)))
 	case err != nil:
-		return s, fmt.Errorf("send: %w", err)
+		return s, err
 	}
-	return s, errors.New("send: the lab gave no answer")
+	return s, errors.New("felixlab gave no answer")
 }
 
-// endOfLab returns the end of a trace as the lab names it.
-func endOfLab(end string) string {
-	if _, err := netip.ParseAddr(end); err == nil {
-		return "ip:" + end
+// isPod reports whether an end of a trace is namespace/pod. For an address, the lab would make a host that has it; on a node, a server that listens.
+func isPod(end string) bool {
+	return strings.Count(end, "/") == 1 && !strings.Contains(end, ":")
+}
+
+// send sends the packet of a question. One is sent at a time.
+func (s *server) send(ctx context.Context, w *why) error {
+	lab, ok := s.access.(sender)
+	switch {
+	case !ok || !lab.Sends():
+		return usage{errors.New("only a lab sends packets")}
+	case !isPod(w.From) || !isPod(w.To):
+		return usage{fmt.Errorf("from %q to %q: the lab sends between pods, as namespace/pod", w.From, w.To)}
+	case !s.sending.TryLock():
+		return usage{errors.New("another packet is being sent")}
 	}
-	return end
+	defer s.sending.Unlock()
+	result, err := lab.Send(ctx, w.From, w.To, w.Port, w.Family)
+	if err != nil {
+		result = sent{Reason: err.Error()}
+	}
+	w.Sent = &result
+	return nil
 }

@@ -14,6 +14,7 @@ import (
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/felixlike/felixlike/internal/printable"
@@ -36,6 +37,7 @@ const (
 type server struct {
 	source
 	prover      prover
+	sending     sync.Mutex
 	host, token string
 	mux         *http.ServeMux
 	templates   *template.Template

@@ -47,6 +47,7 @@ func TestOnlyItsOwn(t *testing.T) {
 		"the form without an origin": {method: http.MethodPost, path: whatIfPath, change: func(r *http.Request) { r.Header.Del("Origin") }, want: http.StatusForbidden},
 		"the form of another origin": {method: http.MethodPost, path: whatIfPath, change: func(r *http.Request) { r.Header.Set("Origin", "http://evil.example") }, want: http.StatusForbidden},
 		"a packet without an origin": {method: http.MethodPost, path: tracePath, change: func(r *http.Request) { r.Header.Del("Origin") }, want: http.StatusForbidden},
+		"a packet of another origin": {method: http.MethodPost, path: tracePath, change: func(r *http.Request) { r.Header.Set("Origin", "http://evil.example") }, want: http.StatusForbidden},
 		"no such page":               {path: "/nosuch", want: http.StatusBadRequest},
 	} {
 		if c.method == "" {
