@@ -150,7 +150,7 @@ func (a *Audit) judge(ctx context.Context, q *question, why string) (agrees bool
 		a.view.Metrics().Audited(metrics.AuditAgrees)
 		a.suspect = nil
 		if before != "" {
-			// The log says it before the status does: who has seen the status finds the line.
+			// Log first: who reads the new status must find the line.
 			a.view.Log().Info("the datapath agrees with the model again", "packet", q.String())
 			a.set("")
 		}

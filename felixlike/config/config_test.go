@@ -223,7 +223,7 @@ func TestFlagsExplainThemselves(t *testing.T) {
 	}
 }
 
-// TestSetFlag: --set takes each setting by its key, like its flag; the flags are not in the help. What is wrong is named.
+// TestSetFlag: --set takes each setting by its key, like its flag; the flags are not in the help. Errors name the setting.
 func TestSetFlag(t *testing.T) {
 	load := func(args ...string) (*Effective, error) {
 		flags := pflag.NewFlagSet("", pflag.ContinueOnError)
@@ -236,7 +236,7 @@ func TestSetFlag(t *testing.T) {
 		}
 		return Load(flags, []string{"FELIXLIKE_SNAT=openflow", "FELIXLIKE_NODE_NAME=n"})
 	}
-	e, err := load("--set", "nftables.layout=maps", "--set", "snat=host", "--mtu", "1400", "--set", "serviceCIDRs=10.96.0.0/16,fd96::/112")
+	e, err := load("--set", "nftables.layout=maps", "--set", "snat=openflow", "--set", "snat=host", "--set", "mtu=1400", "--mtu", "1500", "--set", "serviceCIDRs=10.96.0.0/16,fd96::/112")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -59,7 +59,7 @@ func AddFlags(flags *pflag.FlagSet) {
 }
 
 // Load merges defaults, the file that --config names, the environment ("K=V"
-// strings) and the flags that were set, in rising order of precedence. The error has all
+// strings), the flags that were set and --set, in rising order of precedence. The error has all
 // faults, a line each.
 func Load(flags *pflag.FlagSet, environ []string) (*Effective, error) {
 	e := &Effective{Config: Defaults(), Origin: map[string]string{}}

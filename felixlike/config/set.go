@@ -20,10 +20,10 @@ func AddSetFlag(flags *pflag.FlagSet) {
 	for _, s := range settings(&defaults) {
 		_ = flags.MarkHidden(FlagName(s.key)) // the flag is there: it was just made
 	}
-	flags.StringArray(setFlag, nil, "`KEY=VALUE` of a setting, as in serviceProxy=full (docs/reference/settings.md); may be repeated")
+	flags.StringArray(setFlag, nil, "set a setting by `KEY=VALUE`, for example serviceProxy=full (docs/reference/settings.md); may be repeated")
 }
 
-// loadSet takes the values of --set.
+// loadSet takes the values of --set. The last one of a key counts.
 func (e *Effective) loadSet(flags *pflag.FlagSet) (all []error) {
 	if flags.Lookup(setFlag) == nil {
 		return nil

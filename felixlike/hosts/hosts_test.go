@@ -703,6 +703,9 @@ func TestOutageInTrial(t *testing.T) {
 				t.Fatalf("cut off once more: %v", err)
 			}
 		}
+		if r := w.record(); r.Withdrawn == "" || r.Retries != 1 {
+			t.Errorf("tried once more: %+v", r)
+		}
 	})
 	t.Run("each time", func(t *testing.T) {
 		a := w.start(t, api.reach, 300*time.Millisecond)
@@ -721,6 +724,9 @@ func TestOutageInTrial(t *testing.T) {
 			if err := w.apiWithin(5 * time.Second); err != nil {
 				t.Fatalf("cut off once more: %v", err)
 			}
+		}
+		if r := w.record(); r.Withdrawn == "" || r.Retries != boot.MaxRetries {
+			t.Errorf("tried once more: %+v", r)
 		}
 	})
 }

@@ -218,6 +218,7 @@ type key struct {
 // look judges the connections that are not in seen: those of the look before, each with the number of looks since it was read. It reports whether
 // policies are staged.
 func (s *Staged) look(ctx context.Context, seen *map[key]int) (staged bool, err error) {
+	begun := time.Now() // old lacks what is staged after this time
 	var at *ends.Site
 	var old []*counted
 	if err := s.view.Do(ctx, func() {
@@ -261,7 +262,7 @@ func (s *Staged) look(ctx context.Context, seen *map[key]int) (staged bool, err 
 		for _, c := range old {
 			c.counts = unread == nil
 		}
-		s.last = &control.StagedLook{At: began, Took: time.Since(began), Connections: len(known), New: len(added)}
+		s.last = &control.StagedLook{At: begun, Took: time.Since(began), Connections: len(known), New: len(added)}
 		if unread != nil {
 			s.last.Error = unread.Error()
 		}

@@ -42,7 +42,8 @@ func findKit(t *testing.T) kit {
 	if err != nil {
 		t.Skip(err)
 	}
-	if !k.Built() && !k.Building() && os.Getenv(suiteVariable) == "" {
+	building := k.Building() // before Built: it may be done in between
+	if !k.Built() && !building && os.Getenv(suiteVariable) == "" {
 		t.Skipf("the programs of a cluster are not built here: make test-cluster builds them (a quarter of an hour), and so does %s=%s", suiteVariable, quick)
 	}
 	root, err := kubelab.Root()

@@ -2,6 +2,7 @@ package lab
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -84,12 +85,15 @@ func (c *Config) Set(text string) error {
 	if err != nil {
 		return err
 	}
-	if slices.Contains([]string{"nodeName", "ovsRunDir", "bridge", "runDir", "stateDir", "cniPluginDir", "cniConfDir", "datastore", "manifests", "kubeconfig", "apiServer"}, key) {
+	if slices.Contains([]string{
+		"nodeName", "ovsRunDir", "bridge", "uplink", "mtu", "runDir", "stateDir", "cniPluginDir", "cniConfDir", "exclusive", "datastore", "manifests", "kubeconfig",
+		"apiServer", "clusterCIDR", "healthAddress",
+	}, key) {
 		return fmt.Errorf("%s: the lab sets it itself", key)
 	}
 	if field := c.fields()[key]; field != nil {
 		*field = value
-		return nil
+		return config.CheckChoice(key, value)
 	}
 	if c.Other == nil {
 		c.Other = map[string]string{}
@@ -98,7 +102,7 @@ func (c *Config) Set(text string) error {
 	return nil
 }
 
-// Settings are the settings of the agents that are not left to defaults, as KEY=VALUE.
+// Settings returns the settings of the agents that were given, as KEY=VALUE.
 func (c Config) Settings() []string {
 	var all []string
 	for key, value := range c.fields() {
@@ -120,7 +124,9 @@ func (c Config) withDefaults() (Config, error) {
 	if err := checkName(c.Name); err != nil {
 		return c, err
 	}
-	for key, value := range c.fields() {
+	fields := c.fields()
+	for _, key := range slices.Sorted(maps.Keys(fields)) {
+		value := fields[key]
 		if *value == "" {
 			*value = config.DefaultOf(key)
 		}
@@ -153,7 +159,7 @@ func (c Config) withDefaults() (Config, error) {
 	return c, err
 }
 
-// checkSettings has the settings checked together, as the agents do: an agent that refuses its settings does not start.
+// checkSettings validates the settings together, as an agent does at its start.
 func (c *Config) checkSettings() error {
 	flags := pflag.NewFlagSet("", pflag.ContinueOnError)
 	config.AddSetFlag(flags)

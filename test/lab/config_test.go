@@ -26,16 +26,18 @@ func TestDatapathWithoutModule(t *testing.T) {
 // TestSet: settings with a field go there, others to the agents; what the lab needs itself, and what agents would refuse, is refused.
 func TestSet(t *testing.T) {
 	good := Config{Name: "good", Agent: "/bin/true"}
-	for _, text := range []string{"serviceProxy=full", "masquerade=false", "mtu=1400"} {
+	for _, text := range []string{"serviceProxy=full", "masquerade=false", "resyncInterval=30s"} {
 		if err := good.Set(text); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := good.Check(); err != nil || good.ServiceProxy != "full" || !slices.Equal(good.Settings(), []string{"masquerade=false", "mtu=1400", "serviceProxy=full"}) {
+	if err := good.Check(); err != nil || good.ServiceProxy != "full" || !slices.Equal(good.Settings(), []string{"masquerade=false", "resyncInterval=30s", "serviceProxy=full"}) {
 		t.Errorf("%q, %v", good.Settings(), err)
 	}
 	for text, want := range map[string]string{
 		"runDir=/tmp":   "runDir: the lab sets it itself",
+		"mtu=1400":      "mtu: the lab sets it itself",
+		"serviceProxy=": `"" is not one of`,
 		"masquerad=no":  `did you mean "masquerade"`,
 		"masquerade=no": `"no" is neither true nor false`,
 		"snat=openflow": "snat: openflow does not work with backend nftables",

@@ -34,7 +34,7 @@ func (o *options) configFlags(c *cobra.Command) {
 	f.StringVar(&o.config.Datapath, "datapath", "netdev", "OVS datapath: "+choices("datapath"))
 	f.StringVar(&o.config.Tunnel, "tunnel", "geneve", "tunnel between the nodes: "+choices("tunnel"))
 	f.StringVar(&o.config.LogLevel, "agent-log-level", "info", "log level of the agents: "+choices("logLevel"))
-	f.Var(setFlag{&o.config}, "set", "`KEY=VALUE` of another setting of the agents, as in serviceProxy=full (docs/reference/settings.md); may be repeated")
+	f.Var(setFlag{&o.config}, "set", "set another setting of the agents by `KEY=VALUE`, for example serviceProxy=full (docs/reference/settings.md); may be repeated")
 	for flag, setting := range map[string]string{"backend": "backend", "datapath": "datapath", "tunnel": "tunnel", "agent-log-level": "logLevel"} {
 		terminal.Complete(c, flag, config.Choices(setting)...)
 	}
