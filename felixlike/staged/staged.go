@@ -218,7 +218,7 @@ type key struct {
 // look judges the connections that are not in seen: those of the look before, each with the number of looks since it was read. It reports whether
 // policies are staged.
 func (s *Staged) look(ctx context.Context, seen *map[key]int) (staged bool, err error) {
-	begun := time.Now() // old lacks what is staged after this time
+	begun := time.Now() // a policy that is staged later counts from the next look
 	var at *ends.Site
 	var old []*counted
 	if err := s.view.Do(ctx, func() {

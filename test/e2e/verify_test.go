@@ -50,7 +50,7 @@ func verifyNamesForeignFlow(t *testing.T, l *lab.Lab) {
 	expect(t, l, true, "x/a", "x/b", model.TCP, 7777)
 	ofctl(t, n, "add-flow", "cookie=0x77,table=80,priority=60000,tcp,tp_dst=7777,actions=drop")
 	ofctl(t, n, "add-flow", "cookie=0x77,table=80,priority=60000,tcp6,tp_dst=7777,actions=drop")
-	// The switch looks through its flows anew a moment later.
+	// ovs-vswitchd removes its cached flows a moment later.
 	eventually.True(t, "the flow drops", func() bool { return !probeFor(t, l, probeTimeout, "x/a", "x/b", model.TCP, 7777) })
 	const names = "the programmed state differs from the policies: "
 	eventually.True(t, "the proof finds the flow", func() bool {
