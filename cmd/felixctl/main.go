@@ -32,8 +32,14 @@ const (
 )
 
 func main() {
-	if cluster.Wanted(os.Args) {
-		code, err := cluster.Run(context.Background(), os.Args[1:], cluster.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr})
+	lab, command := cluster.LabOf(os.Args)
+	if lab != "" || cluster.Wanted(os.Args) {
+		streams := cluster.Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr}
+		run := func() (int, error) { return cluster.Run(context.Background(), os.Args[1:], streams) }
+		if lab != "" {
+			run = func() (int, error) { return cluster.RunLab(context.Background(), lab, command, streams) }
+		}
+		code, err := run()
 		if err != nil {
 			fmt.Fprintln(os.Stderr, "felixctl:", printable.Lines(err.Error()))
 		}

@@ -32,6 +32,8 @@ type Target struct {
 	Lab, Node string
 	// WholeLab is set by commands that also answer for all nodes of a lab.
 	WholeLab bool
+	// AllNodes is set by commands that felixctl runs for each node of a lab, if no node is named.
+	AllNodes bool
 
 	socket, lab, node string
 }
@@ -39,12 +41,16 @@ type Target struct {
 // Flags adds the flags to a command, and reads the environment before the command runs.
 func (t *Target) Flags(c *cobra.Command) {
 	form := "NAME/NODE"
-	if t.WholeLab {
+	if t.WholeLab || t.AllNodes {
 		form = "NAME[/NODE]"
+	}
+	short := "NAME will do for a lab with one node"
+	if t.AllNodes {
+		short = "NAME is for all its nodes"
 	}
 	f := c.Flags()
 	f.StringVar(&t.socket, "socket", defaultSocket(), "control socket of the agent (or "+SocketVariable+" of the environment)")
-	f.StringVar(&t.lab, "lab", "", "`"+form+"`: ask a lab (or "+LabVariable+" of the environment); NAME will do for a lab with one node")
+	f.StringVar(&t.lab, "lab", "", "`"+form+"`: ask a lab (or "+LabVariable+" of the environment); "+short)
 	// The flag is there: it was just made.
 	_ = c.RegisterFlagCompletionFunc("lab", func(_ *cobra.Command, _ []string, word string) ([]string, cobra.ShellCompDirective) {
 		return t.complete(word), cobra.ShellCompDirectiveNoFileComp
@@ -160,7 +166,7 @@ func (t *Target) complete(word string) []string {
 	}
 	var all []string
 	for _, name := range names {
-		if t.WholeLab {
+		if t.WholeLab || t.AllNodes {
 			all = append(all, name)
 		}
 		nodes, err := labs.Nodes(t.Root, name)

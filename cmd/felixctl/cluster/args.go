@@ -68,7 +68,7 @@ nodes: 0 all are as expected; 1 one is not; 2 wrong usage, or a node gave no ans
 // Wanted reports whether the arguments of a program are for a cluster: it is the plugin of
 // kubectl, or they begin with a flag that names a node or a cluster.
 func Wanted(argv []string) bool {
-	if strings.TrimSuffix(filepath.Base(argv[0]), ".exe") == PluginName {
+	if isPlugin(argv[0]) {
 		return true
 	}
 	if len(argv) < 2 {
@@ -76,6 +76,10 @@ func Wanted(argv []string) bool {
 	}
 	name, _, _ := strings.Cut(argv[1], "=")
 	return slices.Contains([]string{"--node", allNodes, "--context", "--kubeconfig"}, name)
+}
+
+func isPlugin(program string) bool {
+	return strings.TrimSuffix(filepath.Base(program), ".exe") == PluginName
 }
 
 // runsHere reports whether a command runs here and not on the node: ui, and check --traffic.
@@ -98,6 +102,11 @@ func Run(ctx context.Context, args []string, io Streams) (int, error) {
 	case len(t.nodes) == 1 && !runsHere(command), command[0] == "reach" && len(t.nodes) == 0:
 		return t.passOn(ctx, command, io)
 	}
+	return t.run(ctx, command, io)
+}
+
+// run runs a command that answers for several nodes.
+func (t target) run(ctx context.Context, command []string, io Streams) (int, error) {
 	root := t.commands()
 	if found, _, err := root.Find(command); err != nil || found == root {
 		return 2, fmt.Errorf("%s is for one node: give one --node NODE", command[0])

@@ -82,7 +82,7 @@ func (t target) askOne(ctx context.Context, a agent, stdin []byte, command []str
 	}
 	out, text := answer.all.Bytes(), ""
 	r.out = out
-	switch r.code, text, err = remoteCode(err, errs.all.Bytes()); {
+	switch r.code, text, err = t.codeOf(err, errs.all.Bytes()); {
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		r.Fault = fmt.Sprintf("no answer within %s", nodeTimeout)
 	case err != nil:

@@ -74,11 +74,21 @@ func TestNamespaceOfAllNodes(t *testing.T) {
 	failed.LastApply.Error = "no space"
 	k.answer(t, "n1", "status -o json", 1, failed)
 	k.answer(t, "n2", "status -o json", 0, good("n2"))
+	for _, node := range []string{"n1", "n2"} {
+		k.answer(t, node, "status -o name --namespace shop", 0, "")
+	}
 	code, out := run(t.Context(), "", "status", "-n", "shop")
 	if code != 2 || !strings.Contains(out, "shop/db") || strings.Contains(out, "other/db") {
 		t.Errorf("exit code %d\n%s", code, out)
 	}
 	expect(t, out, "n1", "Degraded", "no space")
+	for _, node := range []string{"n1", "n2"} {
+		k.answer(t, node, "status -o name --namespace nosuch", 2, "")
+		k.file(t, "agent-"+node+" status -o name --namespace nosuch.errors", "--namespace nosuch: the cluster has no such namespace\n")
+	}
+	if code, out := run(t.Context(), "", "status", "-n", "nosuch"); code != 2 || !strings.Contains(out, "no such namespace") || strings.Contains(out, "NODE") {
+		t.Errorf("an unknown namespace: exit code %d\n%s", code, out)
+	}
 	k.answer(t, "n1", "policies -o json --namespace shop", 0, control.Hits{Rules: []control.RuleHits{{Policy: "shop/db", Rule: "ingress[0]"}, {Policy: "shop/db", Rule: "ingress[1]"}}})
 	k.answer(t, "n2", "policies -o json --namespace shop", 0, control.Hits{Rules: []control.RuleHits{{Policy: "shop/web", Rule: "ingress[0]"}}})
 	if code, out := run(t.Context(), "", "--node", "n1", "--node", "n2", "policies", "-n", "shop", "-o", "name"); code != 0 || out != "shop/db\nshop/web\n" {
@@ -302,7 +312,7 @@ func TestLostNodes(t *testing.T) {
 	}
 	k.answer(t, "n1", "drops --follow", 0, "")
 	k.answer(t, "n2", "drops --follow", 0, "")
-	if code, out := run(t.Context(), "", "--node", "n1", "--node", "n2", "drops", "--follow"); code != 2 || !strings.Contains(out, "n1: the agent's pod has ended the connection") {
+	if code, out := run(t.Context(), "", "--node", "n1", "--node", "n2", "drops", "--follow"); code != 2 || !strings.Contains(out, "n1: the connection has ended") {
 		t.Errorf("drops --follow: exit code %d, %s", code, out)
 	}
 	k.answer(t, "n1", "diff live wanted", 0, "")

@@ -126,7 +126,7 @@ func (t target) followOne(ctx context.Context, a agent, command []string, to *me
 	if readError != nil {
 		cmd.Process.Kill() //nolint:errcheck // it may have ended
 	}
-	code, text, err := remoteCode(cmd.Wait(), errs.Bytes())
+	code, text, err := t.codeOf(cmd.Wait(), errs.Bytes())
 	switch {
 	case ctx.Err() != nil:
 		return 0
@@ -137,7 +137,7 @@ func (t target) followOne(ctx context.Context, a agent, command []string, to *me
 		to.fault(a.Node, err.Error())
 		return 2
 	case to.endless && code < 2:
-		to.fault(a.Node, "the agent's pod has ended the connection "+text)
+		to.fault(a.Node, "the connection has ended "+text)
 		return 2
 	case text != "":
 		to.fault(a.Node, text)

@@ -106,6 +106,9 @@ func (k client) apiServer(ctx context.Context) (string, error) {
 // agents returns the agents of the nodes, sorted by node. A node without an agent that can
 // be asked has a Fault.
 func (t target) agents(ctx context.Context) ([]agent, error) {
+	if t.lab != "" {
+		return t.labAgents()
+	}
 	get := []string{"get", "pods", "-l", selector, "-o", "json"}
 	if len(t.nodes) == 1 {
 		get = append(get, "--field-selector", "spec.nodeName="+t.nodes[0])
@@ -244,7 +247,7 @@ func exitCode(err error) (int, error) {
 		return exit.ExitCode(), nil
 	}
 	if err != nil {
-		return 2, fmt.Errorf("run kubectl: %w", err)
+		return 2, fmt.Errorf("run the command: %w", err)
 	}
 	return 0, nil
 }
@@ -284,6 +287,8 @@ type target struct {
 	client
 	// nodes are all nodes if empty.
 	nodes []string
+	// lab is the name of a lab whose nodes are meant instead; empty for a cluster.
+	lab string
 }
 
 // Bounds of one request to all nodes. A node whose kubelet hangs costs nodeTimeout.

@@ -2,9 +2,11 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/felixlike/felixlike/felixlike/control"
@@ -57,6 +59,9 @@ Exit codes: 0 all nodes are ready; 1 one is not; 2 one gave no answer.`,
 			if err != nil {
 				return err
 			}
+			if err := t.namespaceExists(c.Context(), nodes, filter.Namespace); err != nil {
+				return err
+			}
 			for _, n := range nodes {
 				if n.Status != nil {
 					*n.Status = filter.Apply(*n.Status)
@@ -77,6 +82,26 @@ Exit codes: 0 all nodes are ready; 1 one is not; 2 one gave no answer.`,
 	c.Flags().StringVarP(&filter.Namespace, "namespace", "n", "", "only what concerns this namespace")
 	c.Flags().DurationVar(&wait, "wait", 0, "wait for so long until all nodes are ready")
 	return c
+}
+
+// namespaceExists asks one node that is in sync. It returns an error if the cluster has no such namespace: without rows, an answer would look as if all
+// were well.
+func (t target) namespaceExists(ctx context.Context, nodes []nodeStatus, namespace string) error {
+	one := slices.IndexFunc(nodes, func(n nodeStatus) bool { return n.Status != nil && n.Status.InSync })
+	if namespace == "" || one < 0 {
+		return nil
+	}
+	t.nodes = []string{nodes[one].Node}
+	replies, err := t.ask(ctx, io.Discard, "status", "-o", "name", "--namespace", namespace)
+	if err != nil {
+		return err
+	}
+	for _, r := range replies {
+		if _, text, found := strings.Cut(r.Fault, "exit code 2: "); found && strings.Contains(text, "no such namespace") {
+			return errors.New(text)
+		}
+	}
+	return nil
 }
 
 // namesOf are the names of the nodes.

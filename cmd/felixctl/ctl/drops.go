@@ -59,6 +59,7 @@ denied; 2 the command failed.`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return r.run(c) },
 	}
+	r.AllNodes = true
 	r.Flags(c)
 	r.output.Flag(c, terminal.Text, terminal.JSON)
 	c.Flags().Lookup("output").Usage += ", an object a line"

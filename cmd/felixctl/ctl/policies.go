@@ -80,6 +80,7 @@ denied since they were staged or the agent started: by pod, with the first one.`
 			})
 		},
 	}
+	t.AllNodes = true
 	t.flags(c, 30*time.Second)
 	t.output.Flag(c, report.Formats()...)
 	c.Flags().StringVarP(&namespace, "namespace", "n", "", "only policies of this namespace")

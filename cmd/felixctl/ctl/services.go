@@ -61,6 +61,7 @@ no endpoint: refuse answers with an ICMP error, drop is silent.`,
 			})
 		},
 	}
+	t.AllNodes = true
 	t.flags(c, 30*time.Second)
 	t.output.Flag(c)
 	return c

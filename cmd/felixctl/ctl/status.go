@@ -74,6 +74,7 @@ not answer.`,
 			})
 		},
 	}
+	t.AllNodes = true
 	t.flags(c, 10*time.Second)
 	t.output.Flag(c, report.Formats()...)
 	f := c.Flags()

@@ -49,6 +49,7 @@ Exit codes: 0 the same; 1 different; 2 wrong usage, or the command failed.`,
 		Args: cobra.ExactArgs(2),
 		RunE: func(c *cobra.Command, args []string) error { return d.run(c, args) },
 	}
+	d.sides.agent.AllNodes = true
 	d.sides.flags(c)
 	d.shown.flags(c)
 	c.Flags().StringVar(&d.view, "view", "", "structure, text or verdicts (default: structure; verdicts for sides of two backends)")
