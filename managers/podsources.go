@@ -85,7 +85,7 @@ type PodSourceManager struct {
 // NewPodSourceManager returns a manager without pods.
 func NewPodSourceManager(renderer *rules.Renderer, chains Chains, sets ipsets.Sets) *PodSourceManager {
 	return &PodSourceManager{
-		pods: newOwnPods(sets), renderer: renderer, chains: chains, tree: renderer.InterfaceTree(model.Egress),
+		pods: newOwnPods(sets), renderer: renderer, chains: chains, tree: rules.NewInterfaceTree(renderer.Names, model.Egress),
 		recorded: map[string]string{}, members: map[string]map[model.Member]bool{}, interfaces: map[string]bool{}, dirty: true,
 	}
 }

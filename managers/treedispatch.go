@@ -29,7 +29,7 @@ func NewTreeDispatcher(renderer *rules.Renderer, chains Chains) *TreeDispatcher 
 	t := &TreeDispatcher{chains: chains, trees: map[string]*rules.AddressTree{}, hosts: map[string]tables.Chain{}}
 	for _, d := range model.Directions() {
 		for _, f := range model.Families() {
-			t.trees[rules.DispatchMap(d, f)] = renderer.AddressTree(d, f)
+			t.trees[rules.DispatchMap(d, f)] = rules.NewAddressTree(renderer.Names, d, f)
 		}
 	}
 	return t

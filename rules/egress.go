@@ -130,7 +130,7 @@ func (n NodeChains) egressGuard(addresses []netip.Addr) tables.Chain {
 			Action: tables.Drop{}, Comment: "this node does not hold the address",
 		})
 	}
-	c.Rules = append(c.Rules, tables.Rule{Matches: []tables.Match{n.out()}, Action: tables.Return{}, Comment: "to a pod or a peer"})
+	c.Rules = append(c.Rules, tables.Rule{Matches: []tables.Match{n.gateway.out()}, Action: tables.Return{}, Comment: "to a pod or a peer"})
 	c.Rules = append(c.Rules, withinCluster(tables.Destination)...)
 	drop := func(s ipsets.Set, comment string) {
 		c.Rules = append(c.Rules, tables.Rule{
@@ -158,7 +158,7 @@ func egressWays(n NodeChains) tables.Chain {
 		Name: ChainEgressWays, Origin: tables.OfEveryPod{},
 		Hook: &tables.Hook{Type: tables.HookFilter, Point: tables.HookPrerouting, Priority: priorityEgressWays},
 		Rules: []tables.Rule{{
-			Matches: []tables.Match{n.notIn()},
+			Matches: []tables.Match{n.gateway.notIn()},
 			Action:  tables.Return{}, Comment: "neither from a pod nor the tunnel",
 		}},
 	}
@@ -222,7 +222,7 @@ func withinCluster(side tables.Side) (all []tables.Rule) {
 func (n NodeChains) towardsOutside(name string, kind tables.HookType, priority int32) tables.Chain {
 	c := tables.Chain{
 		Name: name, Origin: tables.OfEveryPod{}, Hook: &tables.Hook{Type: kind, Point: tables.HookPostrouting, Priority: priority},
-		Rules: []tables.Rule{{Matches: []tables.Match{n.out()}, Action: tables.Return{}, Comment: "to a pod or a peer"}},
+		Rules: []tables.Rule{{Matches: []tables.Match{n.gateway.out()}, Action: tables.Return{}, Comment: "to a pod or a peer"}},
 	}
 	c.Rules = append(c.Rules, withinCluster(tables.Destination)...)
 	return c

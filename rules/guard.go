@@ -27,7 +27,7 @@ func guard(gateway string, goesOn []tables.Rule) []tables.Chain {
 			),
 		},
 		before,
-		guardInput(NodeChains{gateway: gateway}),
+		guardInput(NodeChains{gateway: gatewayPort{name: gateway}}),
 	}
 }
 
@@ -37,7 +37,7 @@ func guardInput(n NodeChains) tables.Chain {
 		Name: ChainGuardInput,
 		Hook: inputHook(),
 		Rules: append(unjudgedInput(n), tables.Rule{
-			Matches: []tables.Match{n.in()}, Action: tables.Drop{}, Comment: "policy is being loaded: from a pod to this node",
+			Matches: []tables.Match{n.gateway.in()}, Action: tables.Drop{}, Comment: "policy is being loaded: from a pod to this node",
 		}),
 	}
 }
@@ -45,8 +45,8 @@ func guardInput(n NodeChains) tables.Chain {
 // GuardOf renders Guard for the nodes of a renderer. In the mode networkPolicyOnly, the table of PodSources replaces the chains for
 // forwarded packets.
 func GuardOf(r *Renderer) []tables.Chain {
-	if r.node.policyOnly {
+	if r.node.gateway.policyOnly {
 		return []tables.Chain{guardInput(r.node)}
 	}
-	return Guard(r.node.gateway)
+	return Guard(r.node.gateway.name)
 }

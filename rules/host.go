@@ -113,7 +113,7 @@ func (n NodeChains) hostPrerouting(h Host) tables.Chain {
 	ports := model.SNATPorts()
 	c.Rules = append(c.Rules, tables.Rule{
 		Matches: []tables.Match{
-			not(h.SNAT.Bridge), n.notIn(), not(loopback),
+			not(h.SNAT.Bridge), n.gateway.notIn(), not(loopback),
 			tables.MatchPrefix{Side: tables.Destination, Prefix: single(h.SNAT.Address)},
 			tables.MatchProtocol{Protocol: model.TCP},
 			tables.MatchDestinationPorts{First: ports.First, Last: ports.Last},
@@ -148,8 +148,8 @@ func (n NodeChains) hostForward(h Host) tables.Chain {
 		Name: ChainForward,
 		Hook: &tables.Hook{Type: tables.HookFilter, Point: tables.HookForward, Priority: priorityRejected},
 		Rules: append(rules,
-			tables.Rule{Matches: []tables.Match{n.in()}, Action: tables.Goto{Chain: ChainFromSwitch}, Comment: "from a pod or the tunnel"},
-			tables.Rule{Matches: []tables.Match{n.out()}, Action: tables.Goto{Chain: ChainFromOutside}, Comment: "from outside to a pod"},
+			tables.Rule{Matches: []tables.Match{n.gateway.in()}, Action: tables.Goto{Chain: ChainFromSwitch}, Comment: "from a pod or the tunnel"},
+			tables.Rule{Matches: []tables.Match{n.gateway.out()}, Action: tables.Goto{Chain: ChainFromOutside}, Comment: "from outside to a pod"},
 		),
 	}
 }
@@ -166,7 +166,7 @@ func (n NodeChains) fromSwitch(h Host) tables.Chain {
 			Action:  tables.Drop{}, Comment: "translated by another program, which compares no numbers",
 		})
 	}
-	c.Rules = append(c.Rules, tables.Rule{Matches: []tables.Match{n.out()}, Action: tables.Accept{}, Comment: "the switch judges it"})
+	c.Rules = append(c.Rules, tables.Rule{Matches: []tables.Match{n.gateway.out()}, Action: tables.Accept{}, Comment: "the switch judges it"})
 	for _, p := range h.Services {
 		c.Rules = append(c.Rules, tables.Rule{
 			Matches: []tables.Match{tables.MatchPrefix{Side: tables.Destination, Prefix: p}},
@@ -214,7 +214,7 @@ func (n NodeChains) hostSources(h Host) tables.Chain {
 	for _, a := range h.Hairpins {
 		f := model.FamilyOf(a)
 		c.Rules = append(c.Rules, tables.Rule{
-			Matches: []tables.Match{n.out(), tables.MatchLoop{Family: f, Set: HairpinSet(f)}},
+			Matches: []tables.Match{n.gateway.out(), tables.MatchLoop{Family: f, Set: HairpinSet(f)}},
 			Action:  tables.SourceNAT{To: a}, Comment: "a pod reaches itself through a service",
 		})
 	}
@@ -222,20 +222,20 @@ func (n NodeChains) hostSources(h Host) tables.Chain {
 		c.Rules = append(c.Rules, n.numberedSources(h.Node)...)
 	}
 	c.Rules = append(c.Rules, tables.Rule{
-		Matches: []tables.Match{n.out(), tables.MatchLocal{Side: tables.Source}},
+		Matches: []tables.Match{n.gateway.out(), tables.MatchLocal{Side: tables.Source}},
 		Action:  tables.Return{}, Comment: "from this node itself",
 	})
 	for _, side := range []tables.Side{tables.Destination, tables.Source} {
 		for _, p := range h.Node.PodCIDRs {
 			c.Rules = append(c.Rules, tables.Rule{
-				Matches: []tables.Match{n.out(), tables.MatchPrefix{Side: side, Prefix: p}},
+				Matches: []tables.Match{n.gateway.out(), tables.MatchPrefix{Side: side, Prefix: p}},
 				Action:  tables.KeepSource{Family: model.FamilyOf(p.Addr())}, Comment: "the switch judges by the source",
 			})
 		}
 	}
 	if n.routed {
 		for _, p := range h.Node.PodCIDRs {
-			c.Rules = append(c.Rules, n.keptToPeers(p))
+			c.Rules = append(c.Rules, n.gateway.keptToPeers(p))
 		}
 	}
 	if h.Masquerade {
@@ -253,11 +253,11 @@ func (n NodeChains) numberedSources(node *model.Node) (all []tables.Rule) {
 		}
 		all = append(all,
 			tables.Rule{
-				Matches: []tables.Match{n.out(), tables.MatchLocal{Side: tables.Source}, tables.MatchPrefix{Side: tables.Destination, Prefix: p, Negated: true}},
+				Matches: []tables.Match{n.gateway.out(), tables.MatchLocal{Side: tables.Source}, tables.MatchPrefix{Side: tables.Destination, Prefix: p, Negated: true}},
 				Action:  tables.Masquerade{}, Comment: "from this node to another node's pods",
 			},
 			tables.Rule{
-				Matches: []tables.Match{n.out(), tables.MatchPrefix{Side: tables.Source, Prefix: p}, tables.MatchConnDNAT{}},
+				Matches: []tables.Match{n.gateway.out(), tables.MatchPrefix{Side: tables.Source, Prefix: p}, tables.MatchConnDNAT{}},
 				Action:  tables.Masquerade{}, Comment: "a pod through a service",
 			})
 	}
@@ -278,7 +278,7 @@ func (n NodeChains) rewritten(h Host) tables.Chain {
 		if h.SNAT != nil && p.Addr().Is4() {
 			c.Rules = append(c.Rules, tables.Rule{
 				Matches: []tables.Match{
-					tables.MatchInterface{Side: tables.Destination, Name: n.gateway, Negated: true}, tables.MatchPrefix{Side: tables.Source, Prefix: p}, tables.MatchConnOriginal{},
+					n.gateway.notOut(), tables.MatchPrefix{Side: tables.Source, Prefix: p}, tables.MatchConnOriginal{},
 				},
 				Action: tables.Drop{}, Comment: "the switch translates packets of pods to outside",
 			})
@@ -291,7 +291,7 @@ func (n NodeChains) rewritten(h Host) tables.Chain {
 		} {
 			c.Rules = append(c.Rules, tables.Rule{
 				Matches: []tables.Match{
-					n.out(), tables.MatchForwarded{}, concerned, tables.MatchConnOriginal{}, tables.MatchLocal{Side: tables.Source},
+					n.gateway.out(), tables.MatchForwarded{}, concerned, tables.MatchConnOriginal{}, tables.MatchLocal{Side: tables.Source},
 				},
 				Action: tables.Drop{}, Comment: "the switch would take it for this node's own",
 			})

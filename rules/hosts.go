@@ -161,7 +161,7 @@ func (at hostsPoint) chains(r *Renderer, own model.Applied, failsafe model.Fails
 		first.Rules = append(first.Rules, passedTo(ownPods, "to a pod of this node, as probes are")...)
 	case tables.HookPrerouting:
 		away := tables.MatchLocal{Side: tables.Destination, Negated: true}
-		first.Rules = append(first.Rules, tables.Rule{Matches: []tables.Match{r.node.in(), away}, Action: tables.Return{}, Comment: "from a pod, and not to this node"})
+		first.Rules = append(first.Rules, tables.Rule{Matches: []tables.Match{r.node.gateway.in(), away}, Action: tables.Return{}, Comment: "from a pod, and not to this node"})
 		first.Rules = append(first.Rules, passedTo(ownPods, "to a pod of this node", away)...)
 		first.Rules = append(first.Rules, passedTo(PodNetworksSet, "to a pod", away)...)
 	}

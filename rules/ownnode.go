@@ -71,7 +71,7 @@ func inputHook() *tables.Hook {
 // unjudgedInput returns the rules for packets to the node that policy does not judge.
 func unjudgedInput(n NodeChains) []tables.Rule {
 	all := []tables.Rule{{
-		Matches: []tables.Match{n.notIn()},
+		Matches: []tables.Match{n.gateway.notIn()},
 		Action:  tables.Return{}, Comment: "not from a pod",
 	}}
 	all = append(all, goOn(tables.Return{}, "connections go on", known())...)
@@ -80,13 +80,13 @@ func unjudgedInput(n NodeChains) []tables.Rule {
 
 // strayInput drops packets with the address of a pod of this node that are not known to come from it, while the table of PodSources is missing.
 func strayInput(n NodeChains) []tables.Rule {
-	if !n.policyOnly {
+	if !n.gateway.policyOnly {
 		return nil
 	}
 	all := append(goOn(tables.Return{}, "connections go on", known()), neighbourDiscovery())
 	for _, f := range model.Families() {
 		all = append(all, tables.Rule{
-			Matches: []tables.Match{n.notIn(), tables.MatchSet{Family: f, Side: tables.Source, Set: OwnPodsSet(f).Name}},
+			Matches: []tables.Match{n.gateway.notIn(), tables.MatchSet{Family: f, Side: tables.Source, Set: OwnPodsSet(f).Name}},
 			Action:  tables.Drop{}, Comment: "pod address without its interface",
 		})
 	}

@@ -54,7 +54,7 @@ func (n NodeChains) PodSources(root []tables.Rule) []tables.Chain {
 		Hook:  &tables.Hook{Type: tables.HookFilter, Point: tables.HookPrerouting, Priority: prioritySenders},
 		Rules: append([]tables.Rule{{Action: tables.SetMark{Value: 0, Mask: MarkBelieved}, Comment: "is not believed yet"}}, root...),
 	}
-	sources.Rules = append(sources.Rules, tables.Rule{Matches: []tables.Match{n.in()}, Action: tables.Return{}, Comment: "from a pod"})
+	sources.Rules = append(sources.Rules, tables.Rule{Matches: []tables.Match{n.gateway.in()}, Action: tables.Return{}, Comment: "from a pod"})
 	for _, f := range model.Families() {
 		sources.Rules = append(sources.Rules, tables.Rule{
 			Matches: []tables.Match{tables.MatchSet{Family: f, Side: tables.Source, Set: OwnPodsSet(f).Name}},
@@ -64,7 +64,7 @@ func (n NodeChains) PodSources(root []tables.Rule) []tables.Chain {
 	unmarked := tables.Chain{
 		Name:  ChainUnmarked,
 		Hook:  &tables.Hook{Type: tables.HookFilter, Point: tables.HookForward, Priority: priorityUnmarked},
-		Rules: append(routedDiscovery(n.in()), toOrFromPods(n.in(), tables.SetMark{Value: 0, Mask: MarkJudged | MarkRejected}, "is not judged yet")...),
+		Rules: append(routedDiscovery(n.gateway.in()), toOrFromPods(n.gateway.in(), tables.SetMark{Value: 0, Mask: MarkJudged | MarkRejected}, "is not judged yet")...),
 	}
 	unjudged := tables.Chain{
 		Name:  ChainUnjudged,
@@ -75,7 +75,7 @@ func (n NodeChains) PodSources(root []tables.Rule) []tables.Chain {
 		tables.Rule{Matches: []tables.Match{isJudged()}, Action: tables.Return{}, Comment: "policy let it through"},
 		tables.Rule{Matches: []tables.Match{isRejected()}, Action: tables.Return{}, Comment: "iptables rejects it in its table filter"},
 	)
-	unjudged.Rules = append(unjudged.Rules, toOrFromPods(n.in(), tables.Drop{}, "policy has not judged it")...)
+	unjudged.Rules = append(unjudged.Rules, toOrFromPods(n.gateway.in(), tables.Drop{}, "policy has not judged it")...)
 	return ofEveryPod(sources, neighbours(), unmarked, unjudged)
 }
 
@@ -195,18 +195,18 @@ func policyOnlyForward(n NodeChains) tables.Chain {
 	}
 	for _, f := range model.Families() {
 		c.Rules = append(c.Rules, tables.Rule{
-			Matches: []tables.Match{n.notIn(), tables.MatchSet{Family: f, Side: tables.Source, Set: OwnPodsSet(f).Name}},
+			Matches: []tables.Match{n.gateway.notIn(), tables.MatchSet{Family: f, Side: tables.Source, Set: OwnPodsSet(f).Name}},
 			Action:  tables.Drop{}, Comment: "pod address without its interface",
 		})
 	}
 	c.Rules = append(append(c.Rules, betweenNeighbours()...), allowedBefore()...)
 	if n.iptables {
-		c.Rules = append(c.Rules, toOrFromPods(n.in(), tables.SetMark{Value: 0, Mask: MarkRejected}, "is not rejected yet")...)
+		c.Rules = append(c.Rules, toOrFromPods(n.gateway.in(), tables.SetMark{Value: 0, Mask: MarkRejected}, "is not rejected yet")...)
 	}
-	c.Rules = append(c.Rules, tables.Rule{Matches: []tables.Match{n.in()}, Action: tables.Jump{Chain: ChainEgress}, Comment: "from a pod"})
+	c.Rules = append(c.Rules, tables.Rule{Matches: []tables.Match{n.gateway.in()}, Action: tables.Jump{Chain: ChainEgress}, Comment: "from a pod"})
 	for _, f := range model.Families() {
 		c.Rules = append(c.Rules, tables.Rule{
-			Matches: []tables.Match{n.notIn(), toOwnPods(f)},
+			Matches: []tables.Match{n.gateway.notIn(), toOwnPods(f)},
 			Action:  tables.Jump{Chain: ChainOutside}, Comment: "from outside to a pod",
 		})
 	}
@@ -226,7 +226,7 @@ func toOwnPods(f model.Family) tables.Match {
 func policyOnlyPassed(n NodeChains) []tables.Rule {
 	all := append(betweenNeighbours(), goOn(tables.Accept{}, "connections that were allowed go on", known(), markedAllowed())...)
 	for _, r := range passedByMark() {
-		for _, end := range []tables.Match{n.in(), toOwnPods(model.IPv4), toOwnPods(model.IPv6)} {
+		for _, end := range []tables.Match{n.gateway.in(), toOwnPods(model.IPv4), toOwnPods(model.IPv6)} {
 			all = append(all, tables.Rule{Matches: append([]tables.Match{end}, r.Matches...), Action: r.Action, Comment: r.Comment})
 		}
 	}

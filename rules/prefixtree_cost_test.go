@@ -43,7 +43,7 @@ func TestTreeCosts(t *testing.T) {
 	for _, kind := range []string{"IPv4 in a row", "IPv6 in a row", "IPv4 random in /16", "IPv6 random in /64"} {
 		for _, n := range []int{10, 100, 1000, 10000} {
 			addresses := keysFor(kind, n)
-			tree := renderer.AddressTree(model.Egress, model.FamilyOf(addresses[0]))
+			tree := NewAddressTree(renderer.Names, model.Egress, model.FamilyOf(addresses[0]))
 			for _, a := range addresses {
 				tree.Set(a, verdictOf(a.String()))
 			}
@@ -63,7 +63,7 @@ func TestTreeCosts(t *testing.T) {
 		}
 	}
 	for _, n := range []int{10, 100, 1000} {
-		tree := renderer.InterfaceTree(model.Egress)
+		tree := NewInterfaceTree(renderer.Names, model.Egress)
 		r := rand.New(rand.NewPCG(1, 1))
 		var names []string
 		for range n {
@@ -87,7 +87,7 @@ func TestTreeGolden(t *testing.T) {
 	renderer := NewRenderer("flx-gw0", IPTablesNameLength)
 	var b strings.Builder
 	for _, family := range model.Families() {
-		tree := renderer.AddressTree(model.Ingress, family)
+		tree := NewAddressTree(renderer.Names, model.Ingress, family)
 		prefix := netip.MustParsePrefix("10.10.0.0/24")
 		if family == model.IPv6 {
 			prefix = netip.MustParsePrefix("fd00:10:244:1::/64")
@@ -100,7 +100,7 @@ func TestTreeGolden(t *testing.T) {
 		f.update()
 		b.WriteString(f.text())
 	}
-	tree := renderer.InterfaceTree(model.Egress)
+	tree := NewInterfaceTree(renderer.Names, model.Egress)
 	for i := range 12 {
 		if err := tree.Set(fmt.Sprintf("fx-db-%d", i), tables.Accept{}); err != nil {
 			t.Fatal(err)
@@ -117,7 +117,7 @@ func BenchmarkTreeUpdate(b *testing.B) {
 	for _, kind := range []string{"IPv4 in a row", "IPv6 random in /64"} {
 		b.Run(kind, func(b *testing.B) {
 			addresses := keysFor(kind, 1001)
-			tree := NewRenderer("flx-gw0", IPTablesNameLength).AddressTree(model.Egress, model.FamilyOf(addresses[0]))
+			tree := NewAddressTree(NewRenderer("flx-gw0", IPTablesNameLength).Names, model.Egress, model.FamilyOf(addresses[0]))
 			for _, a := range addresses[1:] {
 				tree.Set(a, tables.Accept{})
 			}

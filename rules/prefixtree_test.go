@@ -153,7 +153,7 @@ func TestAddressTreeProperties(t *testing.T) {
 		addresses := rapid.Custom(func(rt *rapid.T) netip.Addr { return addressIn(prefix, rapid.Uint64().Draw(rt, "host")) })
 		renderer := NewRenderer("flx-gw0", IPTablesNameLength)
 		family := model.FamilyOf(prefix.Addr())
-		tree := renderer.AddressTree(model.Egress, family)
+		tree := NewAddressTree(renderer.Names, model.Egress, family)
 		f := newForest(t, tree)
 		keys := map[netip.Addr]string{}
 		for range rapid.IntRange(1, 6).Draw(rt, "rounds") {
@@ -170,7 +170,7 @@ func TestAddressTreeProperties(t *testing.T) {
 			}
 			f.update()
 		}
-		fresh := renderer.AddressTree(model.Egress, family)
+		fresh := NewAddressTree(renderer.Names, model.Egress, family)
 		for a, key := range keys {
 			fresh.Set(a, verdictOf(key))
 			checkWalk(rt, f, a.String(), ofAddress(a), verdictOf(key).String())
@@ -192,7 +192,7 @@ func TestInterfaceTreeProperties(t *testing.T) {
 	seeded.Check(t, func(rt *rapid.T) {
 		names := rapid.StringMatching(rapid.SampledFrom([]string{`fx-[a-c]{0,2}-[0-9a-f]{1,8}`, `[ab*+@_]{1,15}`, `cali[0-9a-f]{11}`}).Draw(rt, "shape"))
 		renderer := NewRenderer("flx-gw0", IPTablesNameLength)
-		tree := renderer.InterfaceTree(model.Egress)
+		tree := NewInterfaceTree(renderer.Names, model.Egress)
 		f := newForest(t, tree)
 		keys := map[string]bool{}
 		for range rapid.IntRange(1, 6).Draw(rt, "rounds") {
@@ -209,7 +209,7 @@ func TestInterfaceTreeProperties(t *testing.T) {
 			}
 			f.update()
 		}
-		fresh := renderer.InterfaceTree(model.Egress)
+		fresh := NewInterfaceTree(renderer.Names, model.Egress)
 		for name := range keys {
 			if err := fresh.Set(name, verdictOf(name)); err != nil {
 				rt.Fatal(err)
@@ -242,7 +242,7 @@ func checkWalk(rt *rapid.T, f *forest, key string, matches func(tables.Match) bo
 // A node's endpoints come one by one, and go in another order: each touches
 // the chain that lists it, and a few where a size is crossed.
 func TestTreeUpdatesAreLocal(t *testing.T) {
-	tree := NewRenderer("flx-gw0", IPTablesNameLength).AddressTree(model.Egress, model.IPv4)
+	tree := NewAddressTree(NewRenderer("flx-gw0", IPTablesNameLength).Names, model.Egress, model.IPv4)
 	f := newForest(t, tree)
 	addresses := keysFor("random order of /22", 1000)
 	total, worst, single := 0, 0, 0
@@ -292,7 +292,7 @@ func TestTreeUpdatesAreLocal(t *testing.T) {
 // checkFresh checks that the chains are those of a fresh tree of the keys.
 func checkFresh(t *testing.T, f *forest, keys []netip.Addr) {
 	t.Helper()
-	tree := NewRenderer("flx-gw0", IPTablesNameLength).AddressTree(model.Egress, model.IPv4)
+	tree := NewAddressTree(NewRenderer("flx-gw0", IPTablesNameLength).Names, model.Egress, model.IPv4)
 	for _, a := range keys {
 		tree.Set(a, verdictOf(a.String()))
 	}

@@ -29,7 +29,7 @@ type Renderer struct {
 func NewRenderer(gateway string, maxName int) *Renderer {
 	names := newNames(maxName)
 	// Only nftables takes long names.
-	return &Renderer{Names: names, node: NodeChains{gateway: gateway, iptables: !names.long()}, nftables: names.long(), policies: NewClaims(PolicySide.Compare)}
+	return &Renderer{Names: names, node: NodeChains{gateway: gatewayPort{name: gateway}, iptables: !names.long()}, nftables: names.long(), policies: NewClaims(PolicySide.Compare)}
 }
 
 // Routed returns a renderer like r, for nodes whose packets between pods of different nodes may travel without
@@ -44,14 +44,14 @@ func (r *Renderer) Routed(routed bool) *Renderer {
 func (r *Renderer) Between(mode model.TrafficMode) *Renderer {
 	other := r.Routed(mode != model.Encap && mode != model.PolicyOnly)
 	other.node.wireGuard = mode == model.WireGuard
-	other.node.policyOnly = mode == model.PolicyOnly
+	other.node.gateway.policyOnly = mode == model.PolicyOnly
 	return other
 }
 
 // Narrowed returns a renderer like r with fewer characters of label and hash in names.
 // Tests use it to make names collide.
 func (r *Renderer) Narrowed(label, hash int) *Renderer {
-	narrow := NewRenderer(r.node.gateway, r.maxName)
+	narrow := NewRenderer(r.node.gateway.name, r.maxName)
 	narrow.label, narrow.hash = label, hash
 	return narrow
 }

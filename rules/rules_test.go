@@ -68,7 +68,7 @@ func TestPolicyOnlyChains(t *testing.T) {
 		r := NewRenderer("flx-gw0", length).Between(model.PolicyOnly)
 		chains := append(r.Node().Static(testNode()), r.Node().Passed())
 		if name == "policyonly.txt" {
-			tree := r.InterfaceTree(model.Egress)
+			tree := NewInterfaceTree(r.Names, model.Egress)
 			if err := tree.Set("cni0", PodInterfaceVerdict("cni0")); err != nil {
 				t.Fatal(err)
 			}

@@ -58,7 +58,7 @@ func (n NodeChains) Senders(interfaces []string) tables.Chain {
 		Hook: &tables.Hook{Type: tables.HookFilter, Point: tables.HookPrerouting, Priority: prioritySenders},
 		Rules: []tables.Rule{
 			{Action: tables.SetMark{Value: 0, Mask: MarkBelieved}, Comment: "is not believed yet"},
-			{Matches: []tables.Match{n.in()}, Action: tables.Return{}, Comment: "the switch has checked the source"},
+			{Matches: []tables.Match{n.gateway.in()}, Action: tables.Return{}, Comment: "the switch has checked the source"},
 			{Matches: []tables.Match{tables.MatchInterface{Side: tables.Source, Name: loopback}}, Action: tables.Return{}, Comment: "this node itself"},
 		},
 	}
@@ -114,7 +114,7 @@ func (n NodeChains) Cleartext() tables.Chain {
 		Name: ChainCleartext, Origin: tables.OfEveryPod{},
 		Hook: &tables.Hook{Type: tables.HookFilter, Point: tables.HookPostrouting, Priority: priorityCleartext},
 		Rules: []tables.Rule{
-			{Matches: []tables.Match{n.out()}, Action: tables.Return{}, Comment: "to a pod of this node"},
+			{Matches: []tables.Match{n.gateway.out()}, Action: tables.Return{}, Comment: "to a pod of this node"},
 			{Matches: []tables.Match{tables.MatchInterface{Side: tables.Destination, Name: loopback}}, Action: tables.Return{}, Comment: "to this node itself"},
 			{Matches: []tables.Match{encrypted(tables.Destination)}, Action: tables.Return{}, Comment: "is encrypted"},
 		},

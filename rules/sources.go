@@ -1,7 +1,6 @@
 package rules
 
 import (
-	"net/netip"
 	"slices"
 
 	"github.com/felixlike/felixlike/model"
@@ -17,10 +16,10 @@ func (n NodeChains) Sources(node *model.Node, masquerade bool) []tables.Chain {
 	c := sourcesChain()
 	for _, p := range node.PodCIDRs {
 		if n.routed {
-			c.Rules = append(c.Rules, n.keptToPeers(p))
+			c.Rules = append(c.Rules, n.gateway.keptToPeers(p))
 		}
 		c.Rules = append(c.Rules, tables.Rule{
-			Matches: n.within(p),
+			Matches: n.gateway.within(p),
 			Action:  tables.KeepSource{Family: model.FamilyOf(p.Addr())}, Comment: "pods within the cluster",
 		})
 	}
@@ -42,7 +41,7 @@ func (n NodeChains) untranslated(node *model.Node) tables.Chain {
 	c := tables.Chain{
 		Name: ChainUntranslated, Origin: tables.OfEveryPod{},
 		Hook:  &tables.Hook{Type: tables.HookFilter, Point: tables.HookPostrouting, Priority: priority},
-		Rules: []tables.Rule{{Matches: []tables.Match{n.out()}, Action: tables.Return{}, Comment: "to a pod or a peer"}},
+		Rules: []tables.Rule{{Matches: []tables.Match{n.gateway.out()}, Action: tables.Return{}, Comment: "to a pod or a peer"}},
 	}
 	for _, p := range node.PodCIDRs {
 		f, set := model.FamilyOf(p.Addr()), PodNetworksSet
@@ -78,7 +77,7 @@ func (n NodeChains) masquerade(node *model.Node, switched bool) []tables.Rule {
 	var all []tables.Rule
 	for _, p := range node.PodCIDRs {
 		outside := []tables.Match{
-			tables.MatchInterface{Side: tables.Destination, Name: n.gateway, Negated: true},
+			n.gateway.notOut(),
 			tables.MatchPrefix{Side: tables.Source, Prefix: p},
 		}
 		if f := model.FamilyOf(p.Addr()); !n.routed {
@@ -100,31 +99,4 @@ func (n NodeChains) masquerade(node *model.Node, switched bool) []tables.Rule {
 		all = append(all, masquerade)
 	}
 	return all
-}
-
-// within matches packets of this node's pods to other nodes of the cluster.
-func (n NodeChains) within(pods netip.Prefix) []tables.Match {
-	return []tables.Match{
-		n.out(),
-		tables.MatchPrefix{Side: tables.Source, Prefix: pods},
-		tables.MatchPrefix{Side: tables.Destination, Prefix: pods, Negated: true},
-	}
-}
-
-// keptToPeers keeps the source of packets of this node's pods that leave for other nodes without a tunnel.
-func (n NodeChains) keptToPeers(pods netip.Prefix) tables.Rule {
-	return tables.Rule{
-		Matches: n.toPeers(pods),
-		Action:  tables.KeepSource{Family: model.FamilyOf(pods.Addr())}, Comment: "pods within the cluster, without a tunnel",
-	}
-}
-
-// toPeers matches packets of this node's pods that leave for other nodes of the cluster without a tunnel.
-func (n NodeChains) toPeers(pods netip.Prefix) []tables.Match {
-	f := model.FamilyOf(pods.Addr())
-	return []tables.Match{
-		tables.MatchInterface{Side: tables.Destination, Name: n.gateway, Negated: true},
-		tables.MatchPrefix{Side: tables.Source, Prefix: pods},
-		tables.MatchSet{Family: f, Side: tables.Destination, Set: PeersSet(f)},
-	}
 }

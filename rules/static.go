@@ -33,7 +33,7 @@ const (
 // the family: a pod may still have an address of it. The services
 // are the prefixes of the addresses of Services.
 func (n NodeChains) Static(node *model.Node, services ...netip.Prefix) []tables.Chain {
-	if n.policyOnly {
+	if n.gateway.policyOnly {
 		return policyOnlyStatic(n)
 	}
 	return ofEveryPod(prerouting(), n.forward(), egress(node), n.outside(), allowedOut(), toPods(node), n.allowed(node, services))
@@ -52,7 +52,7 @@ func ofEveryPod(chains ...tables.Chain) []tables.Chain {
 // them once per rule (doc.go).
 func (n NodeChains) forward() tables.Chain {
 	ours := func(negated bool) tables.Match {
-		return tables.MatchInterface{Side: tables.Source, Name: n.gateway, Negated: negated}
+		return tables.MatchInterface{Side: tables.Source, Name: n.gateway.name, Negated: negated}
 	}
 	var rules []tables.Rule
 	if n.routed {
@@ -96,7 +96,7 @@ func (n NodeChains) notBelieved() []tables.Rule {
 	for i := range all {
 		all[i].Matches = append([]tables.Match{
 			tables.MatchMark{Value: MarkBelieved, Mask: MarkBelieved, Negated: true},
-			tables.MatchInterface{Side: tables.Source, Name: n.gateway, Negated: true},
+			tables.MatchInterface{Side: tables.Source, Name: n.gateway.name, Negated: true},
 		}, all[i].Matches...)
 	}
 	return all
@@ -106,7 +106,7 @@ func (n NodeChains) notBelieved() []tables.Rule {
 // an allowed packet answered.
 func (n NodeChains) notRejected() []tables.Rule {
 	var all []tables.Rule
-	for _, m := range []tables.Match{n.in(), n.out()} {
+	for _, m := range []tables.Match{n.gateway.in(), n.gateway.out()} {
 		all = append(all, tables.Rule{
 			Matches: []tables.Match{m}, Action: tables.SetMark{Value: 0, Mask: MarkRejected}, Comment: "is not rejected yet",
 		})
@@ -168,12 +168,12 @@ func (n NodeChains) allowed(node *model.Node, services []netip.Prefix) tables.Ch
 	case n.iptables:
 		// First: a packet that goes on is not rejected, whatever mark another program gave it.
 		const comment = "connections that were allowed go on"
-		if !n.policyOnly {
+		if !n.gateway.policyOnly {
 			c.Rules = append(goOn(tables.Return{}, comment+", settled", known(), markedSettled()), settle()...)
 		}
 		c.Rules = append(c.Rules, goOn(tables.Return{}, comment, known(), markedAllowed())...)
 		c.Rules = append(c.Rules, n.notAnswered(node)...)
-	case !n.policyOnly:
+	case !n.gateway.policyOnly:
 		c.Rules = append(c.Rules, tables.Rule{Matches: []tables.Match{markedSettled()}, Action: tables.Return{}, Comment: "settled"})
 		c.Rules = append(c.Rules, settle()...)
 	}
@@ -184,12 +184,12 @@ func (n NodeChains) allowed(node *model.Node, services []netip.Prefix) tables.Ch
 	for _, p := range node.PodCIDRs {
 		if n.routed {
 			c.Rules = append(c.Rules, tables.Rule{
-				Matches: append(n.toPeers(p), tables.MatchMark{Value: MarkMasquerade, Mask: MarkMasquerade}),
+				Matches: append(n.gateway.toPeers(p), tables.MatchMark{Value: MarkMasquerade, Mask: MarkMasquerade}),
 				Action:  tables.SetMark{Value: 0, Mask: MarkMasquerade}, Comment: "pods within the cluster, without a tunnel",
 			})
 		}
 		c.Rules = append(c.Rules, tables.Rule{
-			Matches: append(n.within(p), tables.MatchMark{Value: MarkMasquerade, Mask: MarkMasquerade}),
+			Matches: append(n.gateway.within(p), tables.MatchMark{Value: MarkMasquerade, Mask: MarkMasquerade}),
 			Action:  tables.SetMark{Value: 0, Mask: MarkMasquerade}, Comment: "pods within the cluster",
 		})
 	}
@@ -223,9 +223,9 @@ func settle() []tables.Rule {
 // notAnswered drops rejected packets that came past the chain that answers: another
 // program's rule before it accepted them.
 func (n NodeChains) notAnswered(node *model.Node) []tables.Rule {
-	ends := []tables.Match{n.out()}
-	if n.policyOnly {
-		ends = []tables.Match{n.in(), toOwnPods(model.IPv4), toOwnPods(model.IPv6)}
+	ends := []tables.Match{n.gateway.out()}
+	if n.gateway.policyOnly {
+		ends = []tables.Match{n.gateway.in(), toOwnPods(model.IPv4), toOwnPods(model.IPv6)}
 	}
 	for _, p := range node.PodCIDRs {
 		ends = append(ends, tables.MatchPrefix{Side: tables.Source, Prefix: p})
@@ -246,7 +246,7 @@ func (n NodeChains) unclaimed(pods netip.Prefix, services []netip.Prefix) []tabl
 		}
 		all = append(all, tables.Rule{
 			Matches: []tables.Match{
-				tables.MatchInterface{Side: tables.Destination, Name: n.gateway, Negated: true},
+				n.gateway.notOut(),
 				tables.MatchPrefix{Side: tables.Source, Prefix: pods},
 				tables.MatchPrefix{Side: tables.Destination, Prefix: s},
 			},
@@ -268,7 +268,7 @@ func (n NodeChains) Passed() tables.Chain {
 		Name: ChainPassed,
 		Hook: &tables.Hook{Type: tables.HookFilter, Point: tables.HookForward, Priority: priorityFilter},
 	}
-	if n.policyOnly {
+	if n.gateway.policyOnly {
 		c.Rules = policyOnlyPassed(n)
 		return c
 	}
@@ -294,8 +294,8 @@ func passedByMark() []tables.Rule {
 
 // notJudgedEnd drops the packets of pods that no rule before has judged, at the end of a chain of forwarded packets.
 func notJudgedEnd(n NodeChains) []tables.Rule {
-	if n.policyOnly {
-		return toOrFromPods(n.in(), tables.Drop{}, "was not judged")
+	if n.gateway.policyOnly {
+		return toOrFromPods(n.gateway.in(), tables.Drop{}, "was not judged")
 	}
 	return []tables.Rule{{Action: tables.Drop{}, Comment: "was not judged"}}
 }
@@ -304,8 +304,8 @@ func notJudgedEnd(n NodeChains) []tables.Rule {
 func neither(n NodeChains) tables.Rule {
 	return tables.Rule{
 		Matches: []tables.Match{
-			tables.MatchInterface{Side: tables.Source, Name: n.gateway, Negated: true},
-			tables.MatchInterface{Side: tables.Destination, Name: n.gateway, Negated: true},
+			tables.MatchInterface{Side: tables.Source, Name: n.gateway.name, Negated: true},
+			n.gateway.notOut(),
 		},
 		Action: tables.Return{}, Comment: "neither from nor to a pod",
 	}
@@ -385,7 +385,7 @@ func egressOfPods() tables.Chain {
 
 func (n NodeChains) outside() tables.Chain {
 	c := tables.Chain{Name: ChainOutside, Rules: []tables.Rule{dropInvalid(), forwardedDiscovery()}}
-	if !n.routed && !n.policyOnly { // else forward drops them, see notBelieved
+	if !n.routed && !n.gateway.policyOnly { // else forward drops them, see notBelieved
 		c.Rules = append(c.Rules, forgedPods()...)
 	}
 	c.Rules = append(c.Rules, judged("from outside"))

@@ -19,10 +19,10 @@ type AddressTree struct {
 	family    model.Family
 }
 
-// AddressTree returns an empty tree over the addresses of one family: over
+// NewAddressTree returns an empty tree over the addresses of one family: over
 // source addresses for Egress, over destination addresses for Ingress.
-func (r *Renderer) AddressTree(d model.Direction, f model.Family) *AddressTree {
-	return &AddressTree{newPrefixTree(addressSpace{names: r.Names, direction: d, family: f}), d, f}
+func NewAddressTree(names Names, d model.Direction, f model.Family) *AddressTree {
+	return &AddressTree{newPrefixTree(addressSpace{names: names, direction: d, family: f}), d, f}
 }
 
 // Set sets the verdict for an address. It ignores an address of another family.
@@ -52,10 +52,10 @@ func (t *AddressTree) Remove(a netip.Addr) { t.remove(addressDigits(a)) }
 // interface continues with the rule behind its root.
 type InterfaceTree struct{ prefixTree }
 
-// InterfaceTree returns an empty tree: over the interfaces that packets come
+// NewInterfaceTree returns an empty tree: over the interfaces that packets come
 // in by for Egress, over those that they go out by for Ingress.
-func (r *Renderer) InterfaceTree(d model.Direction) *InterfaceTree {
-	return &InterfaceTree{newPrefixTree(interfaceSpace{names: r.Names, direction: d})}
+func NewInterfaceTree(names Names, d model.Direction) *InterfaceTree {
+	return &InterfaceTree{newPrefixTree(interfaceSpace{names: names, direction: d})}
 }
 
 // Set sets the verdict for an interface. It returns an error for a name that no rule can

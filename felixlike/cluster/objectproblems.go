@@ -30,18 +30,18 @@ func (c *Cluster) Conflicts(allHostPods bool) (all []datastore.Notice) {
 		}
 	}
 	// Each node keeps its own claims, so not all nodes see the same conflicts.
-	add(NotUnderstood, datastore.KnownToSome, c.nodeProblems())
+	add(NotUnderstood, datastore.KnownToSome, nodeProblems(c))
 	add(NotUnderstood, datastore.KnownToAll, c.engine.AntreaProblems())
 	add(Quarantined, datastore.KnownToSome, c.engine.Collisions())
-	add(hostNetwork, datastore.KnownToAll, c.hostNetworkProblems(allHostPods))
-	add(unresolvedPort, datastore.KnownToSome, c.portProblems())
-	add(equalPriority, datastore.KnownToSome, c.priorityProblems())
-	add(equalPriority, datastore.KnownToAll, c.tierProblems())
+	add(hostNetwork, datastore.KnownToAll, hostNetworkProblems(c, allHostPods))
+	add(unresolvedPort, datastore.KnownToSome, portProblems(c))
+	add(equalPriority, datastore.KnownToSome, priorityProblems(c))
+	add(equalPriority, datastore.KnownToAll, tierProblems(c))
 	return all
 }
 
 // nodeProblems returns what nodes claim and do not own, with their files.
-func (c *Cluster) nodeProblems() []model.Problem {
+func nodeProblems(c *Cluster) []model.Problem {
 	all := slices.Clone(c.engine.NodeProblems())
 	for i := range all {
 		all[i].Source = c.nodeSources[all[i].Object.Name]
@@ -79,7 +79,7 @@ func (c *Cluster) OwnNodeProblems() []model.Problem {
 
 // hostNetworkProblems reports the policies that select hostNetwork pods, with all such pods or the first. No policy applies
 // to these pods, and users often expect one to.
-func (c *Cluster) hostNetworkProblems(all bool) []model.Problem {
+func hostNetworkProblems(c *Cluster, all bool) []model.Problem {
 	var found []model.Problem
 	for id, pods := range c.engine.HostNetworkTargets(all) {
 		object := id.Object()
@@ -98,7 +98,7 @@ func (c *Cluster) hostNetworkProblems(all bool) []model.Problem {
 }
 
 // portProblems reports the named ports of policies that no pod declares.
-func (c *Cluster) portProblems() []model.Problem {
+func portProblems(c *Cluster) []model.Problem {
 	var found []model.Problem
 	for object, ports := range c.engine.UnresolvedPorts() {
 		source, known := c.sourceOf(object)

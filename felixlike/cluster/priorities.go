@@ -15,7 +15,7 @@ import (
 // another one, if both apply to a pod of this node in one direction. The APIs leave their order open.
 // The problem names the policy that is evaluated later. There is one for each such policy: hundreds with one
 // priority would have thousands of pairs.
-func (c *Cluster) priorityProblems() []model.Problem {
+func priorityProblems(c *Cluster) []model.Problem {
 	type pair struct{ first, second model.ObjectRef }
 	seen := map[pair]bool{}
 	// Pods with equal labels share their lists of policies.
@@ -43,7 +43,7 @@ func (c *Cluster) priorityProblems() []model.Problem {
 						continue // parts of one object keep the order of its rules
 					}
 					seen[p] = true
-					found = append(found, c.equalPriority(first, second))
+					found = append(found, problemOfSecond(first, second, c.Source(second.ID.Object())))
 				}
 			}
 		}
@@ -51,11 +51,11 @@ func (c *Cluster) priorityProblems() []model.Problem {
 	return firstOfEach(found)
 }
 
-// equalPriority returns the problem of the second policy, which is evaluated later.
-func (c *Cluster) equalPriority(first, second *model.Policy) model.Problem {
+// problemOfSecond returns the problem of the second policy, which is evaluated later.
+func problemOfSecond(first, second *model.Policy, source string) model.Problem {
 	object := second.ID.Object()
 	return model.Problem{
-		Source: c.Source(object), Object: object, Field: "spec.priority",
+		Source: source, Object: object, Field: "spec.priority",
 		Reason: fmt.Sprintf("%v is also the priority of %s in the same tier, and both apply to a pod of this node: the order of kinds and names decides, so %s is evaluated first",
 			second.Precedence.Priority, first.ID.Object(), first.ID.Object()),
 	}
@@ -63,7 +63,7 @@ func (c *Cluster) equalPriority(first, second *model.Policy) model.Problem {
 
 // tierProblems returns a problem for each Tier of Antrea's API that has the priority of a default
 // tier, or of a Tier with a lesser name.
-func (c *Cluster) tierProblems() []model.Problem {
+func tierProblems(c *Cluster) []model.Problem {
 	first := map[int32]string{}
 	for _, name := range compile.AntreaTiers() {
 		priority, _ := compile.AntreaTier(name)

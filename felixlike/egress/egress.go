@@ -81,7 +81,7 @@ func (e *Egress) Module() driver.Module {
 }
 
 // begin says that nodes are elected.
-func (e *Egress) begin() { e.view.Policy().SetEgressLeases(map[netip.Addr]model.EgressLease{}) }
+func (e *Egress) begin() { e.view.Policy().Egresses().SetLeases(map[netip.Addr]model.EgressLease{}) }
 
 // run takes part in the election, and writes status.
 func (e *Egress) run(ctx context.Context) error {
@@ -90,7 +90,7 @@ func (e *Egress) run(ctx context.Context) error {
 		return e.election.Run(ctx, func(l model.EgressLeases) {
 			e.view.Post(ctx, func() {
 				e.generation, e.changed, e.elected = l.Generation, true, true
-				e.view.Change(func(p *policy.Engine) { p.SetEgressLeases(l.Leases) })
+				e.view.Change(func(p *policy.Engine) { p.Egresses().SetLeases(l.Leases) })
 			})
 		})
 	})
@@ -112,8 +112,8 @@ func (e *Egress) onFlush(map[model.PolicyID]bool, uint64) {
 		return
 	}
 	e.listed, e.changed = true, false
-	e.elected = e.elected || !e.view.Policy().ElectsEgressHolders()
-	e.election.Wanted(e.view.Policy().Egresses(), e.generation)
+	e.elected = e.elected || !e.view.Policy().Egresses().ElectHolders()
+	e.election.Wanted(e.view.Policy().Egresses().Addresses(), e.generation)
 }
 
 // needs says what is missing until the first apply.
@@ -127,7 +127,7 @@ func (e *Egress) needs() string {
 // problems returns the Egresses whose address this node has not taken.
 func (e *Egress) problems() (all []datastore.Notice) {
 	refused := e.Addresses.Refused()
-	for _, at := range e.view.Policy().Egresses() {
+	for _, at := range e.view.Policy().Egresses().Addresses() {
 		if why := refused[at.Address]; why != nil {
 			p := model.Problem{Object: at.Object, Field: "spec.egressIP", Reason: why.Error() + compile.EgressDrops}
 			if at.Object == (antrea.ID{Kind: antrea.KindNetNamespace, Name: at.Object.Name}).Ref() {

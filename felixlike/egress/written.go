@@ -41,7 +41,7 @@ func (e *Egress) written() []status.Status {
 	}
 	own := antrea.ID{Kind: antrea.KindNodeEgress}.Ref().Kind
 	var all []status.Status
-	for _, at := range e.view.Policy().Egresses() {
+	for _, at := range e.view.Policy().Egresses().Addresses() {
 		if at.Object.Kind != own {
 			continue
 		}
@@ -68,7 +68,7 @@ func (e *Egress) written() []status.Status {
 		}
 		all = append(all, s)
 	}
-	for _, p := range e.view.Policy().PoolUsages() {
+	for _, p := range e.view.Policy().Egresses().PoolUsages() {
 		s := status.Status{Kind: antrea.KindOwnExternalIPPool, Name: p.Name, Usage: status.Usage{Total: p.Total, Used: p.Used}, Rank: e.rank(p.Name)}
 		if s.Rank < statusWriters {
 			all = append(all, s)

@@ -184,7 +184,7 @@ func heldBy(holders map[netip.Addr]string) map[netip.Addr]model.EgressLease {
 // then. This node is a candidate if it matches. The first Egress of an address decides for all.
 func TestElectedEgress(t *testing.T) {
 	s := newState(t)
-	s.SetEgressLeases(heldBy(nil))
+	s.Egresses().SetLeases(heldBy(nil))
 	s.SetNamespace(newNamespace("shop"))
 	for i, name := range []string{"here", "there", "elsewhere"} {
 		n := addressedNode(name, fmt.Sprintf("10.0.%d.0/24", i), fmt.Sprintf("192.0.2.%d", i+1))
@@ -223,15 +223,15 @@ func TestElectedEgress(t *testing.T) {
 			t.Errorf("%s: pods %v", when, got.Pods)
 		}
 	}
-	if s.ElectsEgressHolders() {
+	if s.Egresses().ElectHolders() {
 		t.Error("an election without an Egress")
 	}
 	put("b", "egressIP: 192.0.2.100, nodeSelector: {matchLabels: {egress: 'yes'}}")
-	if !s.ElectsEgressHolders() {
+	if !s.Egresses().ElectHolders() {
 		t.Error("no election")
 	}
 	expect("new", "b", "", true, 2, "spec.nodeSelector: no node has taken 192.0.2.100 yet")
-	s.SetEgressLeases(heldBy(map[netip.Addr]string{address: "there"}))
+	s.Egresses().SetLeases(heldBy(map[netip.Addr]string{address: "there"}))
 	expect("elected", "b", "there", true, 2, "")
 	s.DeleteNode("there")
 	expect("without the node", "b", "", true, 1, "no node has taken")
@@ -241,7 +241,7 @@ func TestElectedEgress(t *testing.T) {
 	here = here.DeepCopy()
 	here.Labels = map[string]string{"egress": "yes"}
 	s.SetNode(here)
-	s.SetEgressLeases(heldBy(map[netip.Addr]string{address: "here"}))
+	s.Egresses().SetLeases(heldBy(map[netip.Addr]string{address: "here"}))
 	put("c", "egressIP: 192.0.2.100, nodeSelector: {matchLabels: {egress: 'no'}}")
 	expect("the same address", "c", "here", false, 0, "")
 	put("d", "egressIP: 192.0.2.100, node: here")
@@ -262,7 +262,7 @@ func TestElectionIsSpread(t *testing.T) {
 	for n := range nodes {
 		local := fmt.Sprintf("n%d", n)
 		e := policy.New(local)
-		e.SetEgressLeases(heldBy(nil))
+		e.Egresses().SetLeases(heldBy(nil))
 		for i := range nodes {
 			e.SetNode(addressedNode(fmt.Sprintf("n%d", i), fmt.Sprintf("10.0.%d.0/24", i), fmt.Sprintf("192.0.2.%d", i+1)))
 		}
@@ -290,7 +290,7 @@ func TestElectionIsSpread(t *testing.T) {
 		for i := range 255 {
 			full[netip.AddrFrom4([4]byte{198, 51, 100, byte(i)})] = local
 		}
-		e.SetEgressLeases(heldBy(full))
+		e.Egresses().SetLeases(heldBy(full))
 		if all := egresses(); all[255].Candidacy != nil || all[254].Candidacy == nil {
 			t.Errorf("%s with 255 addresses: %+v, %+v", local, all[254], all[255])
 		}
@@ -323,7 +323,7 @@ func newPool(t testing.TB, name, spec string) *antrea.OwnExternalIPPool {
 func TestPool(t *testing.T) {
 	s := newState(t)
 	leases := map[netip.Addr]model.EgressLease{}
-	s.SetEgressLeases(leases)
+	s.Egresses().SetLeases(leases)
 	s.SetNamespace(newNamespace("shop"))
 	here := addressedNode("here", "10.0.0.0/24", "192.0.2.3")
 	here.Labels = map[string]string{"egress": "yes"}
@@ -368,8 +368,8 @@ func TestPool(t *testing.T) {
 		netip.MustParseAddr("192.0.2.4"): {Holder: "here", Owner: "uid-z", Pool: "p"},
 		netip.MustParseAddr("192.0.2.6"): {Holder: "here", Owner: "uid-c", Pool: "q"},
 	}
-	s.SetEgressLeases(leases)
-	if got, want := s.PoolUsages(), []policy.PoolUsage{{Name: "p", Total: 254 + 6 + 1, Used: 2}}; !slices.Equal(got, want) {
+	s.Egresses().SetLeases(leases)
+	if got, want := s.Egresses().PoolUsages(), []policy.PoolUsage{{Name: "p", Total: 254 + 6 + 1, Used: 2}}; !slices.Equal(got, want) {
 		t.Errorf("usage: %v, want %v: a has one address, and b names one", got, want)
 	}
 	expect("one allocated", `a: 192.0.2.5 at "here" allocated 192.0.2.5 claim -`, `b: 192.0.2.2 at ""`, `c: - at "" allocated - claim fd00::1`, `d: - at ""`,

@@ -261,10 +261,6 @@ type PoolUsage struct {
 // mostAddresses bounds PoolUsage.Total: JSON numbers above it are not exact.
 const mostAddresses = 1 << 53
 
-// PoolUsages returns the usage of all pools of felixlike's own API, by name. Used are the addresses of the pool that an Egress with the pool has been allocated, or
-// names.
-func (e *Engine) PoolUsages() []PoolUsage { return e.egresses.poolUsages() }
-
 func (x *egressStore) poolUsages() []PoolUsage {
 	if len(x.pools) == 0 {
 		return nil

@@ -27,7 +27,7 @@ func hostSubnet(name string, addresses, prefixes []string) *antrea.HostSubnet {
 
 func twoProjects(t *testing.T) *state {
 	s := newState(t)
-	s.SetEgressLeases(heldBy(nil))
+	s.Egresses().SetLeases(heldBy(nil))
 	for i, name := range []string{"here", "there"} {
 		n := addressedNode(name, fmt.Sprintf("10.0.%d.0/24", i), fmt.Sprintf("192.0.2.%d", i+1))
 		n.CreationTimestamp.Time = time.Unix(1, 0) // younger than the projects
@@ -206,21 +206,21 @@ func TestSharedAddresses(t *testing.T) {
 		}
 		return all
 	}
-	if !s.ElectsEgressHolders() {
+	if !s.Egresses().ElectHolders() {
 		t.Error("no election")
 	}
 	both := map[netip.Addr]string{one: "here", two: "there"}
 	pods("before an election", nil)
-	s.SetEgressLeases(heldBy(both))
+	s.Egresses().SetLeases(heldBy(both))
 	before := pods("both are held", both)
 	if n := len(before[one]); n < 60 || n > 140 {
 		t.Errorf("one of two addresses has %d of 201 pods", n)
 	}
-	s.SetEgressLeases(heldBy(map[netip.Addr]string{two: "there"}))
+	s.Egresses().SetLeases(heldBy(map[netip.Addr]string{two: "there"}))
 	if alone := pods("one is held", map[netip.Addr]string{two: "there"}); len(alone[two]) != 201 {
 		t.Errorf("the address that a node has has %d pods", len(alone[two]))
 	}
-	s.SetEgressLeases(heldBy(both))
+	s.Egresses().SetLeases(heldBy(both))
 	if after := pods("both are held again", both); !slices.Equal(after[one], before[one]) || !slices.Equal(after[two], before[two]) {
 		t.Errorf("pods %v, %v before", after, before)
 	}

@@ -266,29 +266,20 @@ func (e *Engine) setAntrea(id antrea.ID, object antrea.Object) {
 	}
 }
 
-// SetEgressLeases sets the Leases by egress address. They name the elected nodes, and the owners of addresses from pools.
-// There are no elections before the first call.
-func (e *Engine) SetEgressLeases(leases map[netip.Addr]model.EgressLease) {
-	e.egresses.setLeases(leases)
-}
-
-// ElectsEgressHolders reports whether an Egress leaves its node to an election.
-func (e *Engine) ElectsEgressHolders() bool { return e.egresses.elects() }
-
 // Flush returns the updates since the last Flush, or nothing if nothing changed. The order
 // is safe to apply, and the same for the same changes: nodes, Egresses, groups, policies, those of this node itself, endpoints, staged policies;
 // then removals of endpoints, policies, groups, nodes. The updates have only the objects that
 // this node needs: the local endpoints, the policies that apply to them, the groups in these
 // policies, and all nodes and Egresses.
 func (e *Engine) Flush() []model.Update {
-	updates := e.flush()
+	updates := flush(e)
 	if e.policies.retryCollided() {
-		updates = append(updates, e.flush()...)
+		updates = append(updates, flush(e)...)
 	}
 	return updates
 }
 
-func (e *Engine) flush() []model.Update {
+func flush(e *Engine) []model.Update {
 	e.antrea.resolve()
 	e.isolation.resolve()
 	e.egresses.resolveProjects()

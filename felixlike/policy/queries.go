@@ -100,8 +100,25 @@ func (e *Engine) HostNetworkTargets(all bool) map[model.PolicyID][]model.PodID {
 // ports, and their authors may not expect this.
 func (e *Engine) UnresolvedPorts() map[model.ObjectRef][]string { return e.policies.unresolvedPorts() }
 
-// Egresses returns the Egresses as of the last Flush.
-func (e *Engine) Egresses() []model.EgressAddress { return e.egresses.emitted }
+// Egresses returns the part of the engine that knows the Egresses.
+func (e *Engine) Egresses() Egresses { return Egresses{e.egresses} }
+
+// Egresses is the part of an Engine that knows the Egresses.
+type Egresses struct{ store *egressStore }
+
+// Addresses returns the Egresses as of the last Flush.
+func (x Egresses) Addresses() []model.EgressAddress { return x.store.emitted }
+
+// PoolUsages returns the usage of all pools of felixlike's own API, by name. Used are the addresses of the pool that an Egress with the pool has been allocated, or
+// names.
+func (x Egresses) PoolUsages() []PoolUsage { return x.store.poolUsages() }
+
+// SetLeases sets the Leases by egress address. They name the elected nodes, and the owners of addresses from pools. There are no elections before the
+// first call.
+func (x Egresses) SetLeases(leases map[netip.Addr]model.EgressLease) { x.store.setLeases(leases) }
+
+// ElectHolders reports whether an Egress leaves its node to an election.
+func (x Egresses) ElectHolders() bool { return x.store.elects() }
 
 // NodeProblems returns the addresses and pod CIDRs that nodes claim and do not own, as of the last Flush.
 func (e *Engine) NodeProblems() []model.Problem { return e.nodes.owns.problems }

@@ -145,7 +145,7 @@ func portsOf(f openflow.Field) (model.Protocol, bool) {
 }
 
 // terms calls a function for each term of a flow that is no word, with its values.
-func (s *space) terms(flow *flowtext.Flow, addresses func(side field, first, last netip.Addr), ports func(p model.Protocol, first, last uint16)) error {
+func terms(flow *flowtext.Flow, addresses func(side field, first, last netip.Addr), ports func(p model.Protocol, first, last uint16)) error {
 	for _, t := range flow.Match {
 		if isWord(t.Field) {
 			continue
@@ -188,12 +188,12 @@ func (s *space) terms(flow *flowtext.Flow, addresses func(side field, first, las
 
 // noteFlow notes the bounds that a flow asks for.
 func (s *space) noteFlow(f *flowtext.Flow) {
-	_ = s.terms(f, func(_ field, first, last netip.Addr) { s.noteAddresses(first, last) }, s.notePorts)
+	_ = terms(f, func(_ field, first, last netip.Addr) { s.noteAddresses(first, last) }, s.notePorts)
 }
 
 // divideByFlow divides the addresses by a flow.
 func (s *space) divideByFlow(f *flowtext.Flow) {
-	_ = s.terms(f, func(_ field, first, last netip.Addr) { s.divideRange(first, last) }, func(model.Protocol, uint16, uint16) {})
+	_ = terms(f, func(_ field, first, last netip.Addr) { s.divideRange(first, last) }, func(model.Protocol, uint16, uint16) {})
 }
 
 // condition returns the packets that a flow matches, if they have its words.
@@ -203,7 +203,7 @@ func (b *bridge) condition(f *flowtext.Flow, rewritten string) (packets, error) 
 	}
 	src, _ := netip.ParseAddr(rewritten)
 	all := everything
-	err := b.terms(f, func(side field, first, last netip.Addr) {
+	err := terms(f, func(side field, first, last netip.Addr) {
 		if model.FamilyOf(first) != b.family {
 			all = nothing
 		} else if side == source && src.IsValid() {

@@ -54,7 +54,7 @@ func (p *pooled) decide(node string, nodes int, have map[netip.Addr]model.Egress
 		e.SetAntrea(o)
 	}
 	p.mu.Unlock()
-	e.SetEgressLeases(have)
+	e.Egresses().SetLeases(have)
 	for _, u := range e.Flush() {
 		if u, ok := u.(model.EgressesUpdate); ok {
 			return u.Egresses

@@ -136,7 +136,7 @@ func treeChains(r *rules.Renderer) []string {
 	for _, d := range model.Directions() {
 		for _, first := range []string{"10.9.0.0", "255.255.255.0", "fd00::", "ffff:ffff:ffff:ffff:ffff:ffff:ffff:f000"} {
 			a := netip.MustParseAddr(first)
-			addresses, interfaces := r.AddressTree(d, model.FamilyOf(a)), r.InterfaceTree(d)
+			addresses, interfaces := rules.NewAddressTree(r.Names, d, model.FamilyOf(a)), rules.NewInterfaceTree(r.Names, d)
 			for n := range 64 {
 				addresses.Set(a, tables.Accept{})
 				_ = interfaces.Set(fmt.Sprintf("fx-pods%08d", n), tables.Accept{})
