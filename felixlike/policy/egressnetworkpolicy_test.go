@@ -117,6 +117,17 @@ func TestEgressNetworkPolicyRules(t *testing.T) {
 	}
 }
 
+// TestEgressNetworkPolicyStaged: one that asks to be staged is enforced, and named.
+func TestEgressNetworkPolicyStaged(t *testing.T) {
+	s := egressState(t)
+	o := egressNetworkPolicy(t, "tea/p", `[{type: Deny, to: {cidrSelector: 198.51.100.0/24}}]`)
+	o.Annotations = map[string]string{model.EnforceAnnotation: "no"}
+	s.SetAntrea(o)
+	equal(t, "tea", s.leaving("tea"), `egressnetworkpolicy:tea/p cluster (pods of the cluster): next pod prefixes of all nodes
+egressnetworkpolicy:tea/p egress[0] (198.51.100.0/24): deny 198.51.100.0/24
+tea/p metadata.annotations[felixlike.io/enforce]: not supported for EgressNetworkPolicies: the policy is enforced`)
+}
+
 // TestEgressNetworkPolicyConflicts: two objects in a namespace, and one in a namespace that is joined, deny everything that leaves the
 // cluster and are named. One in a global namespace is ignored and named. None means anything without isolation.
 func TestEgressNetworkPolicyConflicts(t *testing.T) {

@@ -35,6 +35,9 @@ func EgressNetworkPolicy(o *antrea.EgressNetworkPolicy, namespaces []string, con
 		Name: "cluster", Title: "pods of the cluster", Action: model.Next, AnyPort: true,
 		Peers: []model.GroupID{c.define(ids.clusterGroup(PodPrefixes))},
 	}
+	if Staged(o.Annotations) {
+		c.Add(annotationField(model.EnforceAnnotation), "not supported for EgressNetworkPolicies: the policy is enforced")
+	}
 	var denied []model.Rule
 	if conflict {
 		denied = []model.Rule{closedEgress("in conflict")}
