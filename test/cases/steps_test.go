@@ -21,6 +21,7 @@ import (
 	"github.com/felixlike/felixlike/cmd/felixctl/dump/compare"
 	"github.com/felixlike/felixlike/cmd/felixctl/dump/names"
 	"github.com/felixlike/felixlike/cmd/felixctl/dump/wanted"
+	"github.com/felixlike/felixlike/cmd/felixctl/prove"
 	"github.com/felixlike/felixlike/felixlike/antrea"
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/control"
@@ -229,6 +230,18 @@ func (w *walker) follow(t *testing.T, c change) {
 			t.Errorf("%s: %v\n%s", backend, err, text)
 		}
 		w.states[backend] = has
+	}
+	for backend, has := range w.states {
+		if backend == config.NFTables {
+			continue
+		}
+		r, err := prove.Compare(t.Context(), prove.Side{State: w.states[config.NFTables], Model: w.here}, prove.Side{State: has, Model: w.here}, prove.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range r.Differences {
+			t.Errorf("%s: %s, %s: %s: %s, nftables %s", backend, d.Way, d.Connection, d.Packet, d.B, d.A)
+		}
 	}
 }
 

@@ -18,7 +18,9 @@ import (
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/felixlike/datastore"
 	"github.com/felixlike/felixlike/felixlike/datastore/manifests"
+	"github.com/felixlike/felixlike/felixlike/policy/oracle"
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/test/truthtable"
 )
 
 var nodeAddresses = []netip.Addr{netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")}
@@ -50,9 +52,13 @@ func events(t *testing.T, name string) (all []datastore.Event) {
 
 func modelOf(t *testing.T, all []datastore.Event, node string) *control.Model {
 	t.Helper()
+	i := slices.IndexFunc(all, func(e datastore.Event) bool { n, is := e.(datastore.NodeSet); return is && n.Node.Name == node })
+	if i < 0 {
+		t.Fatalf("there is no node %s", node)
+	}
 	m, _, err := wanted.FromEvents(all, node, &control.Model{
 		Settings:     control.Settings{Masquerade: true, Userspace: true, TunnelPort: 6081, ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")}},
-		LogsReported: true, HostAddresses: append(slices.Clone(nodeAddresses), netip.MustParseAddr("10.1.0.1"), netip.MustParseAddr("fd00:1::1")),
+		LogsReported: true, HostAddresses: addressesOf(all[i].(datastore.NodeSet).Node),
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -122,9 +128,35 @@ func TestCasesAreEqual(t *testing.T) {
 	}
 	for _, name := range all {
 		t.Run(filepath.Base(name), func(t *testing.T) {
-			expectEqual(t, modelOf(t, events(t, name), "n1"), func(string, Difference) bool { return false })
+			all := events(t, name)
+			for _, e := range all {
+				if n, is := e.(datastore.NodeSet); is {
+					expectEqual(t, modelOf(t, all, n.Node.Name), func(string, Difference) bool { return false })
+				}
+			}
 		})
 	}
+}
+
+// TestTruthTablesAreEqual proves for each step of the truth tables that the backends do the same.
+func TestTruthTablesAreEqual(t *testing.T) {
+	steps := 0
+	for _, name := range []string{"sample", "tiers", "antrea", "hosts"} {
+		all, err := truthtable.ReadFile("../../../test/truthtable/testdata/" + name + ".jsonl")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, step := range all {
+			if testing.Short() && i%4 != 0 {
+				continue
+			}
+			o := step.Objects(model.Families()[i%2])
+			c := &oracle.Cluster{Nodes: o.Nodes, Namespaces: o.Namespaces, Pods: o.Pods, Policies: o.Policies, ClusterPolicies: o.ClusterPolicies, Antrea: o.Antrea}
+			expectEqual(t, worldOf(t, c, o.Nodes[i%len(o.Nodes)]), answersOnly)
+			steps++
+		}
+	}
+	t.Logf("%d steps", steps)
 }
 
 // TestHairpinFromOutside: openflow drops what comes from outside with the source that it gives packets of a pod to itself, and other

@@ -17,17 +17,26 @@ import (
 	"github.com/felixlike/felixlike/tables"
 )
 
-// packet is one between a local pod and another local pod or the outside, as trace and the proof take it.
+// packet is one between a local pod and another pod or the outside, as trace and the proof take it.
 type packet struct {
 	traced trace.Packet
 	Packet
+}
+
+// attached reports whether an address is one of a local pod.
+func attached(m *control.Model, a netip.Addr) bool {
+	return slices.ContainsFunc(m.Attachments, func(at control.Attachment) bool { return slices.Contains(at.Addresses, a) })
 }
 
 func packetsOf(m *control.Model, f model.Family, r *rand.Rand, n int) (all []packet) {
 	var pods, ends []netip.Addr
 	for _, p := range m.Pods {
 		for _, a := range p.Addresses {
-			if model.FamilyOf(a) == f && slices.ContainsFunc(m.Attachments, func(at control.Attachment) bool { return slices.Contains(at.Addresses, a) }) {
+			if model.FamilyOf(a) != f {
+				continue
+			}
+			ends = append(ends, a)
+			if attached(m, a) {
 				pods = append(pods, a)
 			}
 		}
@@ -35,11 +44,11 @@ func packetsOf(m *control.Model, f model.Family, r *rand.Rand, n int) (all []pac
 	if len(pods) == 0 {
 		return nil
 	}
-	outside := netip.MustParseAddr("203.0.113.9")
+	outside, icmp, requests := netip.MustParseAddr("203.0.113.9"), model.ICMP, []uint8{8, 13}
 	if f == model.IPv6 {
-		outside = netip.MustParseAddr("2001:db8:9::9")
+		outside, icmp, requests = netip.MustParseAddr("2001:db8:9::9"), model.ICMPv6, []uint8{128, 139}
 	}
-	ends = append(slices.Clone(pods), outside)
+	ends = append(ends, outside)
 	for range n {
 		a, b := pods[r.IntN(len(pods))], ends[r.IntN(len(ends))]
 		if r.IntN(2) == 0 {
@@ -48,8 +57,11 @@ func packetsOf(m *control.Model, f model.Family, r *rand.Rand, n int) (all []pac
 		if a == b {
 			continue
 		}
-		protocol := []model.Protocol{model.TCP, model.UDP, model.SCTP}[r.IntN(3)]
-		port := []uint16{80, 443, 5432, 53, 8080, 8443, 1, 65535}[r.IntN(8)]
+		protocol := []model.Protocol{model.TCP, model.UDP, model.SCTP, icmp}[r.IntN(4)]
+		port := []uint16{80, 443, 5432, 53, 8080, 8443, 1, 65535, uint16(r.Uint32())}[r.IntN(9)]
+		if protocol == icmp {
+			port = uint16(requests[r.IntN(2)]) << 8
+		}
 		name := func(a netip.Addr) string {
 			if a == outside {
 				return "uplink"
