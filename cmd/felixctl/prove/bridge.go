@@ -4,8 +4,10 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
+	"regexp"
 	"slices"
 
 	"github.com/felixlike/felixlike/model"
@@ -234,6 +236,17 @@ type decided struct {
 	some packets
 }
 
+// ids are the actions that only note which rule of a policy decided.
+var ids = regexp.MustCompile(`set_field:0x[0-9a-f]+(/0x[0-9a-f]+)?->(reg[356]|ct_label)`)
+
+// effect returns what a flow does with a packet, whichever rule of a policy it is for.
+func effect(f *flowtext.Flow) string {
+	if f == nil {
+		return "drop"
+	}
+	return ids.ReplaceAllString(f.ActionsText(), "$2")
+}
+
 // lookup returns the flows that decide about packets of a state in a table. At the highest priority with a match, a flow that is no
 // part of a conjunction decides. Otherwise a conjunction of which all dimensions match decides: the table is looked up again with its id.
 func (b *bridge) lookup(table uint8, st inSwitch, rest packets, withClauses bool) (all []decided, err error) {
@@ -282,13 +295,9 @@ func (b *bridge) lookup(table uint8, st inSwitch, rest packets, withClauses bool
 		if !withClauses {
 			continue
 		}
-		ids := make([]uint32, 0, len(clauses))
-		for id := range clauses {
-			ids = append(ids, id)
-		}
-		slices.Sort(ids)
-		for _, id := range ids {
-			found := rest
+		before, effects := rest, map[string]packets{}
+		for _, id := range slices.Sorted(maps.Keys(clauses)) {
+			found := before
 			for _, c := range clauses[id] {
 				if found = b.and(found, c); found == nothing {
 					break
@@ -303,7 +312,27 @@ func (b *bridge) lookup(table uint8, st inSwitch, rest packets, withClauses bool
 			if err != nil {
 				return nil, err
 			}
-			all, rest = append(all, more...), b.without(rest, found)
+			for _, d := range more {
+				for other, some := range effects {
+					if other != effect(d.flow) && b.and(some, d.some) != nothing {
+						return nil, &NotProved{
+							fmt.Sprintf("table %d priority %d", table, priority),
+							fmt.Sprintf("packets that match conjunction %d match another one with other actions, and which one the switch takes is not defined", id),
+						}
+					}
+				}
+			}
+			for _, d := range more {
+				did, known := effects[effect(d.flow)]
+				if !known {
+					did = nothing
+				}
+				effects[effect(d.flow)] = b.or(did, d.some)
+				if some := b.and(d.some, rest); some != nothing {
+					all = append(all, decided{d.flow, some})
+				}
+			}
+			rest = b.without(rest, found)
 		}
 	}
 	return append(all, decided{nil, rest}), nil

@@ -184,7 +184,7 @@ func (d Difference) traced(m *control.Model) (trace.Packet, bool) {
 		return !strings.HasPrefix(verdict, "dropped") && !strings.HasPrefix(verdict, "rejected")
 	}
 	return trace.Packet{Source: p.Source, Destination: p.Destination, Protocol: p.Protocol, Port: p.Port, Conn: trace.New},
-		(d.Way == "through the host" || d.Way == "from "+p.From) && d.Connection == "new" && (!p.Protocol.IsICMP() || p.Port != 0) && p.In == model.GatewayPort && p.Out == model.GatewayPort && attached(m, p.Source) && attached(m, p.Destination) && p.Source != p.Destination &&
+		(d.Way == "through the host" || d.Way == "from "+p.From) && d.Connection == "new" && (!p.Protocol.IsICMP() || p.Port != 0) && p.Protocol != model.GRE && p.In == model.GatewayPort && p.Out == model.GatewayPort && attached(m, p.Source) && attached(m, p.Destination) && p.Source != p.Destination &&
 			slices.Equal(p.Assumed, syn(p.Protocol)) && passes(d.A) != passes(d.B)
 }
 

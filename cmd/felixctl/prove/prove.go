@@ -306,7 +306,6 @@ func (p *proof) sameFlows(a, b Side) (bool, error) {
 	p.Compared = "the first packets of all connections, from each pod, node and the outside to where they end"
 	p.NotProved = append(p.NotProved, "Later packets of connections, and packets to Services: the flows differ.")
 	p.Assumed = append(p.Assumed,
-		"Of several conjunctions that match at one priority, the switch takes that with the lowest id.",
 		"Pods send to their gateway with their own MAC address; other nodes send by the tunnel. No packet from outside has a source in the cluster, and no packet has an unrouted address (RFC 6890).",
 		fmt.Sprintf("Packets from outside do not have the sources %s and %s, which openflow drops.", pipeline.Hairpin(model.IPv4), pipeline.Hairpin(model.IPv6)),
 	)
