@@ -17,6 +17,15 @@ const (
 	StateChanging = "changing"
 )
 
+// State is as the function of that name; under a strict filter, a node that is ready but has a problem of an object is degraded.
+func (f Filter) State(s control.Status) string {
+	state := State(s)
+	if state == StateReady && !f.Ready(s) {
+		return StateDegraded
+	}
+	return state
+}
+
 // State returns one of the states of a node.
 func State(s control.Status) string {
 	switch {

@@ -18,7 +18,7 @@ import (
 type Config struct {
 	// Name names the lab; namespaces and files carry it. No default.
 	Name string
-	// Root is the folder of all labs' records; labs.DefaultRoot if empty.
+	// Root is the folder of all labs' records; labs.Root() if empty.
 	Root string
 	// Agent is the agent's binary; FindAgent looks for it if empty.
 	Agent string
@@ -135,7 +135,7 @@ func (c Config) withDefaults() (Config, error) {
 		}
 	}
 	if c.Root == "" {
-		c.Root = labs.DefaultRoot
+		c.Root = labs.Root()
 	}
 	if c.SyncTimeout <= 0 {
 		c.SyncTimeout = DefaultSyncTimeout

@@ -68,7 +68,7 @@ func (t *Target) Flags(c *cobra.Command) {
 // folder of the labs, and --node, an older form of --lab NAME/NODE.
 func (t *Target) LabFlags(c *cobra.Command) {
 	f := c.Flags()
-	f.StringVar(&t.Root, "lab-root", labs.DefaultRoot, "folder of the labs")
+	f.StringVar(&t.Root, "lab-root", labs.Root(), "folder of the labs (or "+labs.RootVariable+" of the environment)")
 	f.StringVar(&t.node, "node", "", "node of the lab: --lab NAME --node NODE is --lab NAME/NODE")
 	_ = f.MarkHidden("node") // the flag is there: it was just made
 }

@@ -86,6 +86,32 @@ func TestTarget(t *testing.T) {
 	}
 }
 
+// TestRootOfTheEnvironment: FELIXCTL_LAB_ROOT names the folder of the labs for commands with --lab-root and without; the flag is stronger.
+func TestRootOfTheEnvironment(t *testing.T) {
+	root, other := someLabs(t), t.TempDir()
+	t.Setenv(labs.RootVariable, root)
+	for _, c := range []struct {
+		args string
+		fits bool
+	}{{"--lab one", true}, {"--lab one --lab-root " + other, false}} {
+		for _, withFlag := range []bool{true, false} {
+			target := &Target{}
+			command := &cobra.Command{Use: "x", Run: func(*cobra.Command, []string) {}, SilenceErrors: true, SilenceUsage: true}
+			target.Flags(command)
+			if withFlag {
+				target.LabFlags(command)
+			} else if !c.fits {
+				continue
+			}
+			command.SetArgs(strings.Fields(c.args))
+			err := command.Execute()
+			if (err == nil) != c.fits || c.fits && target.Socket() != labs.ControlSocket(root, "one", "n1") {
+				t.Errorf("%s, flag %v: %v, socket %s", c.args, withFlag, err, target.Socket())
+			}
+		}
+	}
+}
+
 // TestCompletion: --lab is completed by the nodes of labs, and by labs where a whole lab can be asked.
 func TestCompletion(t *testing.T) {
 	target := Target{Root: someLabs(t)}

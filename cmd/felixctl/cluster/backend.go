@@ -16,6 +16,7 @@ import (
 
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/felixlike/report"
 	"github.com/felixlike/felixlike/internal/terminal"
 )
 
@@ -165,7 +166,7 @@ func (t target) roll(ctx context.Context, agents []agent, backend string, out io
 // verify asks all nodes again: an agent may have restarted with the former setting, and a
 // node may have joined.
 func (t target) verify(ctx context.Context, reached map[string]bool) error {
-	nodes, err := t.status(ctx, io.Discard)
+	nodes, err := t.status(ctx, io.Discard, report.Filter{})
 	if err != nil {
 		return err
 	}
@@ -216,7 +217,7 @@ func (t target) change(ctx context.Context, a agent, backend string, out io.Writ
 func (t target) settled(ctx context.Context, a agent, backend string, wait time.Duration) error {
 	one := t
 	one.nodes = []string{a.Node}
-	nodes, err := one.waitForStatus(ctx, io.Discard, wait)
+	nodes, err := one.waitForStatus(ctx, io.Discard, report.Filter{}, wait)
 	if err != nil {
 		return err
 	}

@@ -113,6 +113,29 @@ func TestStatusWaits(t *testing.T) {
 	}
 }
 
+// TestStrictStatusOfAllNodes: a policy that is not understood makes its node degraded for --strict, and --wait waits for its mend. Without --strict the
+// node is ready.
+func TestStrictStatusOfAllNodes(t *testing.T) {
+	k := newFakeKubectl(t, pod("n1", ""), pod("n2", ""))
+	odd := good("n1")
+	odd.Problems = []model.Problem{{Object: model.ObjectRef{Kind: "NetworkPolicy", Namespace: "shop", Name: "db"}, Field: "spec", Reason: "is odd"}}
+	k.answer(t, "n1", "status -o json", 0, odd)
+	k.answer(t, "n2", "status -o json", 0, good("n2"))
+	nodes := []string{"--node", "n1", "--node", "n2", "status"}
+	if code, out := run(t.Context(), "", nodes...); code != 0 || strings.Contains(out, degraded) {
+		t.Errorf("without --strict: exit code %d\n%s", code, out)
+	}
+	code, out := run(t.Context(), "", append(nodes, "--strict")...)
+	if code != 1 {
+		t.Errorf("exit code %d\n%s", code, out)
+	}
+	expect(t, out, "n1", degraded, "n2", ready, "1 ready", "problems of objects:", "shop/db")
+	k.object(t, "agent-n1 status -o json.next", good("n1"))
+	if code, out := run(t.Context(), "", append(nodes, "--strict", "--wait", "1m")...); code != 0 {
+		t.Errorf("--wait: exit code %d\n%s", code, out)
+	}
+}
+
 // TestCutAnswerIsAskedForAgain: kubectl may lose the end of an answer and report success. A
 // node whose answers all are cut gives no answer.
 func TestCutAnswerIsAskedForAgain(t *testing.T) {

@@ -9,10 +9,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/spf13/cobra"
+
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/felixlike/report"
 	"github.com/felixlike/felixlike/internal/terminal"
-	"github.com/spf13/cobra"
 )
 
 // waitEvery is the time between two requests of status --wait.
@@ -46,16 +47,18 @@ func (t target) statusCommand() *cobra.Command {
 		Short: "Show one row a node, faulty nodes first",
 		Long: `Show one row a node, faulty nodes first. Below the table are the faults and problems, each
 once with the nodes that have it. --namespace leaves out pods, policies, faults and problems of
-other namespaces; STATE is that of the whole node.
+other namespaces; STATE is that of the whole node. With --strict, a node that has a problem of an
+object, such as a policy that is not understood, is Degraded, also for --wait.
 
 Exit codes: 0 all nodes are ready; 1 one is not; 2 one gave no answer.`,
 		Example: `  kubectl felixlike status --wait 2m
   kubectl felixlike --node worker-1 --node worker-2 status
   kubectl felixlike status -n shop
+  kubectl felixlike status --strict
   kubectl felixlike --context production status -o json`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			nodes, err := t.waitForStatus(c.Context(), c.ErrOrStderr(), wait)
+			nodes, err := t.waitForStatus(c.Context(), c.ErrOrStderr(), filter, wait)
 			if err != nil {
 				return err
 			}
@@ -80,6 +83,7 @@ Exit codes: 0 all nodes are ready; 1 one is not; 2 one gave no answer.`,
 	}
 	output.Flag(c, report.Formats()...)
 	c.Flags().StringVarP(&filter.Namespace, "namespace", "n", "", "only what concerns this namespace")
+	c.Flags().BoolVar(&filter.Strict, "strict", false, "Degraded, exit code 1, also if an object has a problem")
 	c.Flags().DurationVar(&wait, "wait", 0, "wait for so long until all nodes are ready")
 	return c
 }
@@ -134,10 +138,10 @@ func worst(nodes []nodeStatus) error {
 }
 
 // waitForStatus asks all nodes, again and again until all are ready or the time is over.
-func (t target) waitForStatus(ctx context.Context, progress io.Writer, wait time.Duration) ([]nodeStatus, error) {
+func (t target) waitForStatus(ctx context.Context, progress io.Writer, filter report.Filter, wait time.Duration) ([]nodeStatus, error) {
 	end := time.Now().Add(wait)
 	for {
-		nodes, err := t.status(ctx, progress)
+		nodes, err := t.status(ctx, progress, filter)
 		if err == nil && worst(nodes) == nil || !time.Now().Before(end) {
 			return nodes, err
 		}
@@ -160,8 +164,8 @@ func (t target) waitForStatus(ctx context.Context, progress io.Writer, wait time
 	}
 }
 
-// status asks all nodes once. Nodes that are degraded come first.
-func (t target) status(ctx context.Context, progress io.Writer) ([]nodeStatus, error) {
+// status asks all nodes once. Nodes that are degraded come first; a strict filter says which are.
+func (t target) status(ctx context.Context, progress io.Writer, filter report.Filter) ([]nodeStatus, error) {
 	replies, err := t.ask(ctx, progress, "status", "-o", "json")
 	if err != nil {
 		return nil, err
@@ -171,7 +175,7 @@ func (t target) status(ctx context.Context, progress io.Writer) ([]nodeStatus, e
 		var s control.Status
 		n := nodeStatus{Node: r.Node, State: noAnswer}
 		if r.decode(&s) {
-			n.State, n.Status = report.State(s), &s
+			n.State, n.Status = filter.State(s), &s
 			if n.State == ready && !r.Ready {
 				n.State, r.Fault = degraded, fmt.Sprintf("pod %s is not ready", r.Pod)
 			}

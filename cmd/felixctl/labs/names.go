@@ -20,6 +20,12 @@ import (
 // DefaultRoot is the folder of labs' records, logs and sockets.
 const DefaultRoot = "/run/felixlike-lab"
 
+// RootVariable is the variable of the environment that stands for DefaultRoot.
+const RootVariable = "FELIXCTL_LAB_ROOT"
+
+// Root is the folder of the labs unless a flag names one: that of the environment, else DefaultRoot.
+func Root() string { return cmp.Or(os.Getenv(RootVariable), DefaultRoot) }
+
 // DefaultName is the name of a lab for which none is given.
 const DefaultName = "lab"
 
@@ -37,11 +43,11 @@ func NodeDir(lab, node string) string { return filepath.Join(lab, nodesFolder, N
 
 // Names returns the names of all labs below root (empty for the default), also of those
 // that have crashed.
-func Names(root string) ([]string, error) { return folders(cmp.Or(root, DefaultRoot)) }
+func Names(root string) ([]string, error) { return folders(cmp.Or(root, Root())) }
 
 // Nodes returns the nodes of a lab by the names of their folders.
 func Nodes(root, lab string) ([]string, error) {
-	return folders(filepath.Join(cmp.Or(root, DefaultRoot), lab, nodesFolder))
+	return folders(filepath.Join(cmp.Or(root, Root()), lab, nodesFolder))
 }
 
 // folders returns the names of the folders in a folder, sorted; none if that does not exist.
@@ -71,7 +77,7 @@ func AgentLog(nodeDir string) string { return filepath.Join(nodeDir, "agent.log"
 // ControlSocket returns the path of the control socket of an agent, by the lab's
 // folder and name (empty for the default), and the node's.
 func ControlSocket(root, lab, node string) string {
-	return filepath.Join(RunDir(NodeDir(filepath.Join(cmp.Or(root, DefaultRoot), lab), node)), control.SocketName)
+	return filepath.Join(RunDir(NodeDir(filepath.Join(cmp.Or(root, Root()), lab), node)), control.SocketName)
 }
 
 // Socket is the socket of a lab's supervisor.

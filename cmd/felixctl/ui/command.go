@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/felixlike/felixlike/cmd/felixctl/agentflag"
+	"github.com/felixlike/felixlike/cmd/felixctl/labs"
 )
 
 // CommandName is the name of the command.
@@ -80,7 +81,7 @@ func LocalCommand(commands func() []*cobra.Command, lab func() (string, error)) 
 	t := &agentflag.Target{WholeLab: true}
 	c := Command(local{t, commands, lab, nodeTimeout})
 	t.Flags(c)
-	c.Flags().StringVar(&t.Root, "lab-root", "", "folder of the labs")
+	c.Flags().StringVar(&t.Root, "lab-root", labs.Root(), "folder of the labs (or "+labs.RootVariable+" of the environment)")
 	c.AddCommand(dataCommand())
 	return c
 }

@@ -41,7 +41,7 @@ usage, or something could not be done.`,
 	}
 	f := c.PersistentFlags()
 	f.StringVar(&o.config.Name, nameFlag, "lab", "name of the lab; --lab is the same")
-	f.StringVar(&o.config.Root, "root", labs.DefaultRoot, "folder of the labs' records, logs and sockets")
+	f.StringVar(&o.config.Root, "root", labs.Root(), "folder of the labs' records, logs and sockets (or "+labs.RootVariable+" of the environment)")
 	// The flag is there: it was just made.
 	_ = c.RegisterFlagCompletionFunc(nameFlag, func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		names, _ := labs.Names(o.config.Root)

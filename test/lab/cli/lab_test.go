@@ -11,6 +11,7 @@ func TestNameOfTheLab(t *testing.T) {
 	for _, c := range []struct{ args, want string }{
 		{"down --name typo", "lab typo: there is no such lab"},
 		{"down --lab typo", "lab typo: there is no such lab"},
+		{"delete --name typo", "lab typo: there is no such lab"},
 		{"down typo", `lab down takes no argument, and "typo" is one: a lab is named by --name typo`},
 		{"status typo", `lab status takes no argument, and "typo" is one: a lab is named by --name typo`},
 	} {

@@ -259,10 +259,11 @@ func (o *options) restartCommand() *cobra.Command {
 func (o *options) downCommand() *cobra.Command {
 	var all, ignoreNotFound bool
 	c := &cobra.Command{
-		Use:   "down",
+		Use: "down", Aliases: []string{"delete"},
 		Short: "Remove a lab, also after a crash",
 		Example: `  felixctl lab down
-  felixctl lab down --all`,
+  felixctl lab down --all
+  felixctl lab delete --name tour`,
 		Args: noArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
 			names := []string{o.config.Name}

@@ -39,7 +39,7 @@ func (o *options) nodes() (all []*cluster.Node, silent map[string]string, err er
 		}
 		return all, o.others.Silent, nil
 	}
-	root := cmp.Or(o.Root, labs.DefaultRoot)
+	root := cmp.Or(o.Root, labs.Root())
 	names, err := labs.Nodes(root, o.Lab)
 	for _, name := range names {
 		one := &cluster.Node{Agent: control.NewClient(labs.ControlSocket(root, o.Lab, name))}
