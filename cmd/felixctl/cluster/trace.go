@@ -24,8 +24,8 @@ func traceCommand(t target) *cobra.Command {
 		Short: "Show why a packet passes or not: the nodes of both ends answer together",
 		Long: `Find the nodes that a packet may meet, and have them answer together as felixctl trace does on
 one node: by the policies, and by the programmed state of all these nodes. The flags are those
-of felixctl trace (kubectl felixlike --node NODE trace --help), such as --live, --family, --all
-and -o json. TO may also be a Service (service:shop/db, db.shop.svc, or its address): its
+of felixctl trace (kubectl felixlike --node NODE trace --help), such as --live, --family, --all,
+--short and -o json. TO may also be a Service (service:shop/db, db.shop.svc, or its address): its
 endpoints are traced. A node that gives no answer is named, and only the policies answer for it.
 
 Exit codes: 0 allowed; 1 denied, as the policies say; 2 wrong usage, or no answer; 3 the ways

@@ -61,6 +61,7 @@ answer for it.
 Exit codes: 0 allowed; 1 denied, as the policies say; 2 wrong usage, or the command
 failed; 3 the ways disagree.`,
 		Example: `  felixctl trace --from shop/web --to shop/db --port 5432/tcp
+  felixctl trace --from shop/web --to shop/db --port 5432/tcp --short
   felixctl trace --from 192.0.2.7 --to shop/web --port http/tcp
   felixctl trace --from shop/web --to shop/db --port 5432/tcp --live
   kubectl get services -A -o yaml | felixctl trace --services - --from shop/web --to service:shop/db --port 5432/tcp`,
@@ -81,6 +82,8 @@ failed; 3 the ways disagree.`,
 		_ = f.MarkHidden(name)
 	}
 	f.BoolVar(&o.all, "all", false, "print whole rules, and rules that did not matter")
+	f.BoolVar(&o.short, "short", false, "print only the verdict, the deciding rule of each end, and the reason")
+	c.MarkFlagsMutuallyExclusive("all", "short")
 	o.Flags(c)
 	o.LabFlags(c)
 	f.DurationVar(&o.timeout, "timeout", 30*time.Second, "give up after this time")
@@ -121,7 +124,12 @@ func (o *options) run(c *cobra.Command) error {
 	if err != nil {
 		return o.explain(err)
 	}
-	if err := o.output.Print(c.OutOrStdout(), results, func() error { return printResults(c.OutOrStdout(), results, o.all) }); err != nil {
+	if err := o.output.Print(c.OutOrStdout(), results, func() error {
+		if o.short {
+			return printShort(c.OutOrStdout(), results)
+		}
+		return printResults(c.OutOrStdout(), results, o.all)
+	}); err != nil {
 		return err
 	}
 	return outcome(results)

@@ -20,7 +20,7 @@ import (
 type options struct {
 	from, to, port, family, state string
 	services                      string
-	live, all                     bool
+	live, all, short              bool
 	// where, writes and with are the hidden flags of package together.
 	where, writes, with bool
 	others              others
