@@ -51,7 +51,7 @@ case "$*" in
   [ "$code" = 0 ] || [ -e "$name.cut" ] || echo "command terminated with exit code $code" >&2
   exit $code;;
 *" get netnamespaces"*) cat netnamespaces;;
-*" get pod "*) cat pod;;
+*" get pod "*|*" get pod/"*) cat pod;;
 *" get configmap "*) cat configmap;;
 *" patch "*) ;;
 *) echo some text;;

@@ -210,6 +210,27 @@ func TestPoliciesOfAllNodes(t *testing.T) {
 	}
 }
 
+// TestOrderFindsTheNode: the node of the pod answers, and that of node:NAME.
+func TestOrderFindsTheNode(t *testing.T) {
+	k := newFakeKubectl(t, pod("n1", ""), pod("n2", ""))
+	k.object(t, "pod", corev1.Pod{Spec: corev1.PodSpec{NodeName: "n2"}})
+	k.answer(t, "n2", "policies --order shop/db -o text", 0, "Ingress of shop/db (n2)\n")
+	k.answer(t, "n1", "policies --order node:n1 -o json", 0, "{}\n")
+	if code, out := run(t.Context(), "", "policies", "--order", "shop/db"); code != 0 || out != "Ingress of shop/db (n2)\n" {
+		t.Errorf("exit code %d\n%s", code, out)
+	}
+	expect(t, k.asked(t), "--namespace shop get pod/db -o json")
+	if code, out := run(t.Context(), "", "policies", "--order", "node:n1", "-o", "json"); code != 0 || out != "{}\n" {
+		t.Errorf("exit code %d\n%s", code, out)
+	}
+	k.object(t, "pod", corev1.Pod{})
+	for end, want := range map[string]string{"shop": "must be namespace/name", "shop/db": "on no node yet", "node:n9": "node n9: no agent"} {
+		if code, out := run(t.Context(), "", "policies", "--order", end); code != 2 || !strings.Contains(out, want) {
+			t.Errorf("%s: exit code %d, want %q in\n%s", end, code, want, out)
+		}
+	}
+}
+
 // TestDropsOfAllNodes: lines have their node, in text and in JSON.
 func TestDropsOfAllNodes(t *testing.T) {
 	k := newFakeKubectl(t, pod("n1", ""), pod("node-2", ""))

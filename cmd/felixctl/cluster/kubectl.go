@@ -17,6 +17,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"github.com/felixlike/felixlike/cmd/felixctl/labs"
+	"github.com/felixlike/felixlike/felixlike/control"
 )
 
 // Where the manifests put the agents.
@@ -189,6 +192,31 @@ func agentOf(pod *corev1.Pod) agent {
 func (k client) exec(ctx context.Context, a agent, command []string, flags ...string) *exec.Cmd {
 	args := slices.Concat([]string{"exec"}, flags, []string{"pod/" + a.Pod, "--container", container, "--", "felixctl"}, command)
 	return k.kubectl(ctx, args...)
+}
+
+// nodeOf returns the node of a pod (namespace/name), or of node:NAME.
+func (t target) nodeOf(ctx context.Context, end string) (string, error) {
+	if node, is := strings.CutPrefix(end, "node:"); is {
+		return node, nil
+	}
+	id, err := control.ParsePod(end)
+	if err != nil {
+		return "", fmt.Errorf("%q: must be namespace/name, or node:NAME", end)
+	}
+	if t.lab != "" {
+		return labs.NodeOfPod(ctx, t.lab, end)
+	}
+	var pod corev1.Pod
+	k := t.client
+	k.namespace = id.Namespace
+	// One word, so that no name is taken for a flag of kubectl.
+	if err := k.get(ctx, &pod, "pod/"+id.Name); err != nil {
+		return "", err
+	}
+	if pod.Spec.NodeName == "" {
+		return "", fmt.Errorf("pod %s is on no node yet", end)
+	}
+	return pod.Spec.NodeName, nil
 }
 
 // passOn runs a command on the only node, and returns its exit code.

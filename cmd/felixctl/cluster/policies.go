@@ -23,7 +23,7 @@ type policySums struct {
 
 func (t target) policiesCommand() *cobra.Command {
 	output := terminal.Text
-	unused, staged, namespace := false, false, ""
+	unused, staged, namespace, ordered := false, false, "", ""
 	c := &cobra.Command{
 		Use:   "policies",
 		Short: "Show the connections that each policy rule allowed, summed over the nodes",
@@ -31,14 +31,21 @@ func (t target) policiesCommand() *cobra.Command {
 any. NODES is the number of nodes with a pod that the policy applies to. A rule of a
 policy that applies to no pod is not listed. The other columns are those of felixctl policies.
 
+--order shows the rules of one pod, or of a node itself (node:NAME), in the order of evaluation. The
+node of the pod answers.
+
 --staged shows what the staged policies (annotation felixlike.io/enforce: "no") would have denied.
 
 Exit codes: 0 shown; 2 a node gave no answer: the sums lack it.`,
 		Example: `  kubectl felixlike policies --unused
   kubectl felixlike policies --staged
+  kubectl felixlike policies --order shop/db
   kubectl felixlike policies -n shop`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
+			if ordered != "" {
+				return t.order(c, ordered, output)
+			}
 			command := []string{"policies", "-o", "json"}
 			if namespace != "" {
 				command = append(command, "--namespace", namespace)
@@ -80,7 +87,8 @@ Exit codes: 0 shown; 2 a node gave no answer: the sums lack it.`,
 	c.Flags().StringVarP(&namespace, "namespace", "n", "", "only policies of this namespace")
 	c.Flags().BoolVar(&unused, "unused", false, "only rules that were hit on no node")
 	c.Flags().BoolVar(&staged, "staged", false, "what the staged policies would have denied, by node")
-	c.MarkFlagsMutuallyExclusive("unused", "staged")
+	c.Flags().StringVar(&ordered, "order", "", "namespace/name of a pod, or node:NAME, to show with its rules in the order of evaluation")
+	c.MarkFlagsMutuallyExclusive("order", "unused", "staged")
 	return c
 }
 
@@ -117,5 +125,19 @@ func (s *policySums) print(w io.Writer, nodes int, output terminal.Output) error
 		}
 	}
 	_, err := fmt.Fprintf(w, "%d rules on %d nodes\n", len(s.Rules), nodes-len(s.NoAnswer))
+	return err
+}
+
+// order has the node of a pod, or a node, print the order of its rules.
+func (t target) order(c *cobra.Command, end string, output terminal.Output) error {
+	node, err := t.nodeOf(c.Context(), end)
+	if err != nil {
+		return fmt.Errorf("--order: %w", err)
+	}
+	t.nodes = []string{node}
+	code, err := t.passOn(c.Context(), []string{"policies", "--order", end, "-o", string(output)}, Streams{In: c.InOrStdin(), Out: c.OutOrStdout(), Err: c.ErrOrStderr()})
+	if err == nil && code != 0 {
+		err = exited(code)
+	}
 	return err
 }

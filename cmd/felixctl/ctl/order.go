@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"io"
-	"net/netip"
 	"slices"
 	"strings"
 
@@ -147,7 +146,7 @@ func antreaTier(priority uint16) string {
 	return fmt.Sprintf("tier (%d)", priority)
 }
 
-// peers names the peers of a rule in few words. Named ports of egress are those of the
+// peers names the peers of a rule in few words: their selectors and networks. Named ports of egress are those of the
 // peers: if a rule has nothing else, the pods that declare the names are the peers.
 func (o *orderer) peers(r *model.Rule, d model.Direction) string {
 	peers := r.Peers
@@ -157,29 +156,31 @@ func (o *orderer) peers(r *model.Rule, d model.Direction) string {
 	case r.AnyPeer:
 		return "any"
 	}
-	addresses := map[netip.Prefix]bool{}
-	var networks []string
+	var selectors, networks []string
 	for _, id := range peers {
-		if o.groups[id] == nil {
+		g := o.groups[id]
+		if g == nil {
 			continue
 		}
-		for _, m := range o.groups[id].Members {
-			switch {
-			case id.Kind() != model.Networks:
-				addresses[m.Prefix] = true
-			case m.Except:
+		if id.Kind() != model.Networks {
+			selector := g.Description
+			if _, pods, named := strings.Cut(selector, " of "); named && id.Kind() == model.AddressPorts {
+				selector = pods // the name of the port is in Ports
+			}
+			if !slices.Contains(selectors, selector) {
+				selectors = append(selectors, selector)
+			}
+			continue
+		}
+		for _, m := range g.Members {
+			if m.Except {
 				networks = append(networks, "except "+m.Prefix.String())
-			default:
+			} else {
 				networks = append(networks, m.Prefix.String())
 			}
 		}
 	}
-	var parts []string
-	if len(addresses) > 0 {
-		parts = append(parts, counted(len(addresses), "address", "addresses"))
-	}
-	parts = append(parts, some(networks)...)
-	return cmp.Or(strings.Join(parts, ", "), "none")
+	return cmp.Or(strings.Join(slices.Concat(some(selectors), some(networks)), ", "), "none")
 }
 
 // ports says in few words which ports a rule is about. A named port shows the numbers that
@@ -213,13 +214,6 @@ func some(all []string) []string {
 		return all
 	}
 	return append(slices.Clone(all[:most-1]), fmt.Sprintf("%d more", len(all)-most+1))
-}
-
-func counted(n int, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprintf("%d %s", n, many)
 }
 
 func printOrder(w io.Writer, o *order) error {

@@ -90,17 +90,17 @@ func TestOrder(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := `Ingress of shop/db (n1)
-TIER           PRIORITY  POLICY       RULE        ACTION  PEERS        PORTS
-admin          3         zfirst       ingress[0]  pass    2 addresses  tcp/1-99
-admin          20        later        ingress[0]  deny    2 addresses  any
-networkpolicy  -         shop/closed  -           -       -            -
-networkpolicy  -         shop/db      ingress[0]  allow   1 address    udp/53, tcp/5432 (named)
+TIER           PRIORITY  POLICY       RULE        ACTION  PEERS                           PORTS
+admin          3         zfirst       ingress[0]  pass    all pods in all namespaces      tcp/1-99
+admin          20        later        ingress[0]  deny    all pods in all namespaces      any
+networkpolicy  -         shop/closed  -           -       -                               -
+networkpolicy  -         shop/db      ingress[0]  allow   pods app=web in namespace shop  udp/53, tcp/5432 (named)
 everything else: deny: a NetworkPolicy isolates the pod
 
 Egress of shop/db (n1)
 TIER      PRIORITY  POLICY  RULE       ACTION  PEERS         PORTS
 baseline  1         base    egress[0]  deny    192.0.2.0/24  any
-baseline  1         base    egress[1]  allow   1 address     tcp/5432 (named)
+baseline  1         base    egress[1]  allow   pods app=db in all namespaces     tcp/5432 (named)
 everything else: allow
 `
 	if diff := cmp.Diff(strings.Fields(want), strings.Fields(out.String())); diff != "" {

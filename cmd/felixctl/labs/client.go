@@ -42,3 +42,17 @@ func (c *Client) Do(ctx context.Context, method, path string, in, out any) error
 	}
 	return nil
 }
+
+// NodeOfPod returns the node of a pod (namespace/name) of a lab.
+func NodeOfPod(ctx context.Context, lab, pod string) (string, error) {
+	s, err := NewClient(Root(), lab).Status(ctx)
+	if err != nil {
+		return "", err
+	}
+	for _, p := range s.Pods {
+		if p.Pod == pod {
+			return p.Node, nil
+		}
+	}
+	return "", fmt.Errorf("lab %s has no pod %s", lab, pod)
+}
