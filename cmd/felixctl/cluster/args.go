@@ -54,8 +54,10 @@ Without --node these commands answer for all Linux nodes, with several --node fo
 Each of them has --help. Before the command:
 
   --node NODE          may be repeated
-  -n, --namespace NS   where the agents run (default felixlike-system); behind status, policies
-                       and drops: only what concerns this namespace
+  -n, --namespace NS   the namespace that status, policies and drops are asked about; behind
+                       them it means the same
+  --agents-namespace NS   where the agents run (default felixlike-system, else the namespace
+                       that has their pods)
   --context, --kubeconfig   for kubectl
 
 "felixctl" does the same if its first flag is --node, --all-nodes, --context or --kubeconfig:
@@ -97,6 +99,12 @@ func Run(ctx context.Context, args []string, io Streams) (int, error) {
 	case len(command) == 0:
 		fmt.Fprintln(io.Out, help)
 		return 0, nil
+	case !slices.Contains(command, "--help") && !slices.Contains(command, "-h"):
+		if err := t.locate(ctx); err != nil {
+			return 2, err
+		}
+	}
+	switch {
 	case command[0] == netnamespace.CommandName && len(t.nodes) > 0:
 		return 2, errors.New("netnamespace is for the whole cluster: leave out --node")
 	case len(t.nodes) == 1 && !runsHere(command), command[0] == "reach" && len(t.nodes) == 0:
@@ -135,9 +143,16 @@ type exited int
 
 func (e exited) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
 
-// parse takes the target's flags from before the command.
+// namespaced are the commands that can be asked about one namespace.
+var namespaced = []string{"status", "policies", "drops"}
+
+// agentsNamespace is the flag with the namespace of the agents.
+const agentsNamespace = "--agents-namespace"
+
+// parse takes the target's flags from before the command, and gives -n to the command.
 func parse(args []string) (target, []string, error) {
-	t := target{client: client{namespace: namespace}}
+	var t target
+	about := ""
 	for len(args) > 0 && strings.HasPrefix(args[0], "-") {
 		name, value, given := strings.Cut(args[0], "=")
 		if name == "-h" || name == "--help" {
@@ -157,12 +172,20 @@ func parse(args []string) (target, []string, error) {
 		case "--node":
 			t.nodes = append(t.nodes, value)
 		case "-n", "--namespace":
+			about = value
+		case agentsNamespace:
 			t.namespace = value
 		case "--context", "--kubeconfig":
 			t.flags = append(t.flags, name, value)
 		default:
-			return t, nil, fmt.Errorf("unknown flag %s before the command: want --node, --all-nodes, --namespace, --context or --kubeconfig", name)
+			return t, nil, fmt.Errorf("unknown flag %s before the command: want --node, --all-nodes, --namespace, --agents-namespace, --context or --kubeconfig", name)
 		}
+	}
+	if about != "" && len(args) > 0 {
+		if !slices.Contains(namespaced, args[0]) {
+			return t, nil, fmt.Errorf("--namespace is the namespace that %s are asked about, and %s is not; where the agents run is %s", strings.Join(namespaced, ", "), args[0], agentsNamespace)
+		}
+		args = slices.Insert(slices.Clone(args), 1, "--namespace", about)
 	}
 	return t, args, nil
 }

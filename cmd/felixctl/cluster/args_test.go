@@ -37,6 +37,9 @@ case "$*" in
   *" exec "*) name=${*#* exec }; name=sent-${name%% *}; cat "$name"; [ ! -e "$name.next" ] || mv "$name.next" "$name";;
   esac;;
 *" get endpointslices "*) cat endpointslices;;
+*" get --raw "*) [ ! -e raw-refused ] || { cat raw-refused >&2; exit 1; }; cat raw 2>/dev/null || echo '{"items": [{}]}';;
+*" logs pod/"*) cat "log $(echo "$*" | tr / " ")" 2>/dev/null || exit 1;;
+*" get pods --all-namespaces "*) cat pods-everywhere || { echo 'Error from server (Forbidden): pods is forbidden' >&2; exit 1; };;
 *" get pods "*component=ovs*) cat switches 2>/dev/null || cat pods-none;;
 *" get pods "*spec.nodeName=*) node=${*##*spec.nodeName=}; cat "pods-$node" 2>/dev/null || cat pods-none;;
 *" get pods "*"-o json"*) cat pods;;
@@ -146,7 +149,8 @@ func TestOneNode(t *testing.T) {
 	if code, out := run(t.Context(), "a policy ", "--context", "c1", "--node=n1", "preview", "-f", "-"); code != 1 || !strings.HasPrefix(out, "a policy previewed") {
 		t.Errorf("exit code %d, %q", code, out)
 	}
-	want := "--context c1 --namespace felixlike-system get pods -l app.kubernetes.io/name=felixlike,app.kubernetes.io/component=agent " +
+	want := "--context c1 --namespace felixlike-system get --raw /api/v1/namespaces/felixlike-system/pods?limit=1&labelSelector=app.kubernetes.io%2Fname%3Dfelixlike%2Capp.kubernetes.io%2Fcomponent%3Dagent\n" +
+		"--context c1 --namespace felixlike-system get pods -l app.kubernetes.io/name=felixlike,app.kubernetes.io/component=agent " +
 		"-o json --field-selector spec.nodeName=n1\n" +
 		"--context c1 --namespace felixlike-system exec --stdin pod/agent-n1 --container agent -- felixctl preview -f -\n"
 	if asked := k.asked(t); asked != want {
@@ -223,7 +227,7 @@ func TestNetNamespaces(t *testing.T) {
 	k.file(t, "netnamespaces", `{"apiVersion": "v1", "kind": "List", "items": []}`)
 	k.answer(t, "n1", "preview -o json -f -", 0, map[string]any{})
 	k.answer(t, "n2", "preview -o json -f -", 1, map[string]any{"outlivedConnections": []any{map[string]any{"protocol": "udp", "source": "10.0.0.1", "destination": "10.0.0.2", "from": "a/x", "to": "b/y"}}})
-	code, out := run(t.Context(), "", "--context", "c1", "--namespace", "agents", "netnamespace", "join", "a", "--to", "b", "--dry-run")
+	code, out := run(t.Context(), "", "--context", "c1", "--agents-namespace", "agents", "netnamespace", "join", "a", "--to", "b", "--dry-run")
 	if code != 0 || out != "the change denies 1 established connection:\n  udp 10.0.0.1 -> 10.0.0.2  (a/x -> b/y)\ndry run: nothing is changed\n" {
 		t.Errorf("exit code %d, %q", code, out)
 	}
