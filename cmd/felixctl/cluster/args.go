@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -43,6 +44,7 @@ Without --node these commands answer for all Linux nodes, with several --node fo
   version      the agents' versions, and whether this felixctl fits
   policies     the rules' counters, summed
   services     the ports of Services, and the nodes that serve them otherwise
+  preview      what a change of policies does; files are read here, one node answers
   drops        denied packets of all nodes
   diff A B     the nodes where two states differ, as in diff live wanted
   backend get  the backend in force on each node
@@ -50,6 +52,7 @@ Without --node these commands answer for all Linux nodes, with several --node fo
   diags        one archive with the diagnostics and logs of all nodes
   netnamespace the numbers of namespaces; join, isolate, global (without --node)
   ui           pages about the cluster, for your browser; they are served here
+  migrate      convert policies of Calico, Cilium and others; it reads files, and asks no agent
 
 Each of them has --help. Before the command:
 
@@ -62,7 +65,8 @@ Each of them has --help. Before the command:
 
 "felixctl" does the same if its first flag is --node, --all-nodes, --context or --kubeconfig:
 "felixctl --node NODE COMMAND", "felixctl --all-nodes COMMAND".
-The command reads the files of the pod: use standard input for your own (-f -).
+Other commands than preview and migrate read the files of the pod: use standard input for your
+own (-).
 
 Exit codes: for one node, as the command ends, or 2 if kubectl fails. For several
 nodes: 0 all are as expected; 1 one is not; 2 wrong usage, or a node gave no answer.`
@@ -84,9 +88,12 @@ func isPlugin(program string) bool {
 	return strings.TrimSuffix(filepath.Base(program), ".exe") == PluginName
 }
 
-// runsHere reports whether a command runs here and not on the node: ui, and check --traffic.
+// migrateName is the command that needs no cluster.
+const migrateName = "migrate"
+
+// runsHere reports whether a command runs here and not on the node: ui, migrate, and check --traffic.
 func runsHere(command []string) bool {
-	return command[0] == ui.CommandName || command[0] == "check" && slices.ContainsFunc(command, func(a string) bool { return a == "--traffic" || a == "--traffic=true" })
+	return command[0] == ui.CommandName || command[0] == migrateName || command[0] == "check" && slices.ContainsFunc(command, func(a string) bool { return a == "--traffic" || a == "--traffic=true" })
 }
 
 // Run runs the command that the arguments name, without the program's own name, and
@@ -99,6 +106,7 @@ func Run(ctx context.Context, args []string, io Streams) (int, error) {
 	case len(command) == 0:
 		fmt.Fprintln(io.Out, help)
 		return 0, nil
+	case command[0] == migrateName:
 	case !slices.Contains(command, "--help") && !slices.Contains(command, "-h"):
 		if err := t.locate(ctx); err != nil {
 			return 2, err
@@ -107,6 +115,15 @@ func Run(ctx context.Context, args []string, io Streams) (int, error) {
 	switch {
 	case command[0] == netnamespace.CommandName && len(t.nodes) > 0:
 		return 2, errors.New("netnamespace is for the whole cluster: leave out --node")
+	case len(t.nodes) == 1 && command[0] == previewName:
+		var text []byte
+		if command, text, err = withFiles(command, io.In); err != nil {
+			return 2, err
+		}
+		if text != nil {
+			io.In = bytes.NewReader(text)
+		}
+		return t.passOn(ctx, command, io)
 	case len(t.nodes) == 1 && !runsHere(command), command[0] == "reach" && len(t.nodes) == 0:
 		return t.passOn(ctx, command, io)
 	}

@@ -40,6 +40,7 @@ case "$*" in
 *" get --raw "*) [ ! -e raw-refused ] || { cat raw-refused >&2; exit 1; }; cat raw 2>/dev/null || echo '{"items": [{}]}';;
 *" logs pod/"*) cat "log $(echo "$*" | tr / " ")" 2>/dev/null || exit 1;;
 *" get pods --all-namespaces "*) cat pods-everywhere || { echo 'Error from server (Forbidden): pods is forbidden' >&2; exit 1; };;
+*" get pods --selector "*) cat selected 2>/dev/null;;
 *" get pods "*component=ovs*) cat switches 2>/dev/null || cat pods-none;;
 *" get pods "*spec.nodeName=*) node=${*##*spec.nodeName=}; cat "pods-$node" 2>/dev/null || cat pods-none;;
 *" get pods "*"-o json"*) cat pods;;

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/felixlike/felixlike/cmd/felixctl/migrate"
 	"github.com/felixlike/felixlike/cmd/felixctl/netnamespace"
 	"github.com/felixlike/felixlike/cmd/felixctl/ui"
 	"github.com/felixlike/felixlike/felixlike/report"
@@ -23,7 +24,7 @@ func (t target) commands() *cobra.Command {
 	root := &cobra.Command{Use: PluginName, SilenceUsage: true, SilenceErrors: true}
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.SetHelpCommand(&cobra.Command{Hidden: true})
-	root.AddCommand(t.statusCommand(), t.checkCommand(), traceCommand(t), t.versionCommand(), t.policiesCommand(), t.servicesCommand(), t.dropsCommand(), t.diffCommand(), t.backendCommand(), t.diagsCommand(), netnamespace.Command(t), ui.Command(pageAccess{t}))
+	root.AddCommand(t.statusCommand(), t.checkCommand(), traceCommand(t), t.versionCommand(), t.policiesCommand(), t.servicesCommand(), t.dropsCommand(), t.previewCommand(), t.diffCommand(), t.backendCommand(), t.diagsCommand(), netnamespace.Command(t), ui.Command(pageAccess{t}), migrate.Command())
 	return root
 }
 

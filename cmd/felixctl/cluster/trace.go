@@ -162,10 +162,11 @@ func (k client) servicesAt(ctx context.Context, a netip.Addr) (found []*corev1.S
 // without leaves out a flag and its value.
 func without(command []string, flag string) (rest []string) {
 	for i := 0; i < len(command); i++ {
+		short := len(flag) == len("-f") && strings.HasPrefix(command[i], flag) // -fVALUE
 		switch {
 		case command[i] == flag:
 			i++
-		case !strings.HasPrefix(command[i], flag+"="):
+		case !short && !strings.HasPrefix(command[i], flag+"="):
 			rest = append(rest, command[i])
 		}
 	}

@@ -1,6 +1,7 @@
 package ctl
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -66,14 +67,19 @@ failsafe ports keep it; 2 the command failed.`,
   kubectl get -n shop networkpolicy db -o yaml | sed s/5432/5433/ | felixctl preview -f -`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			if listed == "-" && slices.Contains(files, "-") {
-				return errors.New("both -f and --services are standard input: give one of them as a file")
+			in := func() io.Reader { return c.InOrStdin() }
+			if listed == "-" && slices.Contains(files, "-") { // it has both
+				text, err := io.ReadAll(bounded(c.InOrStdin()))
+				if err != nil {
+					return fmt.Errorf("read standard input: %w", err)
+				}
+				in = func() io.Reader { return bytes.NewReader(text) }
 			}
-			change, err := readChange(files, deleted, c.InOrStdin(), c.ErrOrStderr())
+			change, err := readChange(files, deleted, in(), c.ErrOrStderr())
 			if err != nil {
 				return err
 			}
-			if change.Services, err = readServices(listed, c.InOrStdin()); err != nil {
+			if change.Services, err = readServices(listed, in()); err != nil {
 				return err
 			}
 			return t.call(c.Context(), func(ctx context.Context, agent *control.Client) error {
@@ -257,11 +263,13 @@ func readServices(path string, stdin io.Reader) ([]control.Service, error) {
 // maxInput bounds manifests that come from standard input, as those in files are.
 const maxInput = 64 << 20
 
+func bounded(in io.Reader) io.Reader { return files.Bounded(in, maxInput) }
+
 func readManifests(file string, stdin io.Reader) ([]datastore.Event, []model.Problem, error) {
 	if file != "-" {
 		return manifests.ParseFile(file)
 	}
-	data, err := io.ReadAll(files.Bounded(stdin, maxInput))
+	data, err := io.ReadAll(bounded(stdin))
 	if err != nil {
 		return nil, nil, fmt.Errorf("read standard input: %w", err)
 	}

@@ -57,7 +57,7 @@ func TestPreviewOfOtherKinds(t *testing.T) {
 	}
 }
 
-// TestPreviewServices: an empty list of Services is known, and differs from none that is given. Policies and Services cannot both be standard input.
+// TestPreviewServices: an empty list of Services is known, and differs from none that is given. Policies and Services may both be in standard input.
 func TestPreviewServices(t *testing.T) {
 	if all, err := readServices("-", strings.NewReader("kind: List\nitems: []\n")); err != nil || all == nil || len(all) > 0 {
 		t.Errorf("an empty list: %v, %v", all, err)
@@ -66,11 +66,15 @@ func TestPreviewServices(t *testing.T) {
 		t.Errorf("no flag: %v, %v", all, err)
 	}
 	c := previewCommand()
-	c.SetArgs([]string{"-f", "-", "--services", "-"})
-	c.SetIn(strings.NewReader(clusterPolicyYAML))
+	const service = "kind: Service\napiVersion: v1\nmetadata: {namespace: x, name: s}\nspec: {ports: [{port: 80}]}\n"
+	if all, err := readServices("-", strings.NewReader(networkPolicyYAML+service)); err != nil || len(all) != 1 {
+		t.Errorf("among policies: %v, %v", all, err)
+	}
+	c.SetArgs([]string{"-f", "-", "--services", "-", "--socket", t.TempDir() + "/none"})
+	c.SetIn(strings.NewReader(networkPolicyYAML + service))
 	c.SetOut(io.Discard)
 	c.SetErr(io.Discard)
-	if err := c.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), "standard input") {
-		t.Errorf("standard input twice: %v", err)
+	if err := c.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), "no agent listens") {
+		t.Errorf("both in standard input: %v", err)
 	}
 }
