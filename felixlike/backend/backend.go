@@ -10,6 +10,7 @@ import (
 	"context"
 
 	"github.com/felixlike/felixlike/managers"
+	"github.com/felixlike/felixlike/managers/grants"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/rules"
 )
@@ -63,6 +64,9 @@ type Observer interface {
 
 // Layout is how a backend holds NetworkPolicies, as far as its configuration does not say.
 type Layout struct {
+	// InForce is config.LayoutRules or config.LayoutMaps; empty if the backend has one layout. Maps is the use of its maps, nil with LayoutRules.
+	InForce string
+	Maps    *grants.Use
 	// FellBack is why all are in chains of rules although the layout has maps, or nil.
 	FellBack error
 	// Kept are the lists of policies in maps that would not come there now, because they have few rules.

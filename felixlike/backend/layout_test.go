@@ -243,12 +243,15 @@ func TestLayoutChanges(t *testing.T) {
 	for range 20 {
 		maps := start(config.LayoutMaps)
 		program(maps, false)
-		if err := maps.Layout().FellBack; err != nil {
-			t.Fatal(err)
+		if l := maps.Layout(); l.FellBack != nil || l.InForce != config.LayoutMaps || l.Maps.Grants == 0 || l.Maps.Bound != bound || l.Maps.Pods == 0 {
+			t.Fatalf("%+v, %+v", l, l.Maps)
 		}
 		program(maps, true)
 		if err := maps.Layout().FellBack; err == nil || err.Error() != "more than 10 grants; 18 of them for the egress of pods with x/closed" {
 			t.Fatalf("fell back: %v", err)
+		}
+		if l := maps.Layout(); l.InForce != config.LayoutRules || l.Maps != nil {
+			t.Fatalf("%+v", l)
 		}
 		left := objectNames(t, maps)
 		program(start(config.LayoutMaps), false)

@@ -62,7 +62,11 @@ func (b *nftablesBackend) Hits(ctx context.Context, counted Counted, policies []
 
 // Layout implements Observer.
 func (b *nftablesBackend) Layout() Layout {
-	return Layout{FellBack: b.grants.Full(), Kept: b.grants.Kept()}
+	l := Layout{FellBack: b.grants.Full(), Kept: b.grants.Kept(), InForce: config.LayoutRules, Maps: b.grants.Use()}
+	if l.Maps != nil {
+		l.InForce = config.LayoutMaps
+	}
+	return l
 }
 
 // Denials implements Observer.

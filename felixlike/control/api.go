@@ -72,6 +72,19 @@ type Status struct {
 	Hosts *Hosts `json:"hosts,omitempty"`
 	// Verify is the state of the setting verify, nil if it is off.
 	Verify *Verify `json:"verify,omitempty"`
+	// Layout is how nftables holds NetworkPolicies, nil under another backend.
+	Layout *Layout `json:"layout,omitempty"`
+}
+
+// Layout is the layout of the backend nftables (setting nftables.layout).
+type Layout struct {
+	// InForce is "rules" or "maps"; "rules" also if the grants were too many for maps.
+	InForce string `json:"inForce"`
+	// Grants are those in maps, of at most GrantsBound. Pods is the number of pods of this node whose NetworkPolicies of a direction are in maps. All are
+	// zero with "rules".
+	Grants      int `json:"grants,omitempty"`
+	GrantsBound int `json:"grantsBound,omitempty"`
+	Pods        int `json:"podsInMaps,omitempty"`
 }
 
 // Verify has the newest proof that the programmed state gives all packets the verdicts of the policies.

@@ -43,6 +43,12 @@ func (v own) Large(o model.ObjectRef) bool { return v.scheduler.admission.Large(
 
 func (v own) status(to *control.Status) {
 	to.Backend, to.StartedAt, to.Programmed, to.LastApply, to.Repairs = v.stages.backend.Name(), v.stages.started, v.scheduler.programmed, v.scheduler.pace.lastApply, v.stages.repairs.status()
+	if l := v.stages.backend.Layout(); l.InForce != "" {
+		to.Layout = &control.Layout{InForce: l.InForce}
+		if u := l.Maps; u != nil {
+			to.Layout.Grants, to.Layout.GrantsBound, to.Layout.Pods = u.Grants, u.Bound, u.Pods
+		}
+	}
 	if h := v.stages.handover; h != nil {
 		to.Handover = &control.Handover{To: h.to.Name(), Phase: h.phase().String(), Since: h.began}
 		if h.err != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/felixlike/datastore"
 	"github.com/felixlike/felixlike/felixlike/driver/drivertest"
+	"github.com/felixlike/felixlike/managers/grants"
 	"github.com/felixlike/felixlike/model"
 )
 
@@ -36,7 +37,7 @@ func TestLayoutFellBack(t *testing.T) {
 	for _, fellBack := range []error{nil, errors.New("more than 5 grants")} {
 		table := drivertest.NewTable(t)
 		f := startWith(t, Config{
-			Stages: []backend.Stage{table.Stage()}, Backend: &drivertest.Backend{NameIs: "fake", StageIs: table.Stage(), FellBack: fellBack},
+			Stages: []backend.Stage{table.Stage()}, Backend: &drivertest.Backend{NameIs: "fake", StageIs: table.Stage(), FellBack: fellBack, LayoutInForce: config.LayoutMaps, Maps: &grants.Use{Grants: 3, Bound: 5, Pods: 2}},
 			Modules: []Module{{Served: func(m *control.Model) { m.Settings = control.Settings{NFTablesLayout: config.LayoutMaps} }}},
 		})
 		f.begin(t)
@@ -46,6 +47,9 @@ func TestLayoutFellBack(t *testing.T) {
 		}
 		if named := strings.Contains(strings.Join(texts(f.Status().Problems, model.Problem.Error), " "), "until the agent restarts: more than 5 grants"); named != (fellBack != nil) {
 			t.Errorf("%v: status names it %t", fellBack, named)
+		}
+		if l := f.Status().Layout; l == nil || *l != (control.Layout{InForce: config.LayoutMaps, Grants: 3, GrantsBound: 5, Pods: 2}) {
+			t.Errorf("layout %+v", l)
 		}
 		notices, err := f.Notices(t.Context())
 		if named := slices.ContainsFunc(notices, func(n datastore.Notice) bool { return n.Kind == noticeFellBack && n.Object.Kind == "Node" }); err != nil || named != (fellBack != nil) {

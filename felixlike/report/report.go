@@ -109,6 +109,13 @@ func (t *text) summary(s control.Status) {
 	if u := s.Underlay; u != nil {
 		t.underlay(*u)
 	}
+	if l := s.Layout; l != nil {
+		fmt.Fprintf(t, "layout %s", l.InForce)
+		if l.GrantsBound > 0 {
+			fmt.Fprintf(t, "   grants %d of at most %d   pods in maps %d", l.Grants, l.GrantsBound, l.Pods)
+		}
+		fmt.Fprintln(t)
+	}
 	if h := s.Handover; h != nil {
 		fmt.Fprintf(t, "changing the backend to %s for %s: %s %s\n", h.To, time.Since(h.Since).Round(time.Millisecond), h.Phase, h.Error)
 	}

@@ -70,6 +70,22 @@ func TestStatusText(t *testing.T) {
 	}
 }
 
+// TestStatusOfLayout: the layout in force, with the use of maps.
+func TestStatusOfLayout(t *testing.T) {
+	for want, l := range map[string]*control.Layout{
+		"layout rules\n": {InForce: "rules"},
+		"layout maps   grants 12 of at most 250000   pods in maps 3\n": {InForce: "maps", Grants: 12, GrantsBound: 250_000, Pods: 3},
+		"": nil,
+	} {
+		s := status()
+		s.Layout = l
+		var b bytes.Buffer
+		if err := Status(&b, s, Filter{}, terminal.Text); err != nil || !strings.Contains(b.String(), want) || want == "" && strings.Contains(b.String(), "layout") {
+			t.Errorf("%v: no %q in\n%s", err, want, b.String())
+		}
+	}
+}
+
 func TestStatusOfOffload(t *testing.T) {
 	for want, o := range map[string]control.Offload{
 		"offload: off\n": {Setting: "off"},

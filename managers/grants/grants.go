@@ -266,6 +266,26 @@ func (g *Grants) Kept() (all []string) {
 	return all
 }
 
+// Use is how much of the maps is used.
+type Use struct {
+	// Grants are of at most Bound. Pods have a direction whose policies are in grants.
+	Grants, Bound, Pods int
+}
+
+// Use returns how much is used, or nil if no lists can be in grants.
+func (g *Grants) Use() *Use {
+	if g == nil || g.full != nil {
+		return nil
+	}
+	u := &Use{Grants: len(g.ledger.counts), Bound: g.ledger.limit}
+	for _, e := range g.endpoints {
+		if slices.ContainsFunc(model.Directions(), func(d model.Direction) bool { return g.Mapped(rules.AppliedIdentity(d, e.Applied(d))) }) {
+			u.Pods++
+		}
+	}
+	return u
+}
+
 // Mapped reports whether a list of policies is in grants, by its rules.AppliedIdentity.
 func (g *Grants) Mapped(key string) bool {
 	return g != nil && g.lists[key] != nil && g.lists[key].mapped

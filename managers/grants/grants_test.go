@@ -466,12 +466,18 @@ func TestFallingBack(t *testing.T) {
 	if n := len(w.kernel.sets[rules.GrantsSet]); n != 5 {
 		t.Fatalf("%d grants", n)
 	}
+	if u := w.grants.Use(); u == nil || *u != (Use{Grants: 5, Bound: 5, Pods: 1}) {
+		t.Errorf("use %+v", u)
+	}
 	w.kernel.writes = 0
 	ports(6)
 	w.grants.CompleteDeferredWork()
 	ports(7)
 	w.update(model.GroupUpdate{Group: model.Group{ID: "a1"}, Added: []model.Member{model.AddressMember(netip.MustParseAddr("10.0.0.2"))}})
 	w.grants.CompleteDeferredWork()
+	if w.grants.Use() != nil || (*Grants)(nil).Use() != nil {
+		t.Errorf("there are no grants, but use %+v", w.grants.Use())
+	}
 	if w.grants.Full() == nil || len(w.kernel.sets) > 0 || w.kernel.writes > 0 {
 		t.Errorf("%v; %d sets left, %d elements written", w.grants.Full(), len(w.kernel.sets), w.kernel.writes)
 	}

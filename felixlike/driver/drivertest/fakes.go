@@ -12,6 +12,7 @@ import (
 
 	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/managers"
+	"github.com/felixlike/felixlike/managers/grants"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/rules"
 	"github.com/felixlike/felixlike/tables"
@@ -192,21 +193,26 @@ type Backend struct {
 	LogsIs      backend.Reports
 	UnboundedIs error
 	FellBack    error
-	RemoveIs    func() error
+	// LayoutInForce and Maps are those of backend.Layout.
+	LayoutInForce string
+	Maps          *grants.Use
+	RemoveIs      func() error
 }
 
-func (f *Backend) Name() string                         { return f.NameIs }
-func (f *Backend) Place() backend.Place                 { return f.PlaceIs }
-func (f *Backend) Why() string                          { return "" }
-func (f *Backend) Stage() backend.Stage                 { return f.StageIs }
-func (f *Backend) Renderer() *rules.Renderer            { return f.RendererIs }
-func (f *Backend) PrepareBeside(string)                 {}
-func (f *Backend) Activate()                            {}
-func (f *Backend) Forwarded(managers.Forwarding) bool   { return false }
-func (f *Backend) Denials() backend.Denials             { return f.DenialsIs }
-func (f *Backend) Logs() backend.Reports                { return f.LogsIs }
-func (f *Backend) Unbounded() error                     { return f.UnboundedIs }
-func (f *Backend) Layout() backend.Layout               { return backend.Layout{FellBack: f.FellBack} }
+func (f *Backend) Name() string                       { return f.NameIs }
+func (f *Backend) Place() backend.Place               { return f.PlaceIs }
+func (f *Backend) Why() string                        { return "" }
+func (f *Backend) Stage() backend.Stage               { return f.StageIs }
+func (f *Backend) Renderer() *rules.Renderer          { return f.RendererIs }
+func (f *Backend) PrepareBeside(string)               {}
+func (f *Backend) Activate()                          {}
+func (f *Backend) Forwarded(managers.Forwarding) bool { return false }
+func (f *Backend) Denials() backend.Denials           { return f.DenialsIs }
+func (f *Backend) Logs() backend.Reports              { return f.LogsIs }
+func (f *Backend) Unbounded() error                   { return f.UnboundedIs }
+func (f *Backend) Layout() backend.Layout {
+	return backend.Layout{FellBack: f.FellBack, InForce: f.LayoutInForce, Maps: f.Maps}
+}
 func (f *Backend) Left(context.Context) (bool, error)   { return false, nil }
 func (f *Backend) Remove(context.Context, string) error { return f.RemoveIs() }
 func (f *Backend) Close() error                         { return nil }
