@@ -209,11 +209,7 @@ func (m *Matrix) Print(w io.Writer) error {
 	for _, from := range m.From {
 		first = max(first, len(from))
 	}
-	var names []string
-	for _, p := range m.Ports {
-		names = append(names, p.String())
-	}
-	fmt.Fprintf(&b, "%s\n", s.Faint(fmt.Sprintf("IPv%s; a cell shows %s", m.Family, strings.Join(names, " "))))
+	fmt.Fprintf(&b, "%s\n", s.Faint(m.caption()))
 	fmt.Fprintf(&b, "%*s", first, "")
 	for _, to := range m.To {
 		fmt.Fprintf(&b, "  %s", s.Bold(fmt.Sprintf("%-*s", m.width(to), to)))
@@ -233,8 +229,20 @@ func (m *Matrix) Print(w io.Writer) error {
 		b.WriteByte('\n')
 	}
 	text := trimLines(b.String())
-	_, err := io.WriteString(w, text+s.Faint("+ through  - blocked  . not served (and not reached)  ! through, should be blocked  x blocked, should be through  ? not tried")+"\n")
+	_, err := io.WriteString(w, text+s.Faint(legend)+"\n")
 	return err
+}
+
+// legend explains the symbols of cells.
+const legend = "+ through  - blocked  . not served (and not reached)  ! through, should be blocked  x blocked, should be through  ? not tried"
+
+// caption names the ports of a cell.
+func (m *Matrix) caption() string {
+	var names []string
+	for _, p := range m.Ports {
+		names = append(names, p.String())
+	}
+	return fmt.Sprintf("IPv%s; a cell shows %s", m.Family, strings.Join(names, " "))
 }
 
 func (m *Matrix) width(to string) int { return max(len(to), len(m.Ports)) }

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -75,6 +76,50 @@ ip:192.0.2.1  !-   -.
 	}
 	if through, probed := m.Counts(); probed != 16 || through != 9 {
 		t.Errorf("%d of %d through", through, probed)
+	}
+}
+
+// TestMatrixByClass: pods that no policy distinguishes share a row of 80 columns. A difference between them and a wrong cell are shown.
+func TestMatrixByClass(t *testing.T) {
+	var text strings.Builder
+	for i := range 60 {
+		app := []string{"web", "api", "db"}[i%3]
+		fmt.Fprintf(&text, "kind: Pod\nmetadata: {namespace: shop, name: %s-%02d, labels: {app: %s}}\n"+
+			"spec: {nodeName: n, containers: [{name: c, ports: [{containerPort: 80}]}]}\nstatus: {podIP: 10.0.0.%d, podIPs: [{ip: 10.0.0.%d}]}\n---\n", app, i/3, app, 10+i, 10+i)
+	}
+	text.WriteString("kind: NetworkPolicy\nmetadata: {namespace: shop, name: db}\n" +
+		"spec: {podSelector: {matchLabels: {app: db}}, ingress: [{from: [{podSelector: {matchLabels: {app: api}}}]}]}\n")
+	s, err := lab.Parse("test", []byte(text.String()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := NewMatrix(&s, []string{"ip:192.0.2.1"}, []Port{{model.TCP, 80}}, model.IPv4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range m.Cells {
+		c := &m.Cells[i]
+		c.Tried, c.Through = true, c.Expected
+		switch {
+		case c.Probe.From == "shop/web-03" && c.Probe.To == "shop/db-07":
+			c.Through = true // denied
+		case c.Probe.From == "shop/api-01" && c.Probe.To == "shop/web-02":
+			c.Expected, c.Through = false, false
+		}
+	}
+	var out bytes.Buffer
+	if err := m.PrintClasses(&out, classesOf(&s)); err != nil {
+		t.Fatal(err)
+	}
+	const want = `                            1 2 3 4
+  1 shop/api-00 (+19 alike) + + ~ +
+  2 shop/db-00 (+19 alike)  + - + +
+  3 shop/web-00 (+19 alike) + ! + +
+  4 ip:192.0.2.1            + - +
+`
+	_, got, _ := strings.Cut(out.String(), "\n")
+	if got, _, _ = strings.Cut(got, "+ through"); got != want {
+		t.Errorf("(-want +got):\n%s", cmp.Diff(want, got))
 	}
 }
 
