@@ -12,13 +12,16 @@ OWN_MODULE := test/cluster/networkpolicyapi
 # All but the tests that bring up whole clusters.
 FAST = $(shell go list ./... | sed 's,^github.com/felixlike/felixlike,.,' | grep -Ev '/test/(chaos|cluster|e2e|property|scale)(/|$$)')
 
-.PHONY: help demo quick test test-random test-chaos test-soak test-load test-fuzz vulncheck test-cluster test-conformance test-clusterpolicies check build image release manifests lint setup bench bench-kernel bench-services bench-scale report-screenshots ui-screenshots microbench clean
+.PHONY: help demo quick test test-random test-chaos test-soak test-load test-fuzz vulncheck test-cluster test-conformance test-clusterpolicies check build image release manifests lint setup setup-demo bench bench-kernel bench-services bench-scale report-screenshots ui-screenshots microbench clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: ## install what the demo and the tests need (Debian, root)
+setup: ## install what the tests need (Debian, root)
 	@test/scripts/setup
+
+setup-demo: ## install what the demo needs (Debian, root)
+	@test/scripts/setup demo
 
 build: ## build every binary into bin/
 	@mkdir -p bin
@@ -33,7 +36,7 @@ release: ## write the files of a release to bin/release: make release VERSION=v0
 manifests: ## write what follows from deploy/base: felixlike.yaml and the chart
 	@deploy/generate
 
-demo: setup build ## watch NetworkPolicy on real packets, under one backend after the other (fifteen seconds)
+demo: setup-demo build ## watch NetworkPolicy on real packets, under one backend after the other (fifteen seconds)
 	@bin/felixctl lab demo
 
 # The end-to-end tests build what they test: a cached result may be of another agent. make lint vets.
