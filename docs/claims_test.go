@@ -26,6 +26,17 @@ func TestNamedTestsExist(t *testing.T) {
 	}
 }
 
+// TestLengthOfReadme: a reader decides after one page. It has what it is, for whom, what nobody else has, how to install it, and links.
+func TestLengthOfReadme(t *testing.T) {
+	text, err := os.ReadFile("../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := len(strings.Fields(string(text))); n > 600 {
+		t.Errorf("README.md has %d words, more than 600", n)
+	}
+}
+
 // TestPagesOfUsers: a page that users read begins with a sentence, has at most 2,000 words, and names no test: results/claims.md does.
 func TestPagesOfUsers(t *testing.T) {
 	for _, page := range pages(t) {

@@ -31,6 +31,9 @@ func (r *Report) JSON(w io.Writer) error {
 
 func (r *Report) document() *measure.Document {
 	d := &measure.Document{Title: r.title()}
+	if warning := r.Machine.Warning(); warning != "" {
+		d.Text = append(d.Text, "Uncertain: "+warning+".")
+	}
 	if s := r.summary(); len(s.Rows) > 0 {
 		d.Sections = append(d.Sections, s)
 	}
@@ -58,17 +61,13 @@ func (r *Report) document() *measure.Document {
 	return d
 }
 
-// title is the first line of the report. It says if the machine was busy with other work.
+// title is the first line of the report.
 func (r *Report) title() string {
 	words := []string{"Benchmark"}
 	if r.Profile.Name != "" {
 		words = append(words, r.Profile.Name)
 	}
-	title := strings.Join(words, " ") + ": " + strings.Join(r.Backends, ", ")
-	if warning := r.Machine.Warning(); warning != "" {
-		title += " (" + warning + ")"
-	}
-	return title
+	return strings.Join(words, " ") + ": " + strings.Join(r.Backends, ", ")
 }
 
 // turns describes the rounds and the printed values.

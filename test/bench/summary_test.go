@@ -28,8 +28,8 @@ func TestSummaryMarksTheBest(t *testing.T) {
 	}
 }
 
-// TestBusyMachineIsInTheFirstLine: of Markdown, text and JSON; an idle machine has no warning.
-func TestBusyMachineIsInTheFirstLine(t *testing.T) {
+// TestBusyMachineIsInTheBody: below the title of Markdown and text, and first in JSON; an idle machine has no warning.
+func TestBusyMachineIsInTheBody(t *testing.T) {
 	for load, want := range map[string]bool{"39.01 46.50 39.11": true, "0.64 0.66 2.46": false, "unknown": false, "": false} {
 		r := &Report{Version: 2, Backends: []string{"nftables"}, Machine: measure.Machine{Cores: 2, LoadBefore: load}}
 		var markdown, text, object strings.Builder
@@ -38,11 +38,14 @@ func TestBusyMachineIsInTheFirstLine(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		first := func(s string) string { line, _, _ := strings.Cut(s, "\n"); return line }
-		for _, line := range []string{first(markdown.String()), first(text.String()), first(strings.TrimPrefix(object.String(), "{\n"))} {
-			if strings.Contains(line, "busy machine, load 39.01 on 2 cores") != want {
-				t.Errorf("load %q: the first line is %s", load, line)
+		lines := func(s string) []string { return strings.Split(s, "\n") }
+		for _, all := range [][]string{lines(markdown.String()), lines(text.String())} {
+			if strings.Contains(all[0], "busy") || strings.HasPrefix(all[2], "Uncertain: busy machine, load 39.01 on 2 cores") != want {
+				t.Errorf("load %q: the report begins %q", load, all[:3])
 			}
+		}
+		if first := lines(object.String())[1]; strings.Contains(first, "busy machine, load 39.01 on 2 cores") != want {
+			t.Errorf("load %q: JSON begins %s", load, first)
 		}
 		if back, err := Decode([]byte(object.String())); err != nil || back.Machine.LoadBefore != load {
 			t.Errorf("decoded: %v, %+v", err, back)

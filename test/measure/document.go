@@ -12,7 +12,9 @@ import (
 
 // Document is a report with a title and sections.
 type Document struct {
-	Title    string
+	Title string
+	// Text are paragraphs below the title.
+	Text     []string
 	Sections []Section
 }
 
@@ -31,6 +33,9 @@ type Section struct {
 func (d *Document) WriteText(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintln(&b, d.Title)
+	for _, p := range d.Text {
+		fmt.Fprintf(&b, "\n%s\n", strings.Join(Wrap(p, 110), "\n"))
+	}
 	for _, s := range d.Sections {
 		fmt.Fprintf(&b, "\n%s\n", s.Heading)
 		if len(s.Rows) > 0 {
@@ -58,6 +63,9 @@ func (d *Document) WriteText(w io.Writer) error {
 func (d *Document) WriteMarkdown(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "# %s\n", d.Title)
+	for _, p := range d.Text {
+		fmt.Fprintf(&b, "\n%s\n", strings.Join(Wrap(p, 80), "\n"))
+	}
 	for _, s := range d.Sections {
 		fmt.Fprintf(&b, "\n## %s\n", s.Heading)
 		if len(s.Rows) > 0 {

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -82,6 +83,12 @@ func TestThePageHasEveryTable(t *testing.T) {
 			if !strings.Contains(text, want) {
 				t.Errorf("%s: %q is not on the page", path, want)
 			}
+		}
+		if missed := slices.ContainsFunc(r.Budgets, func(b bench.Budget) bool { return !b.Met }); strings.Contains(text, "<details>\n<summary>") != missed {
+			t.Errorf("%s: missed budgets: %v; they must be folded", path, missed)
+		}
+		if !strings.Contains(text, "tr.first td:first-child{position:sticky") {
+			t.Errorf("%s: the first column of tables does not stay", path)
 		}
 		for _, b := range r.Budgets {
 			if !b.Met && !strings.Contains(text, b.Backend+": "+typeset(b.What)+": "+b.Measured) {
