@@ -32,12 +32,14 @@ type site struct {
 	logged bool
 }
 
-// absent ends a test that cannot make a cluster: with an error if a suite was asked for, since a skipped suite looks as if it had passed.
-func absent(t interface {
+// ender is a test that can be ended.
+type ender interface {
 	Skip(...any)
 	Fatal(...any)
-}, err error,
-) {
+}
+
+// absent ends a test that cannot make a cluster: with an error if a suite was asked for, since a skipped suite looks as if it had passed.
+func absent(t ender, err error) {
 	if os.Getenv(suiteVariable) != "" {
 		t.Fatal(fmt.Errorf("%s is set: %w", suiteVariable, err))
 	}

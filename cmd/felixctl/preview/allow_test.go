@@ -3,11 +3,14 @@ package preview
 import (
 	"net/netip"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/yaml"
 
 	"github.com/felixlike/felixlike/felixlike/control"
@@ -16,8 +19,8 @@ import (
 	"github.com/felixlike/felixlike/test/truthtable"
 )
 
-// TestProposalsAllow proposes policies for each denied probe of the truth tables. With them the packet passes, unless a note says why not, and
-// no other probe is denied.
+// TestProposalsAllow proposes policies for each denied probe of the truth tables. With them the packet passes, unless a note says why not, no other probe
+// is denied, and no other passes but those between pods with the labels of its ends, on its port.
 func TestProposalsAllow(t *testing.T) {
 	files, err := filepath.Glob("../../../test/truthtable/testdata/*.jsonl")
 	if err != nil || len(files) == 0 {
@@ -64,8 +67,13 @@ func propose(t *testing.T, s *truthtable.Step, f model.Family) (allowed, noted i
 		if err != nil {
 			t.Fatal(err)
 		}
-		then := now
-		then.Policies = append(then.Policies[:len(then.Policies):len(then.Policies)], read(t, proposal.YAML)...)
+		then, added := now, read(t, proposal.YAML)
+		then.Policies = append(then.Policies[:len(then.Policies):len(then.Policies)], added...)
+		for _, np := range added {
+			if !covers(now, np, p) {
+				t.Errorf("%s: a proposal for %s is about other packets:\n%s", s, p, proposal.YAML)
+			}
+		}
 		after := clusterOf(then, policiesOf(then))
 		switch through := after.Evaluate(p).Allowed; {
 		case through != (len(proposal.Notes) == 0):
@@ -79,12 +87,49 @@ func propose(t *testing.T, s *truthtable.Step, f model.Family) (allowed, noted i
 			continue
 		}
 		for _, other := range probes {
-			if before.Evaluate(other).Allowed && !after.Evaluate(other).Allowed {
+			was, is := before.Evaluate(other).Allowed, after.Evaluate(other).Allowed
+			if was && !is {
 				t.Errorf("%s: to allow %s denies %s:\n%s", s, p, other, proposal.YAML)
+			}
+			if opens := func(np *networkingv1.NetworkPolicy) bool { return covers(now, np, other) }; !was && is && !slices.ContainsFunc(added, opens) {
+				t.Errorf("%s: to allow %s opens %s too:\n%s", s, p, other, proposal.YAML)
 			}
 		}
 	}
 	return allowed, noted
+}
+
+// covers reports whether the rule of a proposed policy is about a packet: the labels of both ends, and the only port.
+func covers(o control.Objects, np *networkingv1.NetworkPolicy, p oracle.Packet) bool {
+	own, peer := p.Source, p.Destination
+	var peers []networkingv1.NetworkPolicyPeer
+	var ports []networkingv1.NetworkPolicyPort
+	for _, r := range np.Spec.Egress {
+		peers, ports = append(peers, r.To...), append(ports, r.Ports...)
+	}
+	for _, r := range np.Spec.Ingress {
+		own, peer = p.Destination, p.Source
+		peers, ports = append(peers, r.From...), append(ports, r.Ports...)
+	}
+	if len(peers) != 1 || len(ports) != 1 || ports[0].Port.IntValue() != int(p.Port) || !strings.EqualFold(string(*ports[0].Protocol), p.Protocol.String()) {
+		return false
+	}
+	has := func(a netip.Addr, namespace string, s *metav1.LabelSelector) bool {
+		return slices.ContainsFunc(o.Pods, func(pod *corev1.Pod) bool {
+			return addressOf(pod, model.FamilyOf(a)) == a && pod.Namespace == namespace && labels.SelectorFromSet(s.MatchLabels).Matches(labels.Set(pod.Labels))
+		})
+	}
+	if !has(own, np.Namespace, &np.Spec.PodSelector) {
+		return false
+	}
+	if b := peers[0].IPBlock; b != nil {
+		return netip.MustParsePrefix(b.CIDR).Contains(peer)
+	}
+	namespace := np.Namespace
+	if s := peers[0].NamespaceSelector; s != nil {
+		namespace = s.MatchLabels[corev1.LabelMetadataName]
+	}
+	return has(peer, namespace, peers[0].PodSelector)
 }
 
 func read(t *testing.T, text string) (all []*networkingv1.NetworkPolicy) {

@@ -171,7 +171,7 @@ func shop() *agents {
 	a := someAgents(o)
 	a.nodes = append(a.nodes, "n2") // it does not answer
 	d := a.data["n1"]
-	d.Status.Endpoints = []control.Endpoint{{Namespace: "shop", Name: "db", State: control.EndpointClosed, Reason: "shop/x is quarantined"}}
+	d.Status.Endpoints = []control.Endpoint{{Namespace: "shop", Name: "db", State: control.EndpointClosed, Reason: "shop/x is quarantined", IngressPolicies: []string{"shop/db-from-web"}}}
 	d.Status.Problems = []model.Problem{{Object: model.ObjectRef{Kind: "NetworkPolicy", Namespace: "shop", Name: "odd"}, Reason: "it is odd"}}
 	end := func(pod, ip string) control.DropEnd {
 		return control.DropEnd{Pod: pod, Address: netip.MustParseAddr(ip)}

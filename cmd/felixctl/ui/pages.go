@@ -153,7 +153,31 @@ type onePod struct {
 	// Known reports that its node gave the Endpoint.
 	Known   bool
 	In, Out *reachAnswer
-	Denied  denied
+	// Hits are the rules of the pod's policies, with their counters on its node: those of all its pods there to which the policy applies.
+	Hits   policies
+	Denied denied
+}
+
+// hits returns the rules of a pod's policies with their counters on its node.
+func (s *snapshot) hits(pod *corev1.Pod, e control.Endpoint) (p policies) {
+	for _, n := range s.Nodes {
+		if n.Name != pod.Spec.NodeName {
+			continue
+		}
+		hits := n.Hits
+		hits.Rules = slices.DeleteFunc(slices.Clone(hits.Rules), func(h control.RuleHits) bool {
+			of := e.IngressPolicies
+			if strings.HasPrefix(h.Rule, model.Egress.String()) {
+				of = e.EgressPolicies
+			}
+			return h.Node || !slices.Contains(of, h.Policy)
+		})
+		p.RuleSums = report.SumOfRules([]control.Hits{hits})
+		if n.Fault != "" || n.Hits.At.IsZero() {
+			p.Faults = []string{n.Name + ": its counters are not known: " + strings.Join(n.Reasons(), "; ")}
+		}
+	}
+	return p
 }
 
 // State has what the pod's node says about the pod.
@@ -205,6 +229,7 @@ func podPage(v *view, _ *server, r *http.Request) error {
 			p.Out, err = v.Now.answer(r.Context(), p.Name, "", model.PortRange{})
 		}
 	}
+	p.Hits = v.Now.hits(p.Pod, p.Endpoint)
 	p.Denied = v.Now.denied(report.DropFilter{Pod: p.Name}, maxHistory)
 	v.Title, v.Template, v.Body = p.Name, "pod", p
 	return err

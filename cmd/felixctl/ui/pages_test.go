@@ -182,7 +182,7 @@ func TestPages(t *testing.T) {
 		"/matrix?by=namespace": {`href="/reach?to=namespace%3ashop"`, `class="m x"`},
 		"/matrix?from=ops":     {`selected>ops`},
 		"/reach?from=shop/web&to=shop/db&port=5432/tcp": {"shop/db-from-web ingress[0] allows it", "tcp/5432"},
-		"/pod/shop/db": {"shop/db-from-web ingress[0] allows it", "closed: shop/x is quarantined", "app=db", "Denied, for", `href="/pod/shop/web"`, "120"},
+		"/pod/shop/db": {"<td>shop/db-from-web<td>ingress[0]<td>1<td>7<td>", "shop/db-from-web ingress[0] allows it", "closed: shop/x is quarantined", "app=db", "Denied, for", `href="/pod/shop/web"`, "120"},
 		"/why":         {"<form"},
 		"/why?from=ops%2Fshell&to=shop%2Fdb&port=80%2Ftcp": {"no rule allows it", "ops/shell is not in from", "<details>", "1 step", "a note", `<a href="/what-if?family=&amp;from=ops%2Fshell&amp;port=80%2Ftcp&amp;to=shop%2Fdb">`},
 		"/denied":                         {"ops/shell", "shop/db-from-web", "120", "n2: no answer", `<a href="/what-if?family=4`},
