@@ -14,6 +14,15 @@ func EchoRequest(f Family) (Protocol, uint16) {
 	return ICMP, ICMPMessage(8, 0)
 }
 
+// PacketTooBig returns the protocol of ICMP in a family, and the ICMPMessage by which a router says that a packet is too big for the next link (RFC 1191,
+// RFC 4443).
+func PacketTooBig(f Family) (Protocol, uint16) {
+	if f == IPv6 {
+		return ICMPv6, ICMPMessage(2, 0)
+	}
+	return ICMP, ICMPMessage(3, 4)
+}
+
 // IsICMP reports whether the protocol is ICMP or ICMPv6.
 func (p Protocol) IsICMP() bool { return p == ICMP || p == ICMPv6 }
 

@@ -109,6 +109,7 @@ func (r *Renderer) OfHosts() *Renderer {
 //	  output: to an address of this node ............ return
 //	  of a connection that is known, no SYN ......... return
 //	  neighbour discovery ........................... return
+//	  only input: a packet was too big .............. return
 //	  only output: to a pod of this node ............ return
 //	  a failsafe port ............................... return
 //	  goto hosts-ingress, hosts-egress
@@ -122,7 +123,7 @@ func (r *Renderer) OfHosts() *Renderer {
 //	hosts-prerouting (prerouting, after connection tracking and before NAT)
 //	  from the loopback interface ................... return
 //	  of a connection that is known, no SYN ......... return
-//	  neighbour discovery ........................... return
+//	  neighbour discovery, a packet was too big ..... return
 //	  to no address of this node, and from a pod of this node or the tunnel, or to a pod: return
 //	  a failsafe port ............................... return
 //	  goto hosts-pre-dnat, as above
@@ -156,6 +157,9 @@ func (at hostsPoint) chains(r *Renderer, own model.Applied, failsafe model.Fails
 	first := tables.Chain{Name: at.base, Hook: &at.hook, Rules: []tables.Rule{{Matches: []tables.Match{itself}, Action: tables.Return{}, Comment: "this node to itself"}}}
 	first.Rules = append(first.Rules, goOn(tables.Return{}, "connections go on", known())...)
 	first.Rules = append(first.Rules, neighbourDiscovery())
+	if d == model.Ingress {
+		first.Rules = append(first.Rules, tooBig()...)
+	}
 	switch at.hook.Point {
 	case tables.HookOutput:
 		first.Rules = append(first.Rules, passedTo(ownPods, "to a pod of this node, as probes are")...)
@@ -177,6 +181,18 @@ func (at hostsPoint) chains(r *Renderer, own model.Applied, failsafe model.Fails
 	rejected := tables.Chain{Name: at.rejected, Rules: reports(at.denied, reported)}
 	rejected.Rules = append(append(rejected.Rules, answers(rejectedComment(d), 0)...), tables.Rule{Action: tables.Drop{}, Comment: rejectedComment(d)})
 	return []tables.Chain{first, admin, baseline, drops(at.denied, deniedComment(d), reported), rejected}
+}
+
+// tooBig returns from a base chain with a router's answers that a packet was too big. Packets of the tunnel are not tracked (TunnelChains), so such an
+// answer belongs to no connection. The kernel looks for the socket that sent the packet.
+func tooBig() (all []tables.Rule) {
+	for _, f := range model.Families() {
+		protocol, message := model.PacketTooBig(f)
+		all = append(all, tables.Rule{
+			Matches: portMatch(model.PortRange{Protocol: protocol, First: message, Last: message}), Action: tables.Return{}, Comment: "path MTU",
+		})
+	}
+	return all
 }
 
 // passedTo returns from a base chain with packets to members of the sets of both families.

@@ -14,6 +14,7 @@ import (
 const (
 	SameNode     Why = "a node may always reach itself"
 	FailsafePort Why = "kept open by the failsafe ports"
+	PathMTU      Why = "a router says that a packet was too big"
 	NotDenied    Why = "no policy of the node denies it"
 )
 
@@ -72,6 +73,10 @@ func (q question) failsafe() bool {
 func (q question) askHost() Decision {
 	out := Decision{Allowed: true, Why: FailsafePort, Node: q.node.Name}
 	if q.failsafe() {
+		return out
+	}
+	if protocol, message := model.PacketTooBig(model.FamilyOf(q.packet.Destination)); q.direction == model.Ingress && q.packet.Protocol == protocol && q.packet.Port == message {
+		out.Why = PathMTU
 		return out
 	}
 	for _, baseline := range []bool{false, true} {
