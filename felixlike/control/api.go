@@ -68,7 +68,7 @@ type Status struct {
 	Staged *Staged `json:"staged,omitempty"`
 	// Offload says whether packets of established connections skip the host.
 	Offload *Offload `json:"offload,omitempty"`
-	// Hosts are the policies of the node itself, nil if it has none.
+	// Hosts are the policies of the node itself. Older agents without any have nil.
 	Hosts *Hosts `json:"hosts,omitempty"`
 	// Verify is the state of the setting verify, nil if it is off.
 	Verify *Verify `json:"verify,omitempty"`
@@ -118,6 +118,8 @@ type Classes struct {
 
 // States of the policies of the node itself.
 const (
+	// HostsNone says that no policy applies to the node.
+	HostsNone        = "none"
 	HostsConfirmed   = "confirmed"
 	HostsUnconfirmed = "not confirmed yet"
 	HostsWithdrawn   = "withdrawn"

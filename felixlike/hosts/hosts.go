@@ -353,13 +353,10 @@ func (m *Module) problems() (all []datastore.Notice) {
 	return all
 }
 
-// status shows the policies of the node, if there are any or they are off.
+// status shows the policies of the node, and the failsafe ports even if there are none: who writes the first policy has to know them.
 func (m *Module) status(s *control.Status) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.policies.Empty() && !m.off {
-		return
-	}
 	h := &control.Hosts{State: control.HostsConfirmed, Policies: names(m.policies)}
 	for _, p := range m.Failsafe.In {
 		h.FailsafeIn = append(h.FailsafeIn, p.String())
@@ -374,6 +371,8 @@ func (m *Module) status(s *control.Status) {
 	switch fp := m.policies.Fingerprint(); {
 	case m.off:
 		h.State, h.Reason = control.HostsOff, "felixctl hosts off has written "+m.path(boot.OffFile)
+	case m.policies.Empty():
+		h.State = control.HostsNone
 	case fp == m.record.Withdrawn:
 		h.State, h.Reason, h.Confirmed = control.HostsWithdrawn, m.record.Reason, names(m.record.Confirmed)
 		for _, id := range m.record.Changed {

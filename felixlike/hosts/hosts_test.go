@@ -236,8 +236,8 @@ func TestDenyAll(t *testing.T) {
 	a := w.start(t, nil, 0)
 	a.Attach("pod", addresses["pod"][0], addresses["pod"][1])
 	a.Begin(t)
-	if table := w.table(); table != "" || a.hosts(t) != nil {
-		t.Errorf("without a policy: %v\n%s", a.hosts(t), table)
+	if table, h := w.table(), a.hosts(t); table != "" || h.State != control.HostsNone || strings.Join(h.FailsafeIn, " ")+strings.Join(h.FailsafeOut, " ") != "tcp/22tcp/22" {
+		t.Errorf("without a policy: %+v\n%s", h, table)
 	}
 	in, out, local := w.session("peer", "node", "80"), w.session("node", "peer", "80"), w.session("node", "node", "80")
 	expect := func(when string, want map[[3]string]string) {

@@ -166,10 +166,14 @@ func (t *text) existing(e control.ExistingConnections) {
 // hosts prints the policies of the node itself.
 func (t *text) hosts(h control.Hosts) {
 	state := h.State
-	if state != control.HostsConfirmed {
-		state = t.style.Bad(state)
+	switch state {
+	case control.HostsNone:
+	case control.HostsConfirmed:
+		state += "   wanted: " + strings.Join(h.Policies, ", ")
+	default:
+		state = t.style.Bad(state) + "   wanted: " + cmp.Or(strings.Join(h.Policies, ", "), "none")
 	}
-	fmt.Fprintf(t, "policies of the node itself: %s   wanted: %s\n", state, strings.Join(h.Policies, ", "))
+	fmt.Fprintf(t, "policies of the node itself: %s\n", state)
 	switch h.State {
 	case control.HostsWithdrawn:
 		fmt.Fprintf(t, "  withdrawn: %s   in force: %s\n", strings.Join(h.Withdrawn, ", "), cmp.Or(strings.Join(h.Confirmed, ", "), "none"))

@@ -110,6 +110,8 @@ func TestStatusOfHosts(t *testing.T) {
 			State: control.HostsWithdrawn, Withdrawn: []string{"b"}, Confirmed: []string{"a"}, Reason: "no answer",
 		},
 		"policies of the node itself: not programmed   wanted: a, b\n  in force: not known\n  no memory\n" + ports: {State: control.HostsNotProgrammed, Reason: "no memory"},
+		"policies of the node itself: off   wanted: a, b\n  in force: none\n" + ports:                              {State: control.HostsOff},
+		"policies of the node itself: none\n" + ports:                                                              {State: control.HostsNone},
 	} {
 		s := status()
 		h.Policies, h.FailsafeIn, h.FailsafeOut = []string{"a", "b"}, []string{"tcp/22"}, []string{"udp/53"}

@@ -116,9 +116,8 @@ func lookAround(ctx context.Context, cfg *config.Effective, agent *control.Clien
 	o := install.Options{Backend: cfg.Backend, Datapath: cfg.Datapath, InUse: inUse, OVSRunDir: cfg.OVSRunDir, Tunnel: cfg.TunnelInUse(), WireGuardPort: cfg.WireGuardInUse(), SNAT: cfg.SNAT == config.OpenFlow, PolicyOnly: cfg.TrafficMode == config.PolicyOnly, ConfDir: confDir, Conflist: conflist}
 	o.Try = func(ctx context.Context) error { return backend.Try(ctx, cfg) }
 	o.Inspect(ctx, add)
-	if _, err := backend.HostsExist(ctx, 0); err != nil {
-		add(install.Finding{Level: install.Noted, What: "policies for nodes", Detail: "they need nf_tables under every backend, and cannot be in force here: " + err.Error()})
-	}
+	_, unreadable := backend.HostsExist(ctx, 0)
+	all = append(all, hostPolicies(unreadable, status.Hosts)...)
 	if cfg.ServiceProxy == config.ServiceProxyFull {
 		all = append(append(all, kubeProxy(ctx)...), apiServers(ctx, cfg.APIServer)...)
 	}
@@ -190,6 +189,19 @@ func apiServers(ctx context.Context, servers []string) []install.Finding {
 		}
 	}
 	return all
+}
+
+// hostPolicies says that policies for nodes cannot be in force, if the kernel's tables cannot be read because of err. It matters once there are such policies;
+// h is nil without an agent.
+func hostPolicies(err error, h *control.Hosts) []install.Finding {
+	if err == nil {
+		return nil
+	}
+	f := install.Finding{Level: install.Noted, What: "policies for nodes", Detail: "they need nf_tables under every backend, and cannot be in force here: " + err.Error()}
+	if h != nil && len(h.Policies) > 0 {
+		f.Level, f.Detail = install.Missing, "this node is open: "+strings.Join(h.Policies, ", ")+": "+f.Detail
+	}
+	return []install.Finding{f}
 }
 
 // bypassed returns why packets of established connections would not skip the host, or "".

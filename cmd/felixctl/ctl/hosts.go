@@ -1,6 +1,7 @@
 package ctl
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -96,6 +98,13 @@ func hostsOff(ctx context.Context, out io.Writer, stateDir string, netns int) er
 	case removeErr != nil:
 		return errors.Join(err, fmt.Errorf("remove the policies of this node: %w", removeErr))
 	case opened || had: // an agent that runs may have been faster
+		var names []string
+		if r, _ := boot.Read(filepath.Dir(path)); !r.Confirmed.Empty() { // in an emergency, the damaged record's fault can wait
+			for _, p := range r.Confirmed.Policies {
+				names = append(names, p.ID.String())
+			}
+		}
+		fmt.Fprintf(out, "no longer in force on this node: %s\n", cmp.Or(strings.Join(names, ", "), "policies that were not confirmed"))
 		fmt.Fprintln(out, "the table inet felixlike-hosts is gone: every port of this node is open, and to every destination, as far as felixlike is concerned; policies of pods stay in force")
 	default:
 		fmt.Fprintln(out, "this node had no policy of its own in force: nothing was closed")

@@ -2,6 +2,8 @@ package ctl
 
 import (
 	"bytes"
+	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -9,6 +11,7 @@ import (
 
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/hosts/boot"
+	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/test/tablestest"
 )
 
@@ -41,7 +44,15 @@ func TestHostsOff(t *testing.T) {
 	ns.Run(t, "nft", "add table inet felixlike-hosts; add table inet felixlike")
 	dir := t.TempDir()
 	marker := filepath.Join(dir, "hosts", "off")
-	for i, want := range []string{"every port of this node is open", "nothing was closed"} {
+	policies := []*model.Policy{{ID: model.PolicyID{Tier: model.TierAdmin, API: model.AntreaCluster, Name: "all"}}, {ID: model.PolicyID{Tier: model.TierAdmin, API: model.AntreaCluster, Name: "web"}}}
+	record, err := json.Marshal(boot.Record{Confirmed: &model.HostPolicies{Ingress: model.Applied{Admin: []model.PolicyID{policies[0].ID, policies[1].ID}}, Policies: policies}})
+	if err == nil {
+		err = errors.Join(os.Mkdir(filepath.Dir(marker), 0o700), os.WriteFile(filepath.Join(filepath.Dir(marker), boot.RecordFile), record, 0o600))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []string{"no longer in force on this node: antrea-cluster:all, antrea-cluster:web\nthe table inet felixlike-hosts is gone: every port of this node is open", "nothing was closed"} {
 		var out bytes.Buffer
 		if err := hostsOff(t.Context(), &out, dir, ns.FD); err != nil || !strings.Contains(out.String(), want) || !strings.Contains(out.String(), marker) {
 			t.Errorf("%d: %v %q", i, err, out.String())
@@ -63,7 +74,7 @@ func TestHostsOff(t *testing.T) {
 		t.Fatal(err)
 	}
 	var out bytes.Buffer
-	if err := hostsOff(t.Context(), &out, file, ns.FD); err == nil || !strings.Contains(err.Error(), "puts the policies back") || !strings.Contains(out.String(), "is open") {
+	if err := hostsOff(t.Context(), &out, file, ns.FD); err == nil || !strings.Contains(err.Error(), "puts the policies back") || !strings.Contains(out.String(), "policies that were not confirmed\n") {
 		t.Errorf("%v %q", err, out.String())
 	}
 }

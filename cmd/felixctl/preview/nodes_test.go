@@ -130,3 +130,28 @@ func TestClusterIPs(t *testing.T) {
 		}
 	}
 }
+
+// TestFailsafeAlone: a policy whose only effect a failsafe port prevents is a change: the preview names it, and nothing else.
+func TestFailsafeAlone(t *testing.T) {
+	const ssh = `
+{apiVersion: crd.antrea.io/v1beta1, kind: ClusterNetworkPolicy, metadata: {name: ssh}, spec: {priority: 1, appliedTo: [{nodeSelector: {}}], ingress: [{action: Drop, ports: [{port: 22}]}]}}
+`
+	o, c := objects(t, threeHosts), Change{SetAntrea: objects(t, ssh).Antrea.All()}
+	p, err := Of(t.Context(), o, c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &control.Model{Node: "n1", HostAddresses: []netip.Addr{netip.MustParseAddr("192.168.0.1")}, Failsafe: &model.Failsafe{In: []model.PortRange{{Protocol: model.TCP, First: 22, Last: 22}}}}
+	sockets := []control.Socket{{Protocol: model.TCP, Local: netip.MustParseAddrPort("[::]:22"), Process: "sshd"}, {Protocol: model.TCP, Local: netip.MustParseAddrPort("[::]:80"), Process: "web"}}
+	if err := p.Nodes(t.Context(), o, c, m, func(context.Context) ([]control.Socket, error) { return sockets, nil }); err != nil {
+		t.Fatal(err)
+	}
+	if !p.Changes() || len(p.OfNodes) == 0 || len(p.Sockets) != 1 || p.Sockets[0].Process != "sshd" || p.Sockets[0].Becomes != KeptOpen {
+		t.Errorf("%+v", p)
+	}
+	for _, d := range p.OfNodes {
+		if d.Becomes != KeptOpen || len(d.Ports) != 1 || d.Ports[0] != "tcp/22" {
+			t.Errorf("%+v", d)
+		}
+	}
+}
