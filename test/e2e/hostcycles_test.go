@@ -46,16 +46,24 @@ const (
 )
 
 // TestHostCycles: while a policy denies all packets to and from two nodes, their agents are killed, their labels and other policies for nodes change, the
-// API server goes away, and the nodes lose all rules and boot. No denied packet passes once the policy is confirmed, sessions by ssh live on, new ones
+// API server goes away, and the nodes lose all rules and boot. No denied packet passes once the policy is confirmed, in either family, sessions by ssh live on, new ones
 // begin, and the agents reach the API server and confirm the policies in the end.
 func TestHostCycles(t *testing.T) {
 	t.Parallel()
 	w := newCycles(t, cyclesAPI)
+	open := 0
+	eventually.True(t, "without a policy, all ways are open, and counted", func() bool { // the first packet may wait for a neighbour's address
+		open = 0
+		w.tryDenied(func(string) { open++ }, w.nodes...)
+		return open == 8 && w.begun() > 0
+	}, func() string { return fmt.Sprintf("%d of 8", open) })
+	w.flip(0)
 	w.set("all", "{priority: 5, appliedTo: [{nodeSelector: {}}], ingress: [{action: Drop}], egress: [{action: Drop}]}")
 	for _, n := range w.nodes {
 		n.start()
 	}
 	w.confirmed("the first policy")
+	before := w.begun()
 	stop := sync.OnceFunc(func() {
 		close(w.done)
 		w.watching.Wait()
@@ -77,9 +85,9 @@ func TestHostCycles(t *testing.T) {
 		case "label":
 			w.label(n, i)
 		case "flip":
-			w.flip(i)
+			w.flip(i + 1)
 		case "away":
-			w.flip(i) // often in its trial
+			w.flip(i + 1) // often in its trial
 			if random.IntN(2) == 0 {
 				w.confirmed("a change before the API server goes away")
 			}
@@ -96,6 +104,9 @@ func TestHostCycles(t *testing.T) {
 		}
 	}
 	stop()
+	if passed := w.begun() - before; passed > 0 {
+		t.Errorf("%d denied packets left a node", passed)
+	}
 	t.Logf("%v; %d denied connections tried, %d sessions by ssh begun", did, w.denied.Load(), w.began.Load())
 	if w.denied.Load() == 0 || w.began.Load() == 0 {
 		t.Error("nothing was tried")
@@ -114,29 +125,41 @@ type cycles struct {
 	denied, began atomic.Int32
 	done          chan struct{}
 	watching      sync.WaitGroup
+	// ports are those of the policies of the last flip, of all nodes and of labelled ones; zero before.
+	ports [2]int
 }
 
-// cycleNode is one of the nodes, with its address and the one of the host on their link.
+// cycleNode is one of the nodes, with its addresses and those of the host on their link.
 type cycleNode struct {
 	*cniNode
-	name, address, far string
-	labelled           bool
+	name, address, far, address6, far6 string
+	labelled                           bool
 }
+
+// cyclesCounter counts the first packets of connections from nodes to the denied port, and answers of nodes to such packets.
+const cyclesCounter = `table inet counted {
+	counter begun { }
+	chain input {
+		type filter hook input priority 0
+		tcp dport ` + cyclesClosed + ` tcp flags & syn == syn counter name begun
+		tcp sport ` + cyclesClosed + ` tcp flags & syn == syn counter name begun
+	}
+}`
 
 func newCycles(t *testing.T, api string) *cycles {
 	w := &cycles{T: t, done: make(chan struct{})}
 	for i := range 2 {
 		name := fmt.Sprintf("n%d", i+1)
-		n := &cycleNode{cniNode: newNamedNode(t, config.NFTables, name), name: name, address: fmt.Sprintf("192.168.9%d.1", i), far: fmt.Sprintf("192.168.9%d.2", i)}
+		n := &cycleNode{cniNode: newNamedNode(t, config.NFTables, name), name: name, address: fmt.Sprintf("192.168.9%d.1", i), far: fmt.Sprintf("192.168.9%d.2", i), address6: fmt.Sprintf("fd9%d::1", i), far6: fmt.Sprintf("fd9%d::2", i)}
 		if w.hub == nil {
 			w.hub = n.space("hub")
 			n.must(w.hub.Do(func() error {
-				return exec.Command("sh", "-ec", "ip link set lo up; ip addr add 192.168.99.1/32 dev lo").Run()
+				return exec.Command("sh", "-ec", "ip link set lo up; ip addr add 192.168.99.1/32 dev lo; nft '"+cyclesCounter+"'").Run()
 			}))
 		}
 		n.must(n.ns.Do(func() error {
-			script := fmt.Sprintf("ip link add up0 type veth peer name %[1]s netns %[2]s && ip addr add %[3]s/24 dev up0 && ip link set up0 up && ip route add 192.168.99.1 via %[4]s && ip netns exec %[2]s sh -ec 'ip addr add %[4]s/24 dev %[1]s; ip link set %[1]s up'",
-				n.name, w.hub.Name(), n.address, n.far)
+			script := fmt.Sprintf("ip link add up0 type veth peer name %[1]s netns %[2]s && ip addr add %[3]s/24 dev up0 && ip link set up0 up && ip route add 192.168.99.1 via %[4]s && ip netns exec %[2]s sh -ec 'ip addr add %[4]s/24 dev %[1]s; ip link set %[1]s up; ip addr add %[6]s/64 dev %[1]s nodad' && sysctl -qw net.ipv6.conf.up0.keep_addr_on_down=1 && ip addr add %[5]s/64 dev up0 nodad",
+				n.name, w.hub.Name(), n.address, n.far, n.address6, n.far6)
 			if out, err := exec.Command("sh", "-ec", script).CombinedOutput(); err != nil {
 				return fmt.Errorf("%w: %s", err, out)
 			}
@@ -204,8 +227,9 @@ func (w *cycles) set(name, spec string) {
 // flip gives the nodes another policy than before. None of them allows what is tried.
 func (w *cycles) flip(i int) {
 	w.Helper()
-	w.set("flip", fmt.Sprintf("{priority: 1, appliedTo: [{nodeSelector: {}}], ingress: [{action: Allow, ports: [{protocol: TCP, port: %d}]}, {action: Reject, from: [{ipBlock: {cidr: 203.0.113.0/24}}]}]}", 9000+i))
-	w.set("labelled", fmt.Sprintf("{priority: 2, appliedTo: [{nodeSelector: {matchLabels: {extra: 'true'}}}], egress: [{action: Drop, ports: [{protocol: TCP, port: %d}]}]}", 9000+i))
+	w.ports = [2]int{9000 + i, 19000 + i}
+	w.set("flip", fmt.Sprintf("{priority: 1, appliedTo: [{nodeSelector: {}}], ingress: [{action: Allow, ports: [{protocol: TCP, port: %d}]}, {action: Reject, from: [{ipBlock: {cidr: 203.0.113.0/24}}]}]}", w.ports[0]))
+	w.set("labelled", fmt.Sprintf("{priority: 2, appliedTo: [{nodeSelector: {matchLabels: {extra: 'true'}}}], egress: [{action: Drop, ports: [{protocol: TCP, port: %d}]}]}", w.ports[1]))
 }
 
 // label changes the labels of a node: a policy begins or ceases to apply to it.
@@ -241,14 +265,59 @@ func (w *cycles) confirmed(when string) {
 	for _, n := range w.nodes {
 		state := ""
 		eventually.True(w.T, when+": "+n.name+" confirms its policies", func() bool {
+			inTable := n.hasLast(w.ports) // before the state: until the agent knows the change, the last policies are confirmed
 			s, err := n.control().Status(w.Context())
 			if err != nil || s.Hosts == nil {
 				state = fmt.Sprint(err)
 				return false
 			}
 			state = s.Hosts.State + " " + s.Hosts.Reason
-			return s.Hosts.State == control.HostsConfirmed
+			return inTable && s.Hosts.State == control.HostsConfirmed
 		}, func() string { return state })
+	}
+}
+
+// hasLast reports whether the table of a node has the policies of the last flip that apply to it.
+func (n *cycleNode) hasLast(ports [2]int) bool {
+	if ports[0] == 0 {
+		return true
+	}
+	var table []byte
+	n.must(n.ns.Do(func() error {
+		table, _ = exec.Command("nft", "list", "table", "inet", "felixlike-hosts").Output() // there is none before the first policy
+		return nil
+	}))
+	has := func(port int) bool { return strings.Contains(string(table), fmt.Sprintf("tcp dport %d ", port)) }
+	return has(ports[0]) && has(ports[1]) == n.labelled
+}
+
+// begun returns how many packets the host has counted.
+func (w *cycles) begun() (packets int) {
+	w.Helper()
+	err := w.hub.Do(func() error {
+		out, err := exec.Command("nft", "list", "counter", "inet", "counted", "begun").Output()
+		if err == nil {
+			_, rest, _ := strings.Cut(string(out), "packets ")
+			_, err = fmt.Sscan(rest, &packets)
+		}
+		return err
+	})
+	if err != nil {
+		w.Fatal(err)
+	}
+	return packets
+}
+
+// tryDenied tries the denied port from and to nodes, in both families, and calls f with each way that is open.
+func (w *cycles) tryDenied(f func(to string), nodes ...*cycleNode) {
+	for _, n := range nodes {
+		for to, from := range map[string]*namespace.Namespace{n.address: w.hub, n.address6: w.hub, n.far: n.ns, n.far6: n.ns} {
+			w.denied.Add(1)
+			if conn, err := dialIn(from, "tcp", net.JoinHostPort(to, cyclesClosed), 100*time.Millisecond); err == nil {
+				conn.Close()
+				f(to)
+			}
+		}
 	}
 }
 
@@ -258,13 +327,7 @@ func (w *cycles) watch(n *cycleNode) {
 	n.must(err)
 	w.Cleanup(func() { session.Close() })
 	w.repeat(func() {
-		for from, to := range map[*namespace.Namespace]string{w.hub: n.address, n.ns: n.far} {
-			w.denied.Add(1)
-			if conn, err := dialIn(from, "tcp", to+":"+cyclesClosed, 100*time.Millisecond); err == nil {
-				conn.Close()
-				w.Errorf("a denied connection to %s passed", to)
-			}
-		}
+		w.tryDenied(func(to string) { w.Errorf("a denied connection to %s passed", to) }, n)
 	})
 	w.repeat(func() {
 		if err := answers(session); err != nil {

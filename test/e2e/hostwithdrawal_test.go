@@ -17,7 +17,7 @@ import (
 )
 
 // TestHostWithdrawal: an agent uses the API server by an address that the node translates to a port that is no failsafe port. A policy for nodes that closes
-// this port is out of force within 30 s, and the confirmed one is in force all along. Status and the Node's condition name the policy. When
+// this port is out of force within 30 s, and the confirmed one is in force all along. Status, the Node's condition and an Event name the policy. When
 // it has changed, it is tried again.
 func TestHostWithdrawal(t *testing.T) {
 	t.Parallel()
@@ -89,6 +89,18 @@ func TestHostWithdrawal(t *testing.T) {
 		t.Errorf("withdrawn after %s", took)
 	}
 	condition("False PolicyWithdrawn: withdrawn: antrea-cluster:cut. In force: as last confirmed: antrea-cluster:closed. Why: with it, this node could not reach the API server")
+	var notes []string
+	eventually.True(t, "an Event names the policy", func() bool {
+		list, err := w.admin.EventsV1().Events(metav1.NamespaceAll).List(t.Context(), metav1.ListOptions{})
+		n.must(err)
+		notes = nil
+		for _, e := range list.Items {
+			notes = append(notes, fmt.Sprintf("%s %s %s: %s", e.Reason, e.Regarding.Kind, e.Regarding.Name, e.Note))
+		}
+		return slices.ContainsFunc(notes, func(note string) bool {
+			return strings.HasPrefix(note, "HostPolicyWithdrawn ClusterNetworkPolicy cut: ") && strings.Contains(note, "withdrawn from node "+n.name)
+		})
+	}, func() string { return strings.Join(notes, "\n") })
 	cut(7444)
 	w.confirmed("the changed policy")
 	condition("True PoliciesConfirmed: in force: antrea-cluster:closed, antrea-cluster:cut")

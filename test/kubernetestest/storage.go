@@ -1,6 +1,7 @@
 package kubernetestest
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"net/url"
@@ -12,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/kubernetes/scheme"
 )
 
 // object is a stored object. It never changes.
@@ -148,8 +150,18 @@ func selected(query url.Values) func(object) bool {
 	}
 }
 
-// parse reads an object of JSON.
+// parse reads an object of JSON or protobuf.
 func parse(data []byte) (object, error) {
+	if bytes.HasPrefix(data, []byte("k8s\x00")) { // the prefix of the API's protobuf
+		o, kind, err := scheme.Codecs.UniversalDeserializer().Decode(data, nil, nil)
+		if err != nil {
+			return nil, fmt.Errorf("parse the object: %w", err)
+		}
+		o.GetObjectKind().SetGroupVersionKind(*kind)
+		if data, err = json.Marshal(o); err != nil {
+			return nil, fmt.Errorf("parse the object: %w", err)
+		}
+	}
 	fields := map[string]any{}
 	if err := json.Unmarshal(data, &fields); err != nil {
 		return nil, fmt.Errorf("parse the object: %w", err)
