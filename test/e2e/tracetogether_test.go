@@ -51,6 +51,7 @@ func labKubectl(t *testing.T, nodes []labs.NodeStatus, service corev1.Service) s
 	write("kubectl", fmt.Sprintf(`#!/bin/sh
 cd %s
 case "$*" in
+*" get --raw "*) echo '{"items": [{}]}';;
 *" get pods "*)
   echo '{"items": ['; between=
   for pod in pod-*; do
@@ -99,9 +100,11 @@ func TestTraceTogether(t *testing.T) {
 			service.Spec.ClusterIP, service.Spec.Ports = "10.96.0.9", []corev1.ServicePort{{Port: 5432, Protocol: corev1.ProtocolTCP}}
 			kubectl := labKubectl(t, status.Nodes, service)
 			given := "" // on standard input, if not empty
+			var flags []string
 			ask := func(code int, from, to, port string, texts ...string) {
 				t.Helper()
 				cmd := exec.CommandContext(t.Context(), filepath.Join(buildDir, "felixctl"), "--all-nodes", "trace", "--from", from, "--to", to, "--port", port)
+				cmd.Args = append(cmd.Args, flags...)
 				if cmd.Stdin = strings.NewReader(given); given != "" {
 					cmd.Args = append(cmd.Args, "--services", "-")
 				}
@@ -121,6 +124,9 @@ func TestTraceTogether(t *testing.T) {
 			ask(0, "shop/api", "shop/db", "pg/tcp", "ALLOWED", "  node1\n", "  node2\n", "policy shop/db ingress[0]", agreed, "!note:")
 			ask(1, "shop/web", "shop/db", "pg/tcp", "DENIED", "  node1\n", "  node2\n", agreed, "!note:")
 			ask(1, "shop/db", "shop/api", "8080/tcp", "DENIED", agreed, "!note:")
+			flags = []string{"--short"}
+			ask(0, "shop/api", "shop/db", "pg/tcp", "ALLOWED  shop/api -> shop/db", "  ingress: allowed by shop/db ingress[0]\n", "!node1\n", "!"+agreed)
+			flags = nil
 			ask(0, "shop/api", "fd00:96::9", "5432/tcp", "ALLOWED", "to the Service shop/db", "fd00:10::a0a:10a", agreed)
 			for _, to := range []string{"service:shop/db", "db.shop.svc", "db.shop.svc.cluster.local", "10.96.0.9"} {
 				ask(0, "shop/api", to, "5432/tcp", "ALLOWED", "to the Service shop/db", "  node2\n", agreed)
@@ -132,6 +138,9 @@ func TestTraceTogether(t *testing.T) {
 				ask(0, "shop/api", "shop/db", "pg/tcp", "ALLOWED", agreed)
 			} else {
 				ask(1, "shop/api", "shop/db", "pg/tcp", "DENIED", "That is because a firewall of another program drops packets")
+				flags = []string{"--short"}
+				ask(1, "shop/api", "shop/db", "pg/tcp", "DENIED", "  ingress: allowed by shop/db ingress[0]\n", "not as the policies say, because a firewall")
+				flags = nil
 				// The first endpoint is on the node of the source: the second node has to answer about its own all the same.
 				given = "{apiVersion: v1, kind: Service, metadata: {namespace: shop, name: all}, spec: {clusterIP: 10.96.0.8, selector: {tier: back}, ports: [{port: 5432}]}}"
 				ask(1, "shop/api", "service:shop/all", "5432/tcp", "-> shop/db", "That is because a firewall of another program drops packets", "!were not asked")

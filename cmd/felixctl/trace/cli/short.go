@@ -41,6 +41,8 @@ func (t *text) short(r *result) {
 	switch n := len(r.Notes); {
 	case r.Disagreement != "" && r.Because == "":
 		t.line("DISAGREEMENT of the ways of looking (see it without --short)", 0)
+	case r.Because != "":
+		t.line("not as the policies say, because "+r.Because, 1)
 	case n > 0:
 		t.line(fmt.Sprintf("notes: %d, the first: %s", n, r.Notes[0]), 1)
 	}

@@ -28,12 +28,13 @@ func TestShort(t *testing.T) {
 	}
 	r.Policies.Ingress.Policy, r.Policies.Ingress.Rule, r.Policies.Ingress.RuleName = "shop/db", "ingress[0]", "from-api"
 	r.Why = strings.Repeat("a long reason ", 40)
-	for _, c := range []struct{ note, disagreement, want string }{
+	for _, c := range []struct{ note, disagreement, because, want string }{
+		{disagreement: "it is allowed", because: "a firewall of another program drops it", want: "not as the policies say, because a firewall"},
 		{want: "denied by shop/db ingress[0] (from-api)"},
 		{note: "ingress of shop/db is judged on n2, which " + strings.Repeat("gave no answer ", 9), want: "notes: 1, the first: ingress of shop/db is judged on n2"},
 		{note: "x", disagreement: "it is allowed", want: "DISAGREEMENT"},
 	} {
-		r.Notes, r.Disagreement = nil, c.disagreement
+		r.Notes, r.Disagreement, r.Because = nil, c.disagreement, c.because
 		if c.note != "" {
 			r.Notes = []string{c.note}
 		}
