@@ -1,9 +1,15 @@
 package hosts
 
 import (
+	"errors"
+	"net"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
+	"github.com/felixlike/felixlike/felixlike/backend"
+	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/felixlike/datastore"
 	"github.com/felixlike/felixlike/test/eventually"
@@ -51,4 +57,61 @@ func TestPathMTU(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestFailsafeDefaults: with the default settings, a node that denies all packets takes those to each failsafe port of its own and sends those to each of
+// others, DHCP's too, in both families, and none to the ports beside them. It finds neighbours whose addresses it has forgotten.
+func TestFailsafeDefaults(t *testing.T) {
+	w := newWorld(t)
+	for _, name := range []string{"node", "peer"} {
+		w.sh(name, "sysctl -qw net.ipv4.icmp_ratelimit=0 net.ipv6.icmp.ratelimit=0")
+	}
+	a := w.start(t, nil, 0, func(o *Options) { o.Failsafe = backend.FailsafeOf(&config.Effective{Config: config.Defaults()}, nil) })
+	a.Begin(t, policyOf(t, "all", denyAll))
+	a.awaits(t, control.HostsConfirmed)
+	w.sh("node", "ip neigh flush all; ip -6 neigh flush all")
+	w.sh("peer", "ip neigh flush all; ip -6 neigh flush all")
+	eventually.True(t, "found again", func() bool {
+		return w.reaches("node", "peer", "6443") == "46" && w.reaches("peer", "node", "22") == "46"
+	})
+	for _, c := range []struct{ from, to, open, closed string }{
+		{"peer", "node", "tcp/22 tcp/6443 tcp/10250 tcp/2379 tcp/2380 tcp/10288 udp/68 udp/546 udp/6081", "tcp/23 tcp/6444 tcp/10249 tcp/2378 tcp/2381 tcp/10289 udp/22 udp/67 udp/547 udp/6082"},
+		{"node", "peer", "tcp/6443 tcp/10250 tcp/2379 tcp/2380 tcp/53 udp/53 udp/67 udp/547 udp/6081", "tcp/22 tcp/6442 tcp/10251 tcp/2378 tcp/2381 tcp/54 udp/54 udp/68 udp/546 udp/6082"},
+	} {
+		for ports, open := range map[string]bool{c.open: true, c.closed: false} {
+			for _, port := range strings.Fields(ports) {
+				for _, to := range addresses[c.to] {
+					if got := w.arrives(c.from, to, port, open); got != open {
+						t.Errorf("%s > %s %s: %v, want %v", c.from, to, port, got, open)
+					}
+				}
+			}
+		}
+	}
+}
+
+// arrives reports whether a packet to a port comes to the other host: that takes a connection, or answers that it serves no such port. It is patient if wanted.
+func (w *world) arrives(from, to, port string, wanted bool) (arrived bool) {
+	wait := 100 * time.Millisecond
+	if wanted {
+		wait = eventually.Patience
+	}
+	w.in(from, func() error {
+		protocol, number, _ := strings.Cut(port, "/")
+		conn, err := net.DialTimeout(protocol, net.JoinHostPort(to, number), wait)
+		if err == nil && protocol == "tcp" {
+			arrived = true
+			return conn.Close()
+		}
+		if err == nil {
+			defer conn.Close()
+			_ = conn.SetDeadline(time.Now().Add(wait))
+			if _, err = conn.Write([]byte{1}); err == nil {
+				_, err = conn.Read(make([]byte, 1))
+			}
+		}
+		arrived = errors.Is(err, syscall.ECONNREFUSED)
+		return nil
+	})
+	return arrived
 }

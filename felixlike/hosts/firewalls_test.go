@@ -1,6 +1,7 @@
 package hosts
 
 import (
+	"fmt"
 	"os/exec"
 	"strings"
 	"testing"
@@ -202,25 +203,42 @@ func TestOtherFirewalls(t *testing.T) {
 	}
 }
 
-// TestPublishedPorts: a port that docker publishes for a container is forwarded, so policies for nodes do not judge it. The node's own ports are closed.
+// TestPublishedPorts: a port that docker publishes for a container is forwarded, so policies for nodes do not judge it, but those before DNAT do. The node's own ports
+// are closed. This holds whoever came first.
 func TestPublishedPorts(t *testing.T) {
 	for _, variant := range []string{"nft", "legacy"} {
-		t.Run(variant, func(t *testing.T) {
-			if _, err := exec.LookPath("iptables-" + variant + "-restore"); err != nil {
-				t.Skip(err)
-			}
-			w := newWorld(t)
-			w.sh("node", "sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1")
-			w.sh("pod", "ip route add default via 10.10.0.1; ip route add default via fd10::1")
-			w.restore(variant, docker, strings.NewReplacer("CONTAINER", "10.10.0.2:80"), strings.NewReplacer("CONTAINER", "[fd10::2]:80"))
-			published := func() bool { return w.reaches("peer", "node", "8080") == "46" }
-			eventually.True(t, "published", published)
-			a := w.start(t, nil, 0)
-			a.Begin(t, policyOf(t, "all", denyAll))
-			a.awaits(t, control.HostsConfirmed)
-			if !published() || w.reaches("peer", "node", "80") != "" {
-				t.Errorf("the published port: %v, the node's own in families %q", published(), w.reaches("peer", "node", "80"))
-			}
-		})
+		for _, oursFirst := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, ours first %v", variant, oursFirst), func(t *testing.T) {
+				if _, err := exec.LookPath("iptables-" + variant + "-restore"); err != nil {
+					t.Skip(err)
+				}
+				w := newWorld(t)
+				w.sh("node", "sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1")
+				w.sh("pod", "ip route add default via 10.10.0.1; ip route add default via fd10::1")
+				published := func() bool { return w.reaches("peer", "node", "8080") == "46" }
+				theirs := func() {
+					w.restore(variant, docker, strings.NewReplacer("CONTAINER", "10.10.0.2:80"), strings.NewReplacer("CONTAINER", "[fd10::2]:80"))
+					eventually.True(t, "published", published)
+				}
+				if !oursFirst {
+					theirs()
+				}
+				a := w.start(t, nil, 0)
+				a.Begin(t, policyOf(t, "all", denyAll))
+				a.awaits(t, control.HostsConfirmed)
+				if oursFirst {
+					theirs()
+				}
+				if !published() || w.reaches("peer", "node", "80") != "" {
+					t.Errorf("the published port: %v, the node's own in families %q", published(), w.reaches("peer", "node", "80"))
+				}
+				a.Source.Send(true, preDNAT(policyOf(t, "before", denyIn)))
+				a.Programmed(t)
+				a.awaits(t, control.HostsConfirmed)
+				if got := w.reaches("peer", "node", "8080"); got != "" || w.reaches("peer", "node", "22") != "46" {
+					t.Errorf("before DNAT: the published port is open in families %q, ssh in %q", got, w.reaches("peer", "node", "22"))
+				}
+			})
+		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -22,7 +23,7 @@ const denyHosts = `
 `
 
 // TestHostPolicies: under each backend, a policy denies all packets to and from the nodes. Sessions of nodes that are established live,
-// ssh works, probes and pods' packets through the tunnel do, and nothing else. While the agent is killed and starts, no packet passes.
+// ssh works, probes and pods' packets through the tunnel do, and nothing else. While the agent is killed and starts, no packet passes. hosts off opens the node, hosts on closes it.
 func TestHostPolicies(t *testing.T) {
 	t.Parallel()
 	inEachBackend(t, func(t *testing.T, l *lab.Lab, _ string) {
@@ -79,6 +80,14 @@ func TestHostPolicies(t *testing.T) {
 				t.Errorf("node2 to node1 over IPv%s", f)
 			}
 		}
+		own2 := follow(t, l.Node("node2"))
+		eventually.True(t, "a packet of a node that its own policy denies is named", func() bool {
+			_ = works("node2", own.Address(model.IPv4), 22, 200*time.Millisecond)
+			return slices.ContainsFunc(own2.drops(), func(d control.Drop) bool {
+				return d.From.Node == "node2" && d.To.Node == "node1" && d.Port == 22 && d.Policy == "antrea-cluster:hosts" && d.Rule == "egress[0]" && d.Direction == "egress"
+			})
+		})
+		own2.end()
 		outside := func(port uint16) error { // node3 has no egress policy after this
 			return works("node3", own.Address(model.IPv4), port, time.Second)
 		}
@@ -97,6 +106,21 @@ func TestHostPolicies(t *testing.T) {
 			})
 		})
 		f.end()
+		hostsCommand := func(command, want string) {
+			t.Helper()
+			if out, code := onNode(t, own, "hosts", command, "--state-dir", own.StateDir()); code != 0 || !strings.Contains(out, want) {
+				t.Errorf("felixctl hosts %s: exit code %d: %s", command, code, out)
+			}
+		}
+		hostsState := func(want string) bool {
+			s, err := own.Status(t.Context())
+			return err == nil && s.Hosts != nil && s.Hosts.State == want
+		}
+		eventually.True(t, "confirmed", func() bool { return hostsState(control.HostsConfirmed) })
+		hostsCommand("off", "no longer in force on this node: antrea-cluster:hosts")
+		eventually.True(t, "open while the policies are off", func() bool { return hostsState(control.HostsOff) && outside(7778) == nil })
+		hostsCommand("on", "within seconds")
+		eventually.True(t, "closed again", func() bool { return hostsState(control.HostsConfirmed) && outside(7778) != nil })
 		var passed atomic.Int32
 		done, ended := make(chan struct{}), make(chan struct{})
 		go func() {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -24,7 +25,7 @@ const tracedHosts = `
   appliedTo: [{nodeSelector: {matchLabels: {kubernetes.io/hostname: node1}}}], ingress: [
     {action: Allow, name: peers, from: [{nodeSelector: {matchLabels: {kubernetes.io/hostname: node2}}}], ports: [{port: 7778}]},
     {action: Reject, from: [{podSelector: {matchLabels: {pod: a}}}], ports: [{port: 7779}]},
-    {action: Pass, ports: [{port: 7780}]}, {action: Drop}]}}
+    {action: Pass, ports: [{port: 7780}]}, {action: Drop, enableLogging: true, logLabel: nodes}]}}
 ---
 {apiVersion: crd.antrea.io/v1beta1, kind: ClusterNetworkPolicy, metadata: {name: base}, spec: {tier: baseline, priority: 1,
   appliedTo: [{nodeSelector: {}}], ingress: [{action: Drop, from: [{nodeSelector: {matchLabels: {kubernetes.io/hostname: node3}}}], ports: [{port: 7780}]}]}}
@@ -65,6 +66,7 @@ func TestTraceHosts(t *testing.T) {
 				return err == nil && s.Hosts != nil && s.Hosts.State == control.HostsConfirmed
 			})
 		}
+		logged := followLog(t, l.Node("node1"))
 		w := readLab(t, l)
 		var all sync.WaitGroup
 		deciders := map[string]bool{}
@@ -116,6 +118,11 @@ func TestTraceHosts(t *testing.T) {
 		}
 		traceCommandOfHosts(t, l)
 		hitsOfHosts(t, l.Node("node1"))
+		eventually.True(t, "the log has a denied packet", func() bool {
+			return slices.ContainsFunc(logged(), func(line string) bool {
+				return strings.Contains(line, " > node node1 tcp/7778 ingress admin: ") && strings.HasSuffix(line, " hosts ingress[3] nodes")
+			})
+		}, func() string { return strings.Join(logged(), "\n") })
 	})
 }
 
