@@ -118,9 +118,12 @@ func TestTraceHosts(t *testing.T) {
 		}
 		traceCommandOfHosts(t, l)
 		hitsOfHosts(t, l.Node("node1"))
-		eventually.True(t, "the log has a denied packet", func() bool {
+		eventually.True(t, "the log has a denied packet", func() bool { // it begins about a second after the first policy that logs
+			if conn, err := traffic.Connect(l.Node("node3").Namespace(), netip.Addr{}, netip.AddrPortFrom(l.Node("node1").Address(model.IPv4), 7778), 100*time.Millisecond); err == nil {
+				_ = conn.Close()
+			}
 			return slices.ContainsFunc(logged(), func(line string) bool {
-				return strings.Contains(line, " > node node1 tcp/7778 ingress admin: ") && strings.HasSuffix(line, " hosts ingress[3] nodes")
+				return strings.Contains(line, "deny node node3 > node node1 tcp/7778 ingress admin: ") && strings.HasSuffix(line, " hosts ingress[3] nodes")
 			})
 		}, func() string { return strings.Join(logged(), "\n") })
 	})
