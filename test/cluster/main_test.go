@@ -52,6 +52,9 @@ func findKit(t *testing.T) kit {
 	if testing.Short() {
 		t.Skip("a cluster takes minutes")
 	}
+	if suite() == none {
+		t.Skipf("%s=%s: no cluster", suiteVariable, none)
+	}
 	k, err := kubelab.Find()
 	if err != nil {
 		absent(t, err)

@@ -129,12 +129,14 @@ func TestCommands(t *testing.T) {
 	ctl(0, "probe", "x/b", "x/a", "tcp/80")
 	ctl(0, "apply", "-f", file(t, onlyFromC))
 	ctl(1, "probe", "x/b", "x/a", "tcp/80")
-	if out, _, code := felixctl(t, "status", "--lab", name); code != 0 || !strings.Contains(out, "3 nodes, 3 ready") {
-		t.Errorf("status of the whole lab: exit code %d\n%s", code, out)
-	}
-	if out, _, code := felixctl(t, "policies", "--lab", name, "-o", "name"); code != 0 || strings.TrimSpace(out) != "x/only-from-c" {
-		t.Errorf("policies of the whole lab: exit code %d\n%s", code, out)
-	}
+	eventually.True(t, "the status of the whole lab", func() bool {
+		out, _, code := felixctl(t, "status", "--lab", name)
+		return code == 0 && strings.Contains(out, "3 nodes, 3 ready")
+	})
+	eventually.True(t, "the policies of the whole lab", func() bool {
+		out, _, code := felixctl(t, "policies", "--lab", name, "-o", "name")
+		return code == 0 && strings.TrimSpace(out) == "x/only-from-c"
+	})
 	eventually.True(t, "the denied packet in the history of the whole lab", func() bool {
 		out, _, code := felixctl(t, "drops", "--since", "10m", "--lab", name)
 		return code == 1 && strings.Contains(out, "x/only-from-c")

@@ -63,7 +63,7 @@ func follow(t *testing.T, n *lab.Node) *following {
 	case <-begun:
 	case <-done:
 		t.Fatal(f.err)
-	case <-time.After(30 * time.Second):
+	case <-time.After(eventually.Patience):
 		t.Fatal("the agent does not begin to report")
 	}
 	return f

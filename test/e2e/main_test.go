@@ -19,6 +19,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/felixlike/felixlike/cmd/felixctl/labs"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/test/lab"
 )
@@ -51,6 +52,7 @@ func TestMain(m *testing.M) {
 func run(m *testing.M) int {
 	// The labs need the processors more than this process the memory.
 	debug.SetGCPercent(400)
+	_ = os.Unsetenv(labs.RootVariable) // the tests name no folder
 	if err := boundLabs(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 2

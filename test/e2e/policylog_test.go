@@ -52,7 +52,7 @@ func followLog(t *testing.T, n *lab.Node) (lines func() []string) {
 	case <-begun:
 	case err := <-done:
 		t.Fatal(err)
-	case <-time.After(30 * time.Second):
+	case <-time.After(eventually.Patience):
 		t.Fatal("the agent does not answer")
 	}
 	return func() []string { mu.Lock(); defer mu.Unlock(); return slices.Clone(seen) }

@@ -239,12 +239,16 @@ type decided struct {
 // ids are the actions that only note which rule of a policy decided.
 var ids = regexp.MustCompile(`set_field:0x[0-9a-f]+(/0x[0-9a-f]+)?->(reg[356]|ct_label)`)
 
-// effect returns what a flow does with a packet, whichever rule of a policy it is for.
+// effect returns what a flow does with a packet, whichever rule of a policy it is for, and whether it logs it.
 func effect(f *flowtext.Flow) string {
 	if f == nil {
 		return "drop"
 	}
-	return ids.ReplaceAllString(f.ActionsText(), "$2")
+	does := &flowtext.Flow{Actions: slices.DeleteFunc(slices.Clone(f.Actions), func(a flowtext.Action) bool {
+		c, is := a.(flowtext.Controller)
+		return is && c.ID != policyflows.RejectID
+	})}
+	return ids.ReplaceAllString(does.ActionsText(), "$2")
 }
 
 // lookup returns the flows that decide about packets of a state in a table. At the highest priority with a match, a flow that is no
@@ -313,8 +317,9 @@ func (b *bridge) lookup(table uint8, st inSwitch, rest packets, withClauses bool
 				return nil, err
 			}
 			for _, d := range more {
+				does := effect(d.flow)
 				for other, some := range effects {
-					if other != effect(d.flow) && b.and(some, d.some) != nothing {
+					if other != does && b.and(some, d.some) != nothing {
 						return nil, &NotProved{
 							fmt.Sprintf("table %d priority %d", table, priority),
 							fmt.Sprintf("packets that match conjunction %d match another one with other actions, and which one the switch takes is not defined", id),

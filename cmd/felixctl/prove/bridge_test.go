@@ -12,6 +12,7 @@ import (
 	"github.com/felixlike/felixlike/cmd/felixctl/trace/cluster"
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/control"
+	"github.com/felixlike/felixlike/felixlike/datastore"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/flowtext"
 	"github.com/felixlike/felixlike/ovsfwd/openflow"
@@ -106,4 +107,15 @@ func TestConjunctionsInDispute(t *testing.T) {
 	if len(allow) != 4 {
 		t.Errorf("%d flows, want one of each rule and family", len(allow))
 	}
+}
+
+// TestLoggingRulesAgree: two rules allow the same packets, and one logs them. That makes no difference to the proof.
+func TestLoggingRulesAgree(t *testing.T) {
+	all := events(t, filepath.Join(cases, "union.txtar"))
+	for _, e := range all {
+		if p, is := e.(datastore.NetworkPolicySet); is && p.Policy.Name == "b" {
+			p.Policy.Annotations = map[string]string{model.LogAnnotation: "true"}
+		}
+	}
+	expectEqual(t, modelOf(t, all, "n1"), func(string, Difference) bool { return false })
 }

@@ -306,6 +306,7 @@ func (p *proof) sameFlows(a, b Side) (bool, error) {
 	p.Compared = "the first packets of all connections, from each pod, node and the outside to where they end"
 	p.NotProved = append(p.NotProved, "Later packets of connections, and packets to Services: the flows differ.")
 	p.Assumed = append(p.Assumed,
+		"Where several rules with the same actions match a packet, it does not matter to the flows behind which of them decided.",
 		"Pods send to their gateway with their own MAC address; other nodes send by the tunnel. No packet from outside has a source in the cluster, and no packet has an unrouted address (RFC 6890).",
 		fmt.Sprintf("Packets from outside do not have the sources %s and %s, which openflow drops.", pipeline.Hairpin(model.IPv4), pipeline.Hairpin(model.IPv6)),
 	)
