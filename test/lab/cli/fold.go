@@ -53,6 +53,7 @@ func (m *Matrix) PrintClasses(w io.Writer, of map[string]string) error {
 		port     int
 	}
 	symbols := map[key]string{}
+	worst := []string{s.Bad("?"), s.Bad("x"), s.Bad("!")} // what is through and should be denied hides the others
 	for i, c := range m.Cells {
 		k := key{class(c.Probe.From), class(c.Probe.To), i % len(m.Ports)}
 		if c.Probe.From == c.Probe.To && pods[k.from] > 1 && c.Right() {
@@ -60,9 +61,9 @@ func (m *Matrix) PrintClasses(w io.Writer, of map[string]string) error {
 		}
 		now, known := symbols[k]
 		switch one := c.symbol(s); {
-		case !known || !c.Right():
+		case !known || slices.Index(worst, one) > slices.Index(worst, now):
 			symbols[k] = one
-		case now != one && !slices.Contains([]string{s.Bad("!"), s.Bad("x"), s.Bad("?")}, now):
+		case now != one && !slices.Contains(worst, now):
 			symbols[k] = "~"
 		}
 	}

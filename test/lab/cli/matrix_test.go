@@ -103,6 +103,10 @@ func TestMatrixByClass(t *testing.T) {
 		switch {
 		case c.Probe.From == "shop/web-03" && c.Probe.To == "shop/db-07":
 			c.Through = true // denied
+		case c.Probe.From == "shop/web-04" && c.Probe.To == "shop/db-08":
+			c.Tried = false // does not hide the one before
+		case c.Probe.From == "shop/web-05" && c.Probe.To == "shop/db-08":
+			c.Expected, c.Through = true, false
 		case c.Probe.From == "shop/api-01" && c.Probe.To == "shop/web-02":
 			c.Expected, c.Through = false, false
 		}
