@@ -253,6 +253,10 @@ func TestCountersAreMissing(t *testing.T) {
 	a.nodes = a.nodes[:1]
 	a.change("n1", func(d *data) { d.Hits = control.Hits{At: time.Now(), Rules: []control.RuleHits{rule}} })
 	shows(t, a, "/policies", []string{"never hit"}, []string{"not known"})
+	shows(t, a, "/pod/shop/db", []string{"ingress[0]", "of all pods there to which the policy applies"}, []string{"the policies of this pod are not known"})
+	shows(t, a, "/pod/shop/web", []string{"n1: the policies of this pod are not known"}, []string{"No rule of a policy applies"})
+	a.objects.Pods[0].Spec.NodeName = ""
+	shows(t, a, "/pod/shop/web", nil, []string{"Rules of its policies"})
 }
 
 // TestAllWays: the ways between all ends of a large cluster are not computed, and pods without an address are named.

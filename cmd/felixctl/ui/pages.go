@@ -159,7 +159,11 @@ type onePod struct {
 }
 
 // hits returns the rules of a pod's policies with their counters on its node.
-func (s *snapshot) hits(pod *corev1.Pod, e control.Endpoint) (p policies) {
+func (s *snapshot) hits(pod *corev1.Pod, e control.Endpoint, known bool) (p policies) {
+	if !known {
+		p.Faults = []string{pod.Spec.NodeName + ": the policies of this pod are not known"}
+		return p
+	}
 	for _, n := range s.Nodes {
 		if n.Name != pod.Spec.NodeName {
 			continue
@@ -229,7 +233,7 @@ func podPage(v *view, _ *server, r *http.Request) error {
 			p.Out, err = v.Now.answer(r.Context(), p.Name, "", model.PortRange{})
 		}
 	}
-	p.Hits = v.Now.hits(p.Pod, p.Endpoint)
+	p.Hits = v.Now.hits(p.Pod, p.Endpoint, p.Known)
 	p.Denied = v.Now.denied(report.DropFilter{Pod: p.Name}, maxHistory)
 	v.Title, v.Template, v.Body = p.Name, "pod", p
 	return err
