@@ -5,19 +5,25 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 
 	"github.com/felixlike/felixlike/internal/printable"
 )
 
-// locate finds the namespace of the agents, unless a flag named it: the one of the manifests, else the only one that has such pods in the host's
-// network. Pods of tenants may have the labels too, so the namespace of the manifests comes first, and of two others none is taken.
-func (t *target) locate(ctx context.Context) error {
+// bindingName is the ClusterRoleBinding of the agents, in the manifests and in the chart.
+const bindingName = "felixlike"
+
+// locate finds the namespace of the agents, unless a flag named it: the one of the manifests if it has agents, else the one in their ClusterRoleBinding.
+// Pods of tenants may have the labels too; a ClusterRoleBinding is none of their objects.
+func (t *target) locate(ctx context.Context, note io.Writer) error {
 	if t.namespace != "" || t.lab != "" {
 		return nil
 	}
@@ -27,33 +33,26 @@ func (t *target) locate(ctx context.Context) error {
 	if err == nil {
 		err = json.Unmarshal(out, &pods)
 	}
+	none := fmt.Sprintf("namespace %s has none", namespace)
 	switch {
 	case err != nil && !forbidden(err):
 		return fmt.Errorf("find the agents: %w", err)
+	case err != nil:
+		none = fmt.Sprintf("no right to list the pods of namespace %s", namespace)
 	case len(pods.Items) > 0:
 		return nil
 	}
-	if all := t.get(ctx, &pods, "pods", "--all-namespaces", "-l", selector); all != nil {
-		if err != nil {
-			return fmt.Errorf("find the agents: no right to list the pods of namespace %s, nor of all: %w; if the agents run elsewhere, name their namespace by %s", namespace, all, agentsNamespace)
-		}
-		return fmt.Errorf("find the agents: namespace %s has none, and there is no right to look in all: %w; name theirs by %s", namespace, all, agentsNamespace)
+	var binding rbacv1.ClusterRoleBinding
+	if err := t.get(ctx, &binding, "clusterrolebinding/"+bindingName); err != nil {
+		return fmt.Errorf("find the agents: %s, and ClusterRoleBinding %s, which names theirs, cannot be read: %w; name their namespace by %s", none, bindingName, err, agentsNamespace)
 	}
-	var found []string
-	for _, p := range pods.Items {
-		if p.Spec.HostNetwork && slices.ContainsFunc(p.Spec.Containers, func(c corev1.Container) bool { return c.Name == container }) {
-			found = append(found, p.Namespace)
-		}
+	if len(binding.Subjects) == 0 || binding.Subjects[0].Namespace == "" {
+		return fmt.Errorf("find the agents: %s, and ClusterRoleBinding %s has no subjects[0].namespace; name their namespace by %s", none, bindingName, agentsNamespace)
 	}
-	slices.Sort(found)
-	switch found = slices.Compact(found); len(found) {
-	case 0:
-		return nil // each node says that it has none
-	case 1:
-		t.namespace = found[0]
-		return nil
+	if t.namespace = binding.Subjects[0].Namespace; t.namespace != namespace {
+		fmt.Fprintf(note, "the agents are in namespace %s, says ClusterRoleBinding %s\n", printable.String(t.namespace), bindingName)
 	}
-	return fmt.Errorf("find the agents: the namespaces %s have pods with their labels: name the right one by %s", strings.Join(found, ", "), agentsNamespace)
+	return nil
 }
 
 // forbidden reports whether the API server has refused a request for want of a right.
@@ -125,7 +124,9 @@ func (t target) agentsOf(ctx context.Context, pods []corev1.Pod) []agent {
 	group.SetLimit(atOnce)
 	for i := range pods {
 		a, crashed := agentOf(&pods[i])
-		if crashed != "" {
+		a.Fault = printable.String(a.Fault)
+		all[i] = a
+		if t.lastLines && crashed != "" {
 			group.Go(func() error {
 				if line := t.lastLine(ctx, a.Pod, crashed); line != "" {
 					all[i].Fault += "; its log ends: " + line
@@ -133,15 +134,19 @@ func (t target) agentsOf(ctx context.Context, pods []corev1.Pod) []agent {
 				return nil
 			})
 		}
-		all[i] = a
 	}
 	_ = group.Wait() // they return no error
 	return all
 }
 
+// logTimeout bounds the reading of a log: the answer can do without.
+const logTimeout = 5 * time.Second
+
 // lastLine returns the last line of a container's log; "" if it has none, or it may not be read.
 func (k client) lastLine(ctx context.Context, pod, container string) string {
-	out, err := k.output(ctx, "logs", "pod/"+pod, "--container", container, "--tail", "1")
+	ctx, cancel := context.WithTimeout(ctx, logTimeout)
+	defer cancel()
+	out, err := k.output(ctx, "logs", "pod/"+pod, "--container", container, "--tail", "1", "--limit-bytes", "4096")
 	if err != nil {
 		return ""
 	}
@@ -160,8 +165,8 @@ func agentOf(pod *corev1.Pod) (a agent, crashed string) {
 	}
 	for _, c := range pod.Status.InitContainerStatuses {
 		ended := c.State.Terminated
-		if ended != nil && ended.ExitCode == 0 || c.Started != nil && *c.Started && c.State.Running != nil {
-			continue // it is done, or a sidecar
+		if ended != nil && ended.ExitCode == 0 || c.State.Running != nil && sidecar(pod, c.Name) {
+			continue // it is done, or need not be
 		}
 		if why := whyNot(c.State, c.LastTerminationState); why != "" {
 			a.Fault = fmt.Sprintf("init container %s of pod %s %s", c.Name, pod.Name, why)
@@ -176,8 +181,15 @@ func agentOf(pod *corev1.Pod) (a agent, crashed string) {
 			}
 		}
 	}
-	a.Fault = fmt.Sprintf("pod %s does not run: %s", pod.Name, strings.TrimSpace(fmt.Sprintf("%s %s %s", pod.Status.Phase, pod.Status.Reason, printable.String(pod.Status.Message))))
+	a.Fault = fmt.Sprintf("pod %s does not run: %s", pod.Name, strings.TrimSpace(fmt.Sprintf("%s %s %s", pod.Status.Phase, pod.Status.Reason, pod.Status.Message)))
 	return a, ""
+}
+
+// sidecar reports whether an init container runs as long as the pod.
+func sidecar(pod *corev1.Pod, name string) bool {
+	return slices.ContainsFunc(pod.Spec.InitContainers, func(c corev1.Container) bool {
+		return c.Name == name && c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
+	})
 }
 
 // logged returns the name of a container that has ended once, so that it has a log.
@@ -197,7 +209,7 @@ func whyNot(now, last corev1.ContainerState) string {
 		case ended != nil: // the message is that of the back-off
 			why += fmt.Sprintf(" (exit code %d, %s)", ended.ExitCode, ended.Reason)
 		case now.Waiting.Message != "":
-			why += ": " + printable.String(now.Waiting.Message)
+			why += ": " + now.Waiting.Message
 		}
 		return why
 	case now.Terminated != nil:

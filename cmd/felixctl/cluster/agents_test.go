@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 
 	"github.com/felixlike/felixlike/felixlike/control"
 )
@@ -30,6 +31,9 @@ func TestPodThatCannotStart(t *testing.T) {
 		"init container install-cni of pod agent-n1 runs and has not ended": {
 			{{Name: "install-cni", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}, {main},
 		},
+		"container agent of pod agent-n1 waits: Odd?[31m": {
+			{{Name: "sidecar", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{}}}}, {{Name: container, State: waiting("Odd\x1b[31m", "")}},
+		},
 		"container agent of pod agent-n1 waits: CrashLoopBackOff (exit code 1, Error); its log ends: bad setting": {
 			{{Name: "install-cni", State: ended(0)}}, {{Name: container, State: waiting("CrashLoopBackOff", ""), LastTerminationState: ended(1)}},
 		},
@@ -37,18 +41,28 @@ func TestPodThatCannotStart(t *testing.T) {
 	} {
 		p := pod("n1", "")
 		p.Status.InitContainerStatuses, p.Status.ContainerStatuses = statuses[0], statuses[1]
+		always, yes := corev1.ContainerRestartPolicyAlways, true
+		p.Spec.InitContainers = []corev1.Container{{Name: "install-cni"}, {Name: "sidecar", RestartPolicy: &always}}
+		for i := range p.Status.InitContainerStatuses { // kubelet sets it for each that runs
+			p.Status.InitContainerStatuses[i].Started = &yes
+		}
 		p.Status.Phase, p.Status.Reason, p.Status.Message = "Failed", "Evicted", "low on memory"
 		k := newFakeKubectl(t, p)
-		k.file(t, "log --namespace felixlike-system logs pod agent-n1 --container install-cni --tail 1", "no kernel module \x1bopenvswitch\n")
-		k.file(t, "log --namespace felixlike-system logs pod agent-n1 --container agent --tail 1", "bad setting\n")
+		k.file(t, "log --namespace felixlike-system logs pod agent-n1 --container install-cni --tail 1 --limit-bytes 4096", "no kernel module \x1bopenvswitch\n")
+		k.file(t, "log --namespace felixlike-system logs pod agent-n1 --container agent --tail 1 --limit-bytes 4096", "bad setting\n")
 		if code, out := run(t.Context(), "", "--node", "n1", "status"); code != 2 || !strings.Contains(out, want) {
 			t.Errorf("exit code %d, want %q in\n%s", code, want, out)
+		}
+		k.asked(t)
+		run(t.Context(), "", "version")
+		if asked := k.asked(t); strings.Contains(asked, " logs ") {
+			t.Errorf("version reads logs:\n%s", asked)
 		}
 	}
 }
 
-// TestNamespaceBefore: -n before the command is the namespace that is asked about, as behind it. The agents' own is found by label, also in another
-// namespace; pods of tenants with the same labels are not taken for agents.
+// TestNamespaceBefore: -n before the command is the namespace that is asked about, as behind it. The agents' own is also
+// found elsewhere, by their ClusterRoleBinding: pods of tenants may have the labels of agents.
 func TestNamespaceBefore(t *testing.T) {
 	k := newFakeKubectl(t, pod("n1", ""), pod("n2", ""))
 	for _, n := range []string{"n1", "n2"} {
@@ -67,23 +81,17 @@ func TestNamespaceBefore(t *testing.T) {
 		t.Errorf("check: exit code %d\n%s", code, out)
 	}
 	k.asked(t)
-	everywhere := func(pods ...corev1.Pod) {
-		k.file(t, "raw", `{"items": []}`)
-		k.object(t, "pods-everywhere", corev1.PodList{Items: pods})
-	}
-	in := func(namespace string, host bool) corev1.Pod {
-		p := pod("n1", "")
-		p.Namespace, p.Spec.HostNetwork, p.Spec.Containers = namespace, host, []corev1.Container{{Name: container}}
-		return p
-	}
-	everywhere(in("net", true), in("net", true), in("tenant", false))
-	if code, out := run(t.Context(), "", append(nodes, "status")...); code != 0 {
+	k.file(t, "raw", `{"items": []}`)
+	binding := rbacv1.ClusterRoleBinding{Subjects: []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Name: "felixlike", Namespace: "net"}}}
+	k.object(t, "binding", binding)
+	if code, out := run(t.Context(), "", append(nodes, "status")...); code != 0 || !strings.Contains(out, "the agents are in namespace net") {
 		t.Errorf("agents elsewhere: exit code %d\n%s", code, out)
 	}
 	expect(t, k.asked(t), "--namespace net get pods", "--namespace net exec pod/agent-n1")
-	everywhere(in("net", true), in("other", true))
-	if code, out := run(t.Context(), "", append(nodes, "status")...); code != 2 || !strings.Contains(out, "the namespaces net, other have pods") {
-		t.Errorf("two namespaces: exit code %d\n%s", code, out)
+	binding.Subjects = nil
+	k.object(t, "binding", binding)
+	if code, out := run(t.Context(), "", append(nodes, "status")...); code != 2 || !strings.Contains(out, "has no subjects[0].namespace; name their namespace by --agents-namespace") {
+		t.Errorf("no subject: exit code %d\n%s", code, out)
 	}
 }
 
@@ -93,8 +101,8 @@ func TestNoRightToFindAgents(t *testing.T) {
 	k := newFakeKubectl(t, pod("n1", ""))
 	k.file(t, "raw", `{"items": []}`)
 	for _, c := range []struct{ refused, want string }{
-		{"", "namespace felixlike-system has none, and there is no right to look in all"},
-		{"Error from server (Forbidden): pods is forbidden", "no right to list the pods of namespace felixlike-system, nor of all"},
+		{"", "namespace felixlike-system has none, and ClusterRoleBinding felixlike, which names theirs, cannot be read"},
+		{"Error from server (Forbidden): pods is forbidden", "no right to list the pods of namespace felixlike-system, and ClusterRoleBinding"},
 		{"The connection to the server was refused", "find the agents: kubectl get: exit status 1: The connection"},
 	} {
 		if c.refused != "" {

@@ -30,7 +30,7 @@ Run a command of felixctl in the agents' pods, by kubectl exec.
 With one --node, any command runs on that node:
 
   kubectl felixlike --node worker-1 dump
-  kubectl felixlike --node worker-1 preview -f - < policy.yaml
+  kubectl felixlike --node worker-1 preview -f policy.yaml
 
 reach answers for the whole cluster, and takes any node without it. trace finds the nodes of
 both ends, and they answer together:
@@ -60,7 +60,7 @@ Each of them has --help. Before the command:
   -n, --namespace NS   the namespace that status, policies and drops are asked about; behind
                        them it means the same
   --agents-namespace NS   where the agents run (default felixlike-system, else the namespace
-                       that has their pods)
+                       in the ClusterRoleBinding felixlike)
   --context, --kubeconfig   for kubectl
 
 "felixctl" does the same if its first flag is --node, --all-nodes, --context or --kubeconfig:
@@ -96,6 +96,11 @@ func runsHere(command []string) bool {
 	return command[0] == ui.CommandName || command[0] == migrateName || command[0] == "check" && slices.ContainsFunc(command, func(a string) bool { return a == "--traffic" || a == "--traffic=true" })
 }
 
+// passesOn reports whether one node runs a command as it is, --help too.
+func (t target) passesOn(command []string) bool {
+	return len(t.nodes) == 1 && !runsHere(command) || command[0] == "reach" && len(t.nodes) == 0
+}
+
 // Run runs the command that the arguments name, without the program's own name, and
 // returns its exit code. With an error the exit code is 2.
 func Run(ctx context.Context, args []string, io Streams) (int, error) {
@@ -107,11 +112,12 @@ func Run(ctx context.Context, args []string, io Streams) (int, error) {
 		fmt.Fprintln(io.Out, help)
 		return 0, nil
 	case command[0] == migrateName:
-	case !slices.Contains(command, "--help") && !slices.Contains(command, "-h"):
-		if err := t.locate(ctx); err != nil {
+	case t.passesOn(command) || !slices.Contains(command, "--help") && !slices.Contains(command, "-h"):
+		if err := t.locate(ctx, io.Err); err != nil {
 			return 2, err
 		}
 	}
+	t.lastLines = command[0] == "status"
 	switch {
 	case command[0] == netnamespace.CommandName && len(t.nodes) > 0:
 		return 2, errors.New("netnamespace is for the whole cluster: leave out --node")
@@ -124,7 +130,7 @@ func Run(ctx context.Context, args []string, io Streams) (int, error) {
 			io.In = bytes.NewReader(text)
 		}
 		return t.passOn(ctx, command, io)
-	case len(t.nodes) == 1 && !runsHere(command), command[0] == "reach" && len(t.nodes) == 0:
+	case t.passesOn(command):
 		return t.passOn(ctx, command, io)
 	}
 	return t.run(ctx, command, io)

@@ -39,7 +39,7 @@ case "$*" in
 *" get endpointslices "*) cat endpointslices;;
 *" get --raw "*) [ ! -e raw-refused ] || { cat raw-refused >&2; exit 1; }; cat raw 2>/dev/null || echo '{"items": [{}]}';;
 *" logs pod/"*) cat "log $(echo "$*" | tr / " ")" 2>/dev/null || exit 1;;
-*" get pods --all-namespaces "*) cat pods-everywhere || { echo 'Error from server (Forbidden): pods is forbidden' >&2; exit 1; };;
+*" get clusterrolebinding/felixlike "*) cat binding || { echo 'Error from server (Forbidden): clusterrolebindings is forbidden' >&2; exit 1; };;
 *" get pods --selector "*) cat selected 2>/dev/null;;
 *" get pods "*component=ovs*) cat switches 2>/dev/null || cat pods-none;;
 *" get pods "*spec.nodeName=*) node=${*##*spec.nodeName=}; cat "pods-$node" 2>/dev/null || cat pods-none;;
@@ -174,6 +174,16 @@ func TestAnyNode(t *testing.T) {
 	k.file(t, "agent-n2 reach --deny.stdin", "")
 	if code, out := run(t.Context(), "", "--all-nodes", "reach", "--deny"); code != 1 || !strings.HasPrefix(out, "passes") {
 		t.Errorf("exit code %d, %q", code, out)
+	}
+	k.asked(t)
+	for _, args := range [][]string{{"reach", "--help"}, {"--node", "n2", "dump", "-h"}} {
+		run(t.Context(), "", args...)
+		if asked := k.asked(t); !strings.Contains(asked, " exec ") || strings.Count(asked, "--namespace felixlike-system ") != strings.Count(asked, "\n") {
+			t.Errorf("%v: kubectl was asked\n%s", args, asked)
+		}
+	}
+	if err := (client{}).kubectl(t.Context(), "get", "pods").Run(); err == nil || !strings.Contains(err.Error(), "namespace is not known") {
+		t.Errorf("without a namespace: %v", err)
 	}
 }
 

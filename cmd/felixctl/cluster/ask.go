@@ -92,6 +92,7 @@ func (t target) askOne(ctx context.Context, a agent, stdin []byte, command []str
 	case r.code > 1 || r.code == 1 && len(out) == 0:
 		r.Fault = fmt.Sprintf("exit code %d: %s", r.code, text)
 	}
+	r.Fault = printable.Lines(r.Fault) // a compromised node writes what it likes
 	return r
 }
 

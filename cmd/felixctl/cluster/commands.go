@@ -30,7 +30,10 @@ func (t target) commands() *cobra.Command {
 
 // NetNamespaceCommand returns felixctl netnamespace for the cluster that kubectl reaches.
 func NetNamespaceCommand() *cobra.Command {
-	return netnamespace.Command(target{client: client{namespace: namespace}})
+	t := &target{}
+	c := netnamespace.Command(t)
+	c.PersistentPreRunE = func(c *cobra.Command, _ []string) error { return t.locate(c.Context(), c.ErrOrStderr()) }
+	return c
 }
 
 // AgentNamespace, Ask and Kubectl are the methods of netnamespace.Access.

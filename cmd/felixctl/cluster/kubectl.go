@@ -53,6 +53,9 @@ func (k client) kubectl(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "kubectl", append(slices.Concat(k.flags, []string{"--namespace", k.namespace}), args...)...)
 	// A program that kubectl has begun, such as one for credentials, may keep the pipes open.
 	cmd.WaitDelay = 5 * time.Second
+	if k.namespace == "" { // kubectl would take that of its context, where pods of others may pose as agents
+		cmd.Err = errors.New("the namespace is not known")
+	}
 	return cmd
 }
 
@@ -156,7 +159,7 @@ func (t target) passOn(ctx context.Context, command []string, io Streams) (int, 
 	errs := &ending{to: io.Err}
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = io.In, io.Out, errs
 	code, err := exitCode(cmd.Run())
-	if code != 0 && !errs.remote {
+	if t.lab == "" && code != 0 && !errs.remote {
 		code = 2 // kubectl's own failure is no answer of the command
 	}
 	return code, err
@@ -235,6 +238,8 @@ type target struct {
 	nodes []string
 	// lab is the name of a lab whose nodes are meant instead; empty for a cluster.
 	lab string
+	// lastLines has the last log line of an agent that crashed read.
+	lastLines bool
 }
 
 // Bounds of one request to all nodes. A node whose kubelet hangs costs nodeTimeout.

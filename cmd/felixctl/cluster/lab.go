@@ -79,10 +79,13 @@ func (t target) labAgents() ([]agent, error) {
 	}
 	var all []agent
 	for _, n := range nodes {
-		if len(t.nodes) > 0 && !slices.Contains(t.nodes, n) {
+		if len(t.nodes) > 0 && !slices.ContainsFunc(t.nodes, func(name string) bool { return labs.NodeFolder(name) == n }) {
 			continue
 		}
 		all = append(all, agent{Node: n, Ready: true})
+	}
+	if len(all) == 0 {
+		return nil, fmt.Errorf("lab %s has no node %s", t.lab, strings.Join(t.nodes, ", "))
 	}
 	return all, nil
 }
@@ -96,8 +99,8 @@ func (t target) exec(ctx context.Context, a agent, command []string, flags ...st
 	if err != nil {
 		program = os.Args[0]
 	}
-	cmd := exec.CommandContext(ctx, program, append(slices.Clone(command), "--lab", t.lab+"/"+a.Node)...)
-	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // it ends its tools
+	cmd := exec.CommandContext(ctx, program, slices.Insert(slices.Clone(command), 1, "--lab", t.lab+"/"+a.Node)...) // a "--" may follow
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }                                           // it ends its tools
 	cmd.WaitDelay = 5 * time.Second
 	return cmd
 }

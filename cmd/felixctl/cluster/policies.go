@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -89,6 +90,7 @@ Exit codes: 0 shown; 2 a node gave no answer: the sums lack it.`,
 	c.Flags().BoolVar(&staged, "staged", false, "what the staged policies would have denied, by node")
 	c.Flags().StringVar(&ordered, "order", "", "namespace/name of a pod, or node:NAME, to show with its rules in the order of evaluation")
 	c.MarkFlagsMutuallyExclusive("order", "unused", "staged")
+	c.MarkFlagsMutuallyExclusive("order", "namespace")
 	return c
 }
 
@@ -130,12 +132,15 @@ func (s *policySums) print(w io.Writer, nodes int, output terminal.Output) error
 
 // order has the node of a pod, or a node, print the order of its rules.
 func (t target) order(c *cobra.Command, end string, output terminal.Output) error {
+	if len(t.nodes) > 1 {
+		return fmt.Errorf("--order: the node of %s answers: leave out --node", end)
+	}
 	node, err := t.nodeOf(c.Context(), end)
 	if err != nil {
 		return fmt.Errorf("--order: %w", err)
 	}
 	t.nodes = []string{node}
-	code, err := t.passOn(c.Context(), []string{"policies", "--order", end, "-o", string(output)}, Streams{In: c.InOrStdin(), Out: c.OutOrStdout(), Err: c.ErrOrStderr()})
+	code, err := t.passOn(c.Context(), []string{"policies", "--order", end, "-o", string(output)}, Streams{In: strings.NewReader(""), Out: &cleaned{to: c.OutOrStdout()}, Err: &cleaned{to: c.ErrOrStderr()}})
 	if err == nil && code != 0 {
 		err = exited(code)
 	}

@@ -46,7 +46,7 @@ Exit codes: 0 every packet keeps its verdict; 1 some would get another; 2 the co
 				return err
 			}
 			fmt.Fprintf(c.ErrOrStderr(), "node %s answers: connections, sockets and programmed state are its own (--node NODE asks another)\n", t.nodes[0])
-			code, err := t.passOn(c.Context(), command, Streams{In: bytes.NewReader(text), Out: c.OutOrStdout(), Err: c.ErrOrStderr()})
+			code, err := t.passOn(c.Context(), command, Streams{In: bytes.NewReader(text), Out: &cleaned{to: c.OutOrStdout()}, Err: &cleaned{to: c.ErrOrStderr()}})
 			if err == nil && code != 0 {
 				err = exited(code)
 			}

@@ -102,7 +102,7 @@ func (t target) namespaceExists(ctx context.Context, nodes []nodeStatus, namespa
 	}
 	for _, r := range replies {
 		if _, text, found := strings.Cut(r.Fault, "exit code 2: "); found && strings.Contains(text, "no such namespace") {
-			return errors.New(text)
+			return errors.New(strings.TrimPrefix(text, "felixctl: "))
 		}
 	}
 	return nil

@@ -53,7 +53,7 @@ func TestAnswerWithoutEnd(t *testing.T) {
 	k := newFakeKubectl(t, pod("n1", ""), pod("n2", ""))
 	k.answer(t, "n1", "status -o json", 0, strings.Repeat(" ", maxAnswer+1))
 	k.answer(t, "n2", "status -o json", 0, good("n2"))
-	replies, err := target{}.ask(t.Context(), io.Discard, "status", "-o", "json")
+	replies, err := target{client: client{namespace: namespace}}.ask(t.Context(), io.Discard, "status", "-o", "json")
 	if err != nil || len(replies) != 3 || replies[1].Fault != "the answer is too large: more than 64 MiB" || len(replies[1].out) > 0 || replies[2].Fault != "" {
 		t.Errorf("%.300v, %v", replies, err)
 	}
