@@ -147,7 +147,7 @@ func TestOneNode(t *testing.T) {
 	k := newFakeKubectl(t, pod("n1", ""))
 	k.answer(t, "n1", "preview -f -", 1, "previewed")
 	k.file(t, "agent-n1 preview -f -.stdin", "")
-	if code, out := run(t.Context(), "a policy ", "--context", "c1", "--node=n1", "preview", "-f", "-"); code != 1 || !strings.HasPrefix(out, "a policy previewed") {
+	if code, out := run(t.Context(), "kind: NetworkPolicy\n", "--context", "c1", "--node=n1", "preview", "-f", "-"); code != 1 || !strings.HasPrefix(out, "kind: NetworkPolicy\npreviewed") {
 		t.Errorf("exit code %d, %q", code, out)
 	}
 	want := "--context c1 --namespace felixlike-system get --raw /api/v1/namespaces/felixlike-system/pods?limit=1&labelSelector=app.kubernetes.io%2Fname%3Dfelixlike%2Capp.kubernetes.io%2Fcomponent%3Dagent\n" +

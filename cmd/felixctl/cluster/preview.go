@@ -55,7 +55,8 @@ Exit codes: 0 every packet keeps its verdict; 1 some would get another; 2 the co
 	}
 }
 
-// withFiles returns a command of preview that reads standard input in place of files, and what it reads there; nil if nothing.
+// withFiles returns a command of preview that reads standard input in place of files, and the policies that it reads there,
+// with the Services if wanted; nil if nothing. The files' other objects stay here.
 func withFiles(command []string, in io.Reader) ([]string, []byte, error) {
 	flags := pflag.NewFlagSet(command[0], pflag.ContinueOnError)
 	flags.ParseErrorsAllowlist.UnknownFlags = true
@@ -69,7 +70,11 @@ func withFiles(command []string, in io.Reader) ([]string, []byte, error) {
 		all = append(all, *services)
 	}
 	var text []byte
-	err := files.EachManifest(all, in, func(_ string, data []byte) error {
+	err := files.EachManifest(all, in, func(name string, data []byte) error {
+		data, err := manifests.OnlyPolicies(name, data, *services != "")
+		if err != nil {
+			return err
+		}
 		if text != nil {
 			text = append(text, "\n---\n"...)
 		}

@@ -38,6 +38,7 @@ func TestPreviewReadsFilesHere(t *testing.T) {
 		{policy, []string{"preview", "-f", "-"}, 1, policy + "n2 previewed"},
 		{"", []string{"preview", "-f" + file, "--services", services}, 1, policy + "\n---\nkind: Service\nn2 previewed"},
 		{"", []string{"--node", "n1", "preview", "-f", file}, 1, policy + "n1 previewed"},
+		{policy + "---\nkind: Secret\ndata: {a: hidden}\n", []string{"preview", "-f", "-"}, 1, `{"kind":"Secret"}n2 previewed`},
 		{"", []string{"preview", "--delete", "shop/db"}, 0, "n1 previewed"},
 		{"", []string{"preview", "-f", "nosuch"}, 2, "nosuch"},
 	} {
