@@ -109,7 +109,7 @@ func (r *Renderer) OfHosts() *Renderer {
 //	  output: to an address of this node ............ return
 //	  of a connection that is known, no SYN ......... return
 //	  neighbour discovery ........................... return
-//	  only input: a packet was too big .............. return
+//	  only input: not from a pod of this node or the tunnel, a packet was too big: return
 //	  only output: to a pod of this node ............ return
 //	  a failsafe port ............................... return
 //	  goto hosts-ingress, hosts-egress
@@ -123,7 +123,8 @@ func (r *Renderer) OfHosts() *Renderer {
 //	hosts-prerouting (prerouting, after connection tracking and before NAT)
 //	  from the loopback interface ................... return
 //	  of a connection that is known, no SYN ......... return
-//	  neighbour discovery, a packet was too big ..... return
+//	  neighbour discovery ........................... return
+//	  to an address of this node, and not from a pod of this node or the tunnel, a packet was too big: return
 //	  to no address of this node, and from a pod of this node or the tunnel, or to a pod: return
 //	  a failsafe port ............................... return
 //	  goto hosts-pre-dnat, as above
@@ -158,7 +159,7 @@ func (at hostsPoint) chains(r *Renderer, own model.Applied, failsafe model.Fails
 	first.Rules = append(first.Rules, goOn(tables.Return{}, "connections go on", known())...)
 	first.Rules = append(first.Rules, neighbourDiscovery())
 	if d == model.Ingress {
-		first.Rules = append(first.Rules, tooBig()...)
+		first.Rules = append(first.Rules, at.tooBig(r.node.gateway)...)
 	}
 	switch at.hook.Point {
 	case tables.HookOutput:
@@ -183,14 +184,16 @@ func (at hostsPoint) chains(r *Renderer, own model.Applied, failsafe model.Fails
 	return []tables.Chain{first, admin, baseline, drops(at.denied, deniedComment(d), reported), rejected}
 }
 
-// tooBig returns from a base chain with a router's answers that a packet was too big. Packets of the tunnel are not tracked (TunnelChains), so such an
-// answer belongs to no connection. The kernel looks for the socket that sent the packet.
-func tooBig() (all []tables.Rule) {
+// tooBig returns from a base chain with a router's answers to this node that a packet was too big. Packets of the tunnel are not tracked (TunnelChains), so
+// such an answer belongs to no connection. The kernel looks for the socket that sent the packet. A pod could forge one, but is no router of the tunnel.
+func (at hostsPoint) tooBig(g gatewayPort) (all []tables.Rule) {
 	for _, f := range model.Families() {
 		protocol, message := model.PacketTooBig(f)
-		all = append(all, tables.Rule{
-			Matches: portMatch(model.PortRange{Protocol: protocol, First: message, Last: message}), Action: tables.Return{}, Comment: "path MTU",
-		})
+		matches := append(portMatch(model.PortRange{Protocol: protocol, First: message, Last: message}), g.notIn())
+		if at.hook.Point == tables.HookPrerouting {
+			matches = append(matches, tables.MatchLocal{Side: tables.Destination})
+		}
+		all = append(all, tables.Rule{Matches: matches, Action: tables.Return{}, Comment: "path MTU"})
 	}
 	return all
 }

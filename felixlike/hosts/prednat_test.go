@@ -3,6 +3,7 @@ package hosts
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"os"
 	"path/filepath"
@@ -241,4 +242,78 @@ func TestPreDNATWithdrawn(t *testing.T) {
 		a.awaits(t, control.HostsOff)
 		eventually.True(t, "open once they are off", open)
 	})
+}
+
+// tooBig counts packets by which a router says that a packet was too big: behind our rules, before DNAT and at INPUT.
+const tooBig = `table inet too-big {
+	counter prerouting4 {}
+	counter prerouting6 {}
+	counter input4 {}
+	counter input6 {}
+	chain prerouting {
+		type filter hook prerouting priority -155
+		icmp type destination-unreachable icmp code frag-needed counter name prerouting4
+		icmpv6 type packet-too-big counter name prerouting6
+	}
+	chain input {
+		type filter hook input priority 20
+		icmp type destination-unreachable icmp code frag-needed counter name input4
+		icmpv6 type packet-too-big counter name input6
+	}
+}`
+
+// TestForgedTooBig: that a packet was too big passes only to the node itself, and not from its pods, which could forge it.
+func TestForgedTooBig(t *testing.T) {
+	w := newServing(t)
+	w.at["node"].Feed(t, tooBig, "nft", "-f", "-")
+	a := w.start(t, nil, 0)
+	a.Attach("pod", addresses["pod"][0], addresses["pod"][1])
+	a.Begin(t)
+	send := func(from string, to [2]string) {
+		t.Helper()
+		for i, network := range []string{"ip4:icmp", "ip6:ipv6-icmp"} {
+			w.in(from, func() error {
+				conn, err := net.Dial(network, to[i])
+				if err != nil {
+					return err
+				}
+				defer conn.Close()
+				_, err = conn.Write(append([][]byte{{3, 4, 0, 0, 0, 0, 5, 0}, {2, 0, 0, 0, 0, 0, 5, 0}}[i], make([]byte, 48)...))
+				return err
+			})
+		}
+	}
+	count := func(hook string) (n [2]string) {
+		for i, f := range []string{"4", "6"} {
+			n[i] = w.at["node"].Run(t, "sh", "-c", "nft list counter inet too-big "+hook+f+" | sed -n 's/.*packets \\([0-9]*\\).*/\\1/p' | tr -d '\\n'")
+		}
+		return n
+	}
+	node, balancer := [2]string{"192.168.60.1", "fd60::1"}, [2]string{"203.0.113.10", "fd99::10"}
+	expect := func(when, hook string, open bool, from string, to [2]string) {
+		t.Helper()
+		w.at["node"].Run(t, "nft", "reset", "counters", "table", "inet", "too-big")
+		if open {
+			eventually.True(t, when+": passes", func() bool {
+				send(from, to)
+				n := count(hook)
+				return n[0] != "0" && n[1] != "0"
+			}, func() string { return fmt.Sprint(count(hook)) })
+			return
+		}
+		send(from, to)
+		if n := count(hook); n != [2]string{"0", "0"} {
+			t.Errorf("%s: %v have passed", when, n)
+		}
+	}
+	expect("without a policy, from a pod", "input", true, "pod", node)
+	expect("without a policy, to a load balancer", "prerouting", true, "peer", balancer)
+	for name, policy := range map[string]datastore.Event{"at INPUT": policyOf(t, "all", denyIn), "before DNAT": preDNAT(policyOf(t, "all", denyIn))} {
+		a.Source.Send(true, policy)
+		a.Programmed(t)
+		a.awaits(t, control.HostsConfirmed)
+		expect(name+", from a router", "input", true, "peer", node)
+		expect(name+", from a pod", "input", false, "pod", node)
+		expect(name+", to a load balancer", "prerouting", name == "at INPUT", "peer", balancer)
+	}
 }

@@ -60,7 +60,7 @@ func (q question) decideNode() Decision {
 
 // DecidePreDNAT returns what the policies of a node before DNAT decide about a packet from elsewhere, with the addresses that it comes with.
 func (c *Cluster) DecidePreDNAT(node *corev1.Node, p Packet) Decision {
-	return question{cluster: c, direction: model.Ingress, node: node, preDNAT: true, peer: p.Source, peerPod: c.PodAt(p.Source), packet: p}.askHost()
+	return question{cluster: c, direction: model.Ingress, node: node, preDNAT: true, peer: p.Source, peerPod: c.PodAt(p.Source), packet: p, away: c.NodeAt(p.Destination) != node}.askHost()
 }
 
 func (q question) failsafe() bool {
@@ -69,13 +69,20 @@ func (q question) failsafe() bool {
 	})
 }
 
+// tooBig reports whether the packet is a router's answer to the node that a packet was too big. Pods are no routers: they come by the gateway port, but
+// for those of other nodes without a tunnel. A packet to another address than the node's own, as before DNAT, is no such answer.
+func (q question) tooBig() bool {
+	protocol, message := model.PacketTooBig(model.FamilyOf(q.packet.Destination))
+	return q.direction == model.Ingress && !q.away && q.peerPod == nil && q.packet.Protocol == protocol && q.packet.Port == message
+}
+
 // askHost asks the node's policies of one hook.
 func (q question) askHost() Decision {
 	out := Decision{Allowed: true, Why: FailsafePort, Node: q.node.Name}
 	if q.failsafe() {
 		return out
 	}
-	if protocol, message := model.PacketTooBig(model.FamilyOf(q.packet.Destination)); q.direction == model.Ingress && q.packet.Protocol == protocol && q.packet.Port == message {
+	if q.tooBig() {
 		out.Why = PathMTU
 		return out
 	}

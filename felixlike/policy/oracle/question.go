@@ -16,6 +16,8 @@ type question struct {
 	// node is the subject in place of a pod. preDNAT asks its policies before DNAT in place of the others.
 	node    *corev1.Node
 	preDNAT bool
+	// away is true of a packet before DNAT to another address than the node's own.
+	away    bool
 	peer    netip.Addr
 	peerPod *corev1.Pod
 	// destination is the pod that the packet goes to. Names of ports are looked up in it.
