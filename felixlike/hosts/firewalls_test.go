@@ -229,14 +229,16 @@ func TestPublishedPorts(t *testing.T) {
 				if oursFirst {
 					theirs()
 				}
-				if !published() || w.reaches("peer", "node", "80") != "" {
-					t.Errorf("the published port: %v, the node's own in families %q", published(), w.reaches("peer", "node", "80"))
+				eventually.True(t, "the published port is open", published)
+				if got := w.reaches("peer", "node", "80"); got != "" {
+					t.Errorf("the node's own port is open in families %q", got)
 				}
 				a.Source.Send(true, preDNAT(policyOf(t, "before", denyIn)))
 				a.Programmed(t)
 				a.awaits(t, control.HostsConfirmed)
-				if got := w.reaches("peer", "node", "8080"); got != "" || w.reaches("peer", "node", "22") != "46" {
-					t.Errorf("before DNAT: the published port is open in families %q, ssh in %q", got, w.reaches("peer", "node", "22"))
+				eventually.True(t, "ssh is open", func() bool { return w.reaches("peer", "node", "22") == "46" })
+				if got := w.reaches("peer", "node", "8080"); got != "" {
+					t.Errorf("before DNAT: the published port is open in families %q", got)
 				}
 			})
 		}

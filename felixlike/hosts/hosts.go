@@ -18,6 +18,7 @@ import (
 	"io/fs"
 	"log/slog"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -371,6 +372,9 @@ func (m *Module) status(s *control.Status) {
 	switch fp := m.policies.Fingerprint(); {
 	case m.off:
 		h.State, h.Reason = control.HostsOff, "felixctl hosts off has written "+m.path(boot.OffFile)
+	case m.policies.Empty() && !m.record.Confirmed.Empty():
+		h.State, h.Confirmed = control.HostsUnconfirmed, names(m.record.Confirmed)
+		h.Reason = "in force, as none is known yet to replace them: " + strings.Join(h.Confirmed, ", ")
 	case m.policies.Empty():
 		h.State = control.HostsNone
 	case fp == m.record.Withdrawn:
@@ -381,7 +385,7 @@ func (m *Module) status(s *control.Status) {
 	case fp != m.record.Confirmed.Fingerprint(), fp != last.Fingerprint:
 		h.State = control.HostsUnconfirmed
 	}
-	if last.Fault != "" && !m.policies.Empty() {
+	if last.Fault != "" {
 		if h.Reason != "" {
 			h.Reason += "; "
 		}

@@ -120,7 +120,7 @@ func TestHostPolicies(t *testing.T) {
 		hostsCommand("off", "no longer in force on this node: antrea-cluster:hosts")
 		eventually.True(t, "open while the policies are off", func() bool { return hostsState(control.HostsOff) && outside(7778) == nil })
 		hostsCommand("on", "within seconds")
-		eventually.True(t, "closed again", func() bool { return hostsState(control.HostsConfirmed) && outside(7778) != nil })
+		eventually.True(t, "closed again", func() bool { return hostsState(control.HostsConfirmed) && outside(7778) != nil && outside(7778) != nil })
 		var passed atomic.Int32
 		done, ended := make(chan struct{}), make(chan struct{})
 		go func() {

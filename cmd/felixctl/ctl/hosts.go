@@ -99,8 +99,13 @@ func hostsOff(ctx context.Context, out io.Writer, stateDir string, netns int) er
 		return errors.Join(err, fmt.Errorf("remove the policies of this node: %w", removeErr))
 	case opened || had: // an agent that runs may have been faster
 		var names []string
-		if r, _ := boot.Read(filepath.Dir(path)); !r.Confirmed.Empty() { // in an emergency, the damaged record's fault can wait
-			for _, p := range r.Confirmed.Policies {
+		r, _ := boot.Read(filepath.Dir(path)) // in an emergency, the damaged record's fault can wait
+		inForce := r.Trial
+		if inForce.Empty() {
+			inForce = r.Confirmed
+		}
+		if !inForce.Empty() {
+			for _, p := range inForce.Policies {
 				names = append(names, p.ID.String())
 			}
 		}

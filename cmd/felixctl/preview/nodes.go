@@ -222,7 +222,11 @@ func (h *hosts) decide(d model.Direction, subject, peer *end, f model.Family) []
 		packet, from, to, destination = oracle.Packet{Source: own, Destination: a}, subject, peer, pod
 	}
 	var all verdictRanges
-	for _, r := range spans(h.policies, destination, f, h.failsafe.Ports(d)...) {
+	apart := slices.Clip(h.failsafe.Ports(d))
+	if d == model.Ingress {
+		apart = append(apart, tooBig(f))
+	}
+	for _, r := range spans(h.policies, destination, f, apart...) {
 		packet.Protocol, packet.Port = r.Protocol, r.First
 		if becomes, then := h.compare(ofHost(d, node, packet)); becomes != "" {
 			all.join(Difference{From: from.nodeNames(), To: to.nodeNames(), from: from, to: to, Families: []string{"IPv" + f.String()}, Becomes: becomes, Because: then}, r)

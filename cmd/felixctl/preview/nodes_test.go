@@ -70,9 +70,9 @@ func TestNodes(t *testing.T) {
 	}
 	slices.Sort(got)
 	want := []string{
-		"192.0.2.0/24 > node n1,node n2 all but tcp/22 tcp/9100: denied",
+		"192.0.2.0/24 > node n1,node n2 all but tcp/22 tcp/9100 icmp type 3 code 4: denied",
 		"node n1,node n2 > node n3 tcp/2379: denied",
-		"node n1,node n2,node n3,anyone else outside > node n1,node n2 all but tcp/22: denied",
+		"node n1,node n2,node n3,anyone else outside > node n1,node n2 all but tcp/22 icmp type 3 code 4: denied",
 		"node n1,node n2,node n3,anyone else outside,192.0.2.0/24 > node n1,node n2 tcp/22: kept open by the failsafe ports",
 	}
 	if !slices.Equal(got, want) {

@@ -54,6 +54,12 @@ func spans(policies []anyPolicy, to *corev1.Pod, f model.Family, others ...model
 	return all
 }
 
+// tooBig is the message that a packet was too big: what a node does with it differs from other messages.
+func tooBig(f model.Family) model.PortRange {
+	p, message := model.PacketTooBig(f)
+	return model.PortRange{Protocol: p, First: message, Last: message}
+}
+
 // firstPort is the first port, or message, that packets have.
 func firstPort(p model.Protocol) uint16 {
 	if p.IsICMP() {

@@ -331,6 +331,8 @@ func because(v oracle.Verdict) string {
 			parts = append(parts, fmt.Sprintf("%s %s denies it", end.Policy, model.TitledRule(end.Rule, end.Title)))
 		case end.Why == oracle.FailsafePort && v.Allowed:
 			parts = append(parts, string(oracle.FailsafePort))
+		case end.Why == oracle.PathMTU && v.Allowed:
+			parts = append(parts, string(oracle.PathMTU))
 		case end.Why == oracle.OwnNode && v.Allowed && len(parts) == 0:
 			parts = append(parts, string(oracle.OwnNode))
 		case !end.Allowed && len(end.Isolating) == 0:

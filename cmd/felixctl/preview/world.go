@@ -151,6 +151,9 @@ func (v *verdicts) evaluate(from, to *end, f model.Family, ports, others []model
 	slices.SortFunc(policies, comparePolicies)
 	policies = slices.Compact(policies)
 	cluster := v.cluster(a, b, policies, from.node, to.node)
+	if to.node != nil {
+		others = append(slices.Clip(others), tooBig(f))
+	}
 	for _, r := range spans(policies, b, f, inFamily(f, ports, others, v.failsafe.In, v.failsafe.Out)...) {
 		if len(ports) == 0 || slices.ContainsFunc(ports, func(p model.PortRange) bool { return Covers(p, r) }) {
 			visit(r, cluster.Evaluate(oracle.Packet{Source: source, Destination: destination, Protocol: r.Protocol, Port: r.First}))
