@@ -206,7 +206,7 @@ func whyNot(now, last corev1.ContainerState) string {
 	case now.Waiting != nil:
 		why := "waits: " + now.Waiting.Reason
 		switch ended := last.Terminated; {
-		case ended != nil: // the message is that of the back-off
+		case ended != nil: // the waiting message only tells of the back-off
 			why += fmt.Sprintf(" (exit code %d, %s)", ended.ExitCode, ended.Reason)
 		case now.Waiting.Message != "":
 			why += ": " + now.Waiting.Message

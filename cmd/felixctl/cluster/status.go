@@ -47,7 +47,7 @@ func (t target) statusCommand() *cobra.Command {
 		Short: "Show one row a node, faulty nodes first",
 		Long: `Show one row a node, faulty nodes first. Below the table are the faults and problems, each
 once with the nodes that have it. --namespace leaves out pods, policies, faults and problems of
-other namespaces; STATE is that of the whole node. With --strict, a node that has a problem of an
+other namespaces; STATE is about the whole node. With --strict, a node that has a problem of an
 object, such as a policy that is not understood, is Degraded, also for --wait.
 
 Exit codes: 0 all nodes are ready; 1 one is not; 2 one gave no answer.`,
