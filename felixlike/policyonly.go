@@ -150,3 +150,6 @@ func (stays) Steer(backend.Place) {}
 
 // Settle implements Migration.
 func (stays) Settle(context.Context) error { return nil }
+
+// Arrived implements handover.Migration.
+func (stays) Arrived() {}

@@ -55,6 +55,8 @@ func (c *fakeMigration) Carry(_ context.Context, to backend.Place) error {
 
 func (c *fakeMigration) Steer(to backend.Place) { c.wanted = to }
 
+func (c *fakeMigration) Arrived() { _ = c.step("arrived") }
+
 func (c *fakeMigration) Settle(context.Context) error { return c.step("settle") }
 
 func (c *fakeMigration) forward(context.Context) (backend.Applied, error) {
@@ -113,7 +115,7 @@ func TestBackendChangesPlaces(t *testing.T) {
 			to := 1 - from
 			carry, lead := "carry to "+to.String(), "lead to "+to.String()
 			got := c.history.all()[before:]
-			inOrder(t, got, carry, "new applies", "new is read", carry, "old applies", lead, carry, "settle", carry, "old is removed")
+			inOrder(t, got, carry, "new applies", "new is read", carry, "old applies", lead, carry, "settle", carry, "old is removed", "arrived")
 			if i := slices.Index(got, carry); slices.Index(got, "new applies") < i {
 				t.Errorf("the new backend met packets before their connections were carried: %q", got)
 			}
@@ -155,7 +157,7 @@ func TestBackendThatCannotBeReachedIsNotTakenOver(t *testing.T) {
 		after []string
 	}{
 		{"carry to switch", nil},
-		{"lead to switch", []string{"carry to kernel", "lead to kernel", "carry to kernel", "settle", "carry to kernel", "new is removed"}},
+		{"lead to switch", []string{"carry to kernel", "lead to kernel", "carry to kernel", "settle", "carry to kernel", "new is removed", "arrived"}},
 		{"settle", []string{"lead to switch", "carry to kernel", "lead to kernel", "carry to kernel", "new is removed"}},
 	} {
 		t.Run(c.step, func(t *testing.T) {

@@ -229,6 +229,9 @@ func (hs *handovers) remove(ctx context.Context, h *change, b backend.Backend, r
 
 func (hs *handovers) end(ctx context.Context, h *change, result error) {
 	hs.stages.change(nil)
+	if h.steered {
+		hs.cfg.Handover.Migration.Arrived()
+	}
 	hs.removeLeftovers(ctx)
 	// Two variants of iptables share their ipsets, and both have changed them.
 	hs.stages.decides().reread()

@@ -37,6 +37,9 @@ type Migration interface {
 	Steer(to backend.Place)
 	// Settle returns once no packet takes the old forwarding flows.
 	Settle(ctx context.Context) error
+	// Arrived sets the desired forwarding flows to those that need that no packet takes the old ones. It is called between cycles,
+	// some time after Settle.
+	Arrived()
 }
 
 // MigrationTimeout bounds one step of a migration. Copying a hundred thousand connections

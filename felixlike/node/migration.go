@@ -102,8 +102,23 @@ func (c *Migration) Carry(ctx context.Context, to backend.Place) error {
 func (c *Migration) Steer(to backend.Place) {
 	c.settled.Store(false)
 	c.inSwitch.Store(to == backend.InSwitch)
-	c.forwarding.SetMode(to.Mode())
-	c.tunnel.SetMode(to.Mode())
+	mode := to.Mode()
+	if to == backend.InSwitch {
+		mode = pipeline.Arriving
+	}
+	c.setMode(mode)
+}
+
+// Arrived implements Migration.
+func (c *Migration) Arrived() {
+	if c.inSwitch.Load() {
+		c.setMode(backend.InSwitch.Mode())
+	}
+}
+
+func (c *Migration) setMode(mode pipeline.Mode) {
+	c.forwarding.SetMode(mode)
+	c.tunnel.SetMode(mode)
 }
 
 // Apply programs the desired forwarding flows. If policy is in the switch, it also waits on the kernel's datapath until no

@@ -16,15 +16,20 @@ const (
 	Steer Mode = iota
 	// Full judges packets in the switch.
 	Full
+	// Arriving is Full while packets that were led to the host may still come back from there. They have the ports of the pod's own
+	// connections, and are not taken for other ones (table 35).
+	Arriving
 )
 
-// String returns "steer" or "full".
+// String returns "steer", "full" or "arriving".
 func (m Mode) String() string {
 	switch m {
 	case Steer:
 		return "steer"
 	case Full:
 		return "full"
+	case Arriving:
+		return "arriving"
 	}
 	return fmt.Sprintf("mode(%d)", uint8(m))
 }

@@ -285,3 +285,27 @@ func TestTrace(t *testing.T) {
 		}
 	}
 }
+
+// TestRequestFromTheHost: a pod's request comes from the host with the ports of a connection of the pod. While packets arrive that the host got
+// before a change of the backend, it is that pod's next connection. Later, the host has translated another one to these ports.
+func TestRequestFromTheHost(t *testing.T) {
+	for mode, moves := range map[Mode]bool{Arriving: false, Full: true} {
+		t.Run(mode.String(), func(t *testing.T) {
+			const port, server, syn, ack = 33000, 80, 2, 16
+			l := newLabOf(t, func(n *Node) { n.Mode = mode }, func(flows []openflow.Flow) []openflow.Flow { return flows })
+			p := l.segment("10.10.0.2", "10.10.0.3", port, server, syn, 100, 0)
+			l.fromPod(0, l.pods[1].MAC, p)
+			l.comes("the first request", p, l.pod1, 64)
+			next := 101 + uint32(len(p.mark))
+			p = l.segment("10.10.0.3", "10.10.0.2", server, port, syn|ack, 500, next)
+			l.fromPod(1, l.pods[0].MAC, p)
+			l.comes("its answer", p, l.pod0, 64)
+			p = l.segment("10.10.0.2", "10.10.0.3", port, server, syn, next, 0)
+			l.fromGateway(l.pods[1].MAC, p)
+			got := l.comes("the request from the host", p, l.pod1, 64)
+			if from := binary.BigEndian.Uint16(got[34:]); (from != port) != moves {
+				t.Errorf("it came from port %d", from)
+			}
+		})
+	}
+}

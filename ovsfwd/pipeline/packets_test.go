@@ -62,7 +62,7 @@ func newClusterOf(t *testing.T, uplink bool, setUp func(*Node), edit func([]open
 	flows = append(flows, Peer(c.node, &model.Node{
 		Name: "n3", Addresses: addrs("192.168.77.102"), PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.10.2.0/24")},
 	})...)
-	if c.node.Mode == Full {
+	if c.node.Mode != Steer {
 		flows = append(flows, Judged()...)
 	}
 	install(t, b, edit(flows))
