@@ -24,7 +24,8 @@ func startTraffic(t *testing.T, l *lab.Lab, allowed, denied [][2]string) *runnin
 	t.Helper()
 	o := traffic.Options{
 		Streams: routes(l, allowed, 80), Denied: routes(l, denied, 80),
-		Explain: func(err error) string { return whereabouts(l, err) },
+		Explain:  func(err error) string { return whereabouts(l, err) },
+		HalfOpen: func(r traffic.Route, port int) bool { return halfOpen(l, r, port) },
 	}
 	o.Opened = o.Streams
 	if emulated() {
@@ -33,6 +34,23 @@ func startTraffic(t *testing.T, l *lab.Lab, allowed, denied [][2]string) *runnin
 	tr := &running{traffic.Start(t.Context(), o)}
 	t.Cleanup(func() { _, _ = tr.Stop() }) // the first Stop returns the faults
 	return tr
+}
+
+// halfOpen reports whether the pod at the end of a route has a connection from the port that has no other end. One from there that is being
+// opened is not established at the pod.
+func halfOpen(l *lab.Lab, r traffic.Route, port int) bool {
+	var client netip.Addr
+	var server *lab.Pod
+	for _, p := range l.State().Pods {
+		at := l.Pod(model.PodID{Namespace: p.Namespace, Name: p.Name})
+		switch address := at.Address(model.FamilyOf(r.To.Addr())); {
+		case at.Namespace() == r.From:
+			client = address
+		case address == r.To.Addr():
+			server = at
+		}
+	}
+	return server != nil && inspect(server.Namespace(), fmt.Sprintf("ss -tnH state established '( sport = :%d and dport = :%d and dst [%s] )'", r.To.Port(), port, client)) != ""
 }
 
 // routes are the ways from one pod of each pair to a port of the other, over both

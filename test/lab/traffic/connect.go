@@ -22,6 +22,11 @@ func Connect(from *namespace.Namespace, source netip.Addr, to netip.AddrPort, ti
 
 // ConnectFrom is Connect from a port as well, unless it is 0.
 func ConnectFrom(from *namespace.Namespace, source, to netip.AddrPort, timeout time.Duration) (*os.File, error) {
+	return connect(from, source, to, timeout, func(int) time.Duration { return 0 })
+}
+
+// connect is ConnectFrom with a function that is asked at the end of the time with the source port, and returns how much more there is.
+func connect(from *namespace.Namespace, source, to netip.AddrPort, timeout time.Duration, more func(port int) time.Duration) (*os.File, error) {
 	domain := unix.AF_INET
 	if to.Addr().Is6() {
 		domain = unix.AF_INET6
@@ -44,6 +49,11 @@ func ConnectFrom(from *namespace.Namespace, source, to netip.AddrPort, timeout t
 	}
 	if errors.Is(err, unix.EINPROGRESS) || errors.Is(err, unix.EINTR) {
 		err = connected(fd, timeout)
+		if errors.Is(err, unix.ETIMEDOUT) {
+			if left := more(portOf(fd)); left > 0 {
+				err = connected(fd, left)
+			}
+		}
 	}
 	if err != nil {
 		return nil, errors.Join(unopenedBy(fd, err), unix.Close(fd))
@@ -71,15 +81,17 @@ func (e *Unopened) Error() string { return fmt.Sprintf("from port %d: %v", e.Por
 // Unwrap returns the reason.
 func (e *Unopened) Unwrap() error { return e.Reason }
 
-func unopenedBy(fd int, err error) error {
-	e := &Unopened{Reason: err}
+func unopenedBy(fd int, err error) error { return &Unopened{Reason: err, Port: portOf(fd)} }
+
+// portOf returns the port of a socket, or 0.
+func portOf(fd int) int {
 	switch local, _ := unix.Getsockname(fd); local := local.(type) {
 	case *unix.SockaddrInet4:
-		e.Port = local.Port
+		return local.Port
 	case *unix.SockaddrInet6:
-		e.Port = local.Port
+		return local.Port
 	}
-	return e
+	return 0
 }
 
 // connected waits for the end of a connect in progress.

@@ -16,7 +16,10 @@ func Start(ctx context.Context, o Options) *Traffic {
 	if o.Explain == nil {
 		o.Explain = func(error) string { return "" }
 	}
-	tr := &Traffic{patience: o.Patience, pause: o.Pause, explain: o.Explain, echoed: map[string]time.Time{}}
+	if o.HalfOpen == nil {
+		o.HalfOpen = func(Route, int) bool { return false }
+	}
+	tr := &Traffic{patience: o.Patience, pause: o.Pause, halfOpen: o.HalfOpen, explain: o.Explain, echoed: map[string]time.Time{}}
 	tr.ctx, tr.cancel = context.WithCancel(ctx)
 	for _, r := range o.Streams {
 		tr.echoed[r.Name] = time.Time{}

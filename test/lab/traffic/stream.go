@@ -13,6 +13,12 @@ import (
 // knockTime is the shortest wait of a denied attempt: it is one SYN.
 const knockTime = 20 * time.Millisecond
 
+// A new connection that is not open after halfOpenCheck, two lost SYNs, may wait for a half-open one. A SYN is sent again for the fifth time after 31 s.
+const (
+	halfOpenCheck    = 2 * time.Second
+	halfOpenPatience = 40 * time.Second
+)
+
 // stream sends numbered blocks over one connection and compares their echoes.
 func (tr *Traffic) stream(r Route) error {
 	conn, err := Connect(r.From, netip.Addr{}, r.To, tr.patience)
@@ -51,7 +57,13 @@ func (tr *Traffic) stream(r Route) error {
 // open opens a connection, has a byte echoed, and closes it.
 func (tr *Traffic) open(r Route) error {
 	start := time.Now()
-	conn, err := Connect(r.From, netip.Addr{}, r.To, tr.patience)
+	conn, err := connect(r.From, netip.AddrPort{}, r.To, min(tr.patience, halfOpenCheck), func(port int) time.Duration {
+		if !tr.halfOpen(r, port) {
+			return max(tr.patience-halfOpenCheck, 0)
+		}
+		tr.count(func(s *Summary) { s.HalfOpen++ })
+		return halfOpenPatience
+	})
 	if err != nil {
 		return fmt.Errorf("not open after %s: %w", time.Since(start).Round(time.Millisecond), err)
 	}

@@ -42,6 +42,10 @@ type Options struct {
 	Patience time.Duration
 	// Pause is the time between two blocks, new connections or attempts of a route; 0: 5 ms.
 	Pause time.Duration
+	// HalfOpen reports whether a server has an open connection from the client's port that the client has closed. If a reset was lost, the server
+	// sends its last answer again and again, at longer and longer intervals. Until it is told that the connection is over, the way to it may
+	// take a new request for one in the wrong direction. It may be nil: no connection waits for that.
+	HalfOpen func(r Route, port int) bool
 	// Explain returns details on a fault when it happens. It may be nil.
 	Explain func(error) string
 }
@@ -50,6 +54,7 @@ type Options struct {
 type Traffic struct {
 	patience time.Duration
 	pause    time.Duration
+	halfOpen func(Route, int) bool
 	explain  func(error) string
 	ctx      context.Context
 	cancel   context.CancelFunc
@@ -66,6 +71,8 @@ type Summary struct {
 	// Blocks counts the echoes of streams, Pushed the numbers of servers, Opened
 	// the new connections, Denied the attempts that got nowhere.
 	Blocks, Pushed, Opened, Denied int
+	// HalfOpen counts the new connections that waited for the end of a half-open one from their port.
+	HalfOpen int
 	// Slowest is the time of the slowest new connection, Stall the longest
 	// time without an echo on a stream.
 	Slowest, Stall time.Duration
@@ -73,8 +80,8 @@ type Summary struct {
 
 // String returns the counts as a sentence.
 func (s Summary) String() string {
-	return fmt.Sprintf("%d blocks echoed on streams (longest stall %s), %d numbers pushed, %d new connections (slowest %s), %d denied attempts",
-		s.Blocks, s.Stall.Round(time.Millisecond), s.Pushed, s.Opened, s.Slowest.Round(time.Millisecond), s.Denied)
+	return fmt.Sprintf("%d blocks echoed on streams (longest stall %s), %d numbers pushed, %d new connections (slowest %s, %d behind half-open ones), %d denied attempts",
+		s.Blocks, s.Stall.Round(time.Millisecond), s.Pushed, s.Opened, s.Slowest.Round(time.Millisecond), s.HalfOpen, s.Denied)
 }
 
 // loop repeats work until the end or its first fault. Work that has begun before the end

@@ -3,6 +3,7 @@ package traffic
 import (
 	"errors"
 	"net/netip"
+	"os/exec"
 	"strings"
 	"testing"
 
@@ -56,6 +57,25 @@ func TestTrafficGoesOn(t *testing.T) {
 		return s.Blocks > 2 && s.Pushed > 2 && s.Opened > 2 && s.Denied > 2
 	})
 	if sum, err := tr.Stop(); err != nil {
+		t.Error(sum, err)
+	}
+}
+
+// TestBehindHalfOpen: a new connection waits if the server still has an older one from its port.
+func TestBehindHalfOpen(t *testing.T) {
+	ns, at := local(t)
+	nft := func(script string) {
+		if err := ns.Do(func() error { return exec.Command("nft", script).Run() }); err != nil {
+			t.Error(err)
+		}
+	}
+	nft("add table x; add chain x y { type filter hook input priority 0; }; add rule x y tcp dport 80 drop")
+	tr := Start(t.Context(), Options{Opened: []Route{{"open", ns, at}}, Patience: halfOpenCheck, HalfOpen: func(_ Route, port int) bool {
+		nft("delete table x")
+		return port != 0
+	}})
+	eventually.True(t, "an opened connection", func() bool { return tr.Summary().Opened > 0 })
+	if sum, err := tr.Stop(); err != nil || sum.HalfOpen != 1 {
 		t.Error(sum, err)
 	}
 }
