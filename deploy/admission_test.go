@@ -48,10 +48,10 @@ func TestTokensSpeakForTheirNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	const namespace = "felixlike-system"
-	in := func(c dynamic.Interface, kind string, namespaced bool) dynamic.ResourceInterface {
+	in := func(c dynamic.Interface, kind, namespace string) dynamic.ResourceInterface {
 		part := strings.Split(admitted[kind], "/")
 		r := c.Resource(schema.GroupVersionResource{Group: part[0], Version: part[1], Resource: part[2]})
-		if namespaced {
+		if namespace != "" {
 			return r.Namespace(namespace)
 		}
 		return r
@@ -68,7 +68,7 @@ func TestTokensSpeakForTheirNode(t *testing.T) {
 			for _, o := range objects {
 				if o["kind"] == kind {
 					u := &unstructured.Unstructured{Object: o}
-					_, err := in(all, kind, u.GetNamespace() != "").Create(t.Context(), u, metav1.CreateOptions{})
+					_, err := in(all, kind, u.GetNamespace()).Create(t.Context(), u, metav1.CreateOptions{})
 					must(err)
 				}
 			}

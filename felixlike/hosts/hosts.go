@@ -1,8 +1,8 @@
 // Package hosts is the module of the policies of the node itself. It watches over the table that the stage backend.Hosts programs, so that no
 // policy locks the node out:
 //
-//	new policies -> record a trial -> table -> a new connection to the API server -> record them as confirmed
-//	                                              none within 25 s -> record them as withdrawn -> table of the confirmed ones
+//	new policies -> record a trial -> table -> a new connection to the API server, kubelet renews its Lease -> record them as confirmed
+//	                                              not both within 25 s -> record them as withdrawn -> table of the confirmed ones
 //
 // The record is a file, which survives restarts and reboots. An agent that starts with a trial in its record, or with a damaged record, decides that
 // first, since such a policy may keep it from the API server. An agent that starts without a table (after a reboot) programs the confirmed policies before it
@@ -29,6 +29,7 @@ import (
 	"github.com/felixlike/felixlike/felixlike/datastore"
 	"github.com/felixlike/felixlike/felixlike/driver"
 	"github.com/felixlike/felixlike/felixlike/hosts/boot"
+	"github.com/felixlike/felixlike/felixlike/leases"
 	"github.com/felixlike/felixlike/felixlike/metrics"
 	"github.com/felixlike/felixlike/model"
 )
@@ -62,6 +63,8 @@ type Options struct {
 	TrafficMode model.TrafficMode
 	// Reach makes a new connection to the API server. Without it, policies are confirmed as soon as they are programmed.
 	Reach func(context.Context) error
+	// Lease reads the Lease that kubelet renews for this node. Without it, policies are confirmed without kubelet.
+	Lease func(context.Context) (*leases.Lease, error)
 	// Conditions has the condition of this node, nil with a datastore that has none.
 	Conditions Conditions
 	// Within replaces DefaultWithin if it is not zero.
@@ -98,6 +101,10 @@ type Module struct {
 
 	// policies are those of the engine. They belong to the loop.
 	policies *model.HostPolicies
+	// noLease logs that there is no Lease; silent is the beginning of the trial for which it was logged that kubelet does not count. They belong
+	// to the goroutine that decides.
+	noLease leases.Said
+	silent  time.Time
 }
 
 // New returns the module of a driver that is made next.
@@ -108,6 +115,7 @@ func New(v *driver.View, o Options) *Module {
 	m := &Module{Options: o, view: v, wake: make(chan struct{}, 1), moved: make(chan struct{}, 1), stale: true}
 	o.Table.Attempt, o.Table.Programmed = m.attempt, m.programmed
 	o.Table.Off = func() bool { return boot.Off(m.Dir) }
+	m.noLease = leases.Said{Log: m.Log, What: "read the Lease that kubelet renews for this node", Effect: "the agent's own connections to the API server alone confirm policies of the node"}
 	return m
 }
 
@@ -145,7 +153,8 @@ func (m *Module) begin() {
 	if m.record.Trial != nil || m.damaged {
 		exists, err := m.Table.Exists(ctx)
 		if err == nil && exists {
-			m.trial = &trial{policies: m.record.Trial, fingerprint: m.record.Trial.Fingerprint(), began: time.Now(), inherited: true}
+			now := time.Now()
+			m.trial = &trial{policies: m.record.Trial, fingerprint: m.record.Trial.Fingerprint(), began: now, since: m.since(now), programmed: now, inherited: true}
 			signal(m.wake)
 			return
 		}
@@ -158,6 +167,14 @@ func (m *Module) begin() {
 	case did:
 		m.Log.Info("the confirmed policies of this node are in force again", "policies", len(m.record.Confirmed.Policies))
 	}
+}
+
+// since returns when the recorded trial began, or this time if the record does not say. The caller holds mu.
+func (m *Module) since(otherwise time.Time) time.Time {
+	if m.record.Since.IsZero() {
+		return otherwise
+	}
+	return m.record.Since
 }
 
 func signal(c chan<- struct{}) {
@@ -212,6 +229,9 @@ func (m *Module) attempt(p, wanted *model.HostPolicies) error {
 	m.wanted = wanted
 	if before := m.record.Trial; p != nil && fp != m.record.Confirmed.Fingerprint() && fp != before.Fingerprint() {
 		m.record.Trial = p
+		if before == nil {
+			m.record.Since = time.Now()
+		}
 		m.mu.Unlock()
 		err := m.write()
 		m.mu.Lock()
@@ -260,7 +280,8 @@ func (m *Module) begun(p *model.HostPolicies, refused string) (changed bool) {
 		return repaired || before.Trial != nil || m.record.Confirmed != before.Confirmed || m.record.Withdrawn != before.Withdrawn
 	}
 	if now := m.trial; now == nil || now.inherited || now.fingerprint != fp || now.refused != refused {
-		m.trial = &trial{policies: p, fingerprint: fp, began: time.Now(), refused: refused}
+		at := time.Now()
+		m.trial = &trial{policies: p, fingerprint: fp, began: at, since: m.since(at), programmed: at, refused: refused}
 		if now != nil && !now.inherited {
 			m.trial.began = now.began // else policies that change again and again would never be withdrawn
 		}
@@ -342,7 +363,10 @@ func (m *Module) problems() (all []datastore.Notice) {
 		inForce = "the last confirmed policies"
 	}
 	again := "Tried again when it changes."
-	if m.record.WillRetry() {
+	switch {
+	case m.record.WillRetry() && m.record.Kubelet:
+		again = "Tried again when it changes, or once kubelet has renewed its Lease for some time."
+	case m.record.WillRetry():
 		again = "Tried again when it changes, or once the API server has answered for some time."
 	}
 	for _, id := range m.record.Changed {

@@ -2,6 +2,7 @@ package hosts
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -15,6 +16,8 @@ type trial struct {
 	fingerprint string
 	// began is the time since when nothing is confirmed and the API server does not answer.
 	began time.Time
+	// since is the time before which no policies of this trial were programmed, programmed the time after which the table has had these.
+	since, programmed time.Time
 	// refused is why the kernel does not take them, "" if it does.
 	refused string
 	// inherited is set for the trial of the agent before this one: its policies may have been recorded and not programmed. So it
@@ -50,6 +53,7 @@ func (m *Module) reach(ctx context.Context) error {
 
 // decide confirms or withdraws the policies of the trial that runs, until none does.
 func (m *Module) decide(ctx context.Context) {
+	var c contact
 	for {
 		t, superseded := m.running()
 		switch {
@@ -57,23 +61,91 @@ func (m *Module) decide(ctx context.Context) {
 			m.retry(ctx)
 			return
 		case t.refused != "" && !superseded:
-			m.withdraw(ctx, t, "the kernel does not take all of it: "+t.refused, false)
+			m.withdraw(ctx, t, cause{reason: "the kernel does not take all of it: " + t.refused})
 			continue
 		}
 		err := m.reach(ctx)
+		if err == nil {
+			err = m.renewed(ctx, t)
+		}
 		if ctx.Err() != nil || err == nil && m.confirm(ctx, t) {
 			return
 		}
-		// Other policies may have been programmed since.
-		if t, _ = m.running(); err != nil && t != nil && time.Since(t.began) >= m.Within && !m.Table.Off() {
-			m.withdraw(ctx, t, fmt.Sprintf("with it, this node could not reach the API server for %s: %v", m.Within, err), true)
-			m.blame(ctx)
-			continue
+		var kubelet *notRenewed
+		wait := every
+		if errors.As(err, &kubelet) {
+			wait = kubelet.next()
 		}
-		if !pause(ctx, every) {
+		c.note(err, time.Now())
+		// Other policies may have been programmed since.
+		if t, _ = m.running(); err != nil && t != nil {
+			limit, since := c.missed(err, m.Within)
+			left := limit - time.Since(latest(since, t.began))
+			if left <= 0 && !m.Table.Off() {
+				m.withdraw(ctx, t, causeOf(err, limit))
+				m.blame(ctx, kubelet)
+				continue
+			}
+			wait = max(every, min(wait, left))
+		}
+		select {
+		case <-ctx.Done():
 			return
+		case <-m.wake: // other policies are programmed
+			if !pause(ctx, every) {
+				return
+			}
+		case <-time.After(wait):
 		}
 	}
+}
+
+// contact is when the API server last answered, and when it last did not.
+type contact struct{ answered, failed time.Time }
+
+// note takes down what came of a look at the API server and the Lease.
+func (c *contact) note(err error, at time.Time) {
+	var kubelet *notRenewed
+	if err == nil || errors.As(err, &kubelet) {
+		c.answered = at
+	} else {
+		c.failed = at
+	}
+}
+
+// missed returns how long the reason of an error may last in a trial, and the time before which it did not.
+func (c *contact) missed(err error, within time.Duration) (limit time.Duration, since time.Time) {
+	var kubelet *notRenewed
+	if errors.As(err, &kubelet) {
+		// The Lease may be renewed between changes that follow one upon another, and not while the API server is away.
+		return max(within, kubelet.patience()), latest(c.failed, kubelet.at)
+	}
+	return within, c.answered
+}
+
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// cause is why policies are withdrawn.
+type cause struct {
+	reason string
+	// unproven is set if blame finds out whether the policies are the reason.
+	unproven bool
+	// kubelet is set if the agent reaches the API server, and kubelet does not.
+	kubelet bool
+}
+
+// causeOf returns the cause if an error lasted for a time.
+func causeOf(err error, lasted time.Duration) cause {
+	var kubelet *notRenewed
+	if errors.As(err, &kubelet) {
+		return cause{fmt.Sprintf("with it, %v for %s, while the agent reached the API server", err, lasted), true, true}
+	}
+	return cause{fmt.Sprintf("with it, this node could not reach the API server for %s: %v", lasted, err), true, false}
 }
 
 // confirm records the policies of a trial as confirmed, and reports whether the trial is over. It does not if others may have been in force when
@@ -113,9 +185,8 @@ func (m *Module) confirm(ctx context.Context, t *trial) (over bool) {
 	return true
 }
 
-// withdraw has the confirmed policies take the place of those of the trial, and of those that are wanted by now. With unproven, blame finds
-// out whether they are the reason.
-func (m *Module) withdraw(ctx context.Context, t *trial, reason string, unproven bool) {
+// withdraw has the confirmed policies take the place of those of the trial, and of those that are wanted by now.
+func (m *Module) withdraw(ctx context.Context, t *trial, why cause) {
 	m.mu.Lock()
 	if m.trial != t {
 		m.mu.Unlock()
@@ -128,14 +199,15 @@ func (m *Module) withdraw(ctx context.Context, t *trial, reason string, unproven
 	m.trial, m.restored = nil, false
 	before := m.record
 	// Until the table is without them, an agent that starts has to decide upon them.
-	m.record = boot.Record{Confirmed: confirmed, Trial: before.Trial}
+	m.record = boot.Record{Confirmed: confirmed, Trial: before.Trial, Since: before.Since}
 	if fp := policies.Fingerprint(); fp != "" { // with a damaged record nobody knows them
-		m.record.Withdrawn, m.record.Changed, m.record.Reason, m.record.Unproven = fp, policies.Differing(confirmed), reason, unproven
+		m.record.Withdrawn, m.record.Changed, m.record.Reason = fp, policies.Differing(confirmed), why.reason
+		m.record.Unproven, m.record.Kubelet = why.unproven, why.kubelet
 		m.record.Retried, m.record.Retries = fp, before.RetriesOf(fp)
 	}
 	next := m.record
 	m.mu.Unlock()
-	m.Log.Error("policies of this node are withdrawn: the last confirmed ones are in force", "changed", next.Changed, "reason", reason)
+	m.Log.Error("policies of this node are withdrawn: the last confirmed ones are in force", "changed", next.Changed, "reason", why.reason)
 	m.publish(ctx)
 	// Before the first listing there is no cycle. The API server may be out of reach because of these policies.
 	if did, err := m.Table.Restore(ctx, confirmed, false); err != nil {
@@ -153,23 +225,34 @@ func (m *Module) withdraw(ctx context.Context, t *trial, reason string, unproven
 }
 
 // blame finds out whether the policies that were just withdrawn are the reason. They are if the API server answers promptly once the table does
-// not have them. Otherwise an outage may have been it.
-func (m *Module) blame(ctx context.Context) {
+// not have them, and if kubelet was missed, it renews its Lease in time. Otherwise an outage may have been it.
+func (m *Module) blame(ctx context.Context, kubelet *notRenewed) {
 	fp, began := m.withdrawn(), time.Now()
+	// state reports whether there is nothing more to find out, and whether the table has the confirmed policies.
+	state := func() (over, restored bool) {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		return fp == "" || m.trial != nil || m.record.Withdrawn != fp, m.restored
+	}
 	for restored := false; !restored; {
 		if !pause(ctx, restoredEvery) {
 			return
 		}
-		m.mu.Lock()
-		over := fp == "" || m.trial != nil || m.record.Withdrawn != fp
-		restored = m.restored
-		m.mu.Unlock()
-		if over {
+		var over bool
+		if over, restored = state(); over {
 			return
 		}
 	}
-	if m.reach(ctx) != nil || time.Since(began) > promptly {
-		return
+	if kubelet == nil {
+		if m.reach(ctx) != nil || time.Since(began) > promptly {
+			return
+		}
+	} else {
+		for restored := time.Now(); !m.renewedAfter(ctx, restored); {
+			if over, _ := state(); over || time.Since(restored) > kubelet.patience() || !pause(ctx, every) {
+				return
+			}
+		}
 	}
 	m.mu.Lock()
 	if m.record.Withdrawn == fp {
@@ -181,7 +264,7 @@ func (m *Module) blame(ctx context.Context) {
 	}
 }
 
-// retry tries unproven policies again once the API server has answered for some time, which grows.
+// retry tries unproven policies again once the API server has answered for some time, which grows, and if kubelet was missed, it has renewed its Lease.
 func (m *Module) retry(ctx context.Context) {
 	m.mu.Lock()
 	r := m.record
@@ -207,7 +290,11 @@ func (m *Module) retry(ctx context.Context) {
 		if t, _ := m.running(); t != nil || m.withdrawn() != r.Withdrawn {
 			return
 		}
-		if err := m.reach(ctx); err != nil {
+		err := m.reach(ctx)
+		if err == nil && r.Kubelet {
+			err = m.renewing(ctx)
+		}
+		if err != nil {
 			answers = time.Time{}
 		} else if answers.IsZero() {
 			answers = time.Now()
@@ -225,6 +312,6 @@ func (m *Module) retry(ctx context.Context) {
 	if err := m.write(); err != nil {
 		m.Log.Error("that withdrawn policies of this node are tried again cannot be recorded", "error", err)
 	}
-	m.Log.Info("the API server answers again: the withdrawn policies of this node are tried again", "retry", retries+1)
+	m.Log.Info("what was missed works again: the withdrawn policies of this node are tried again", "retry", retries+1)
 	m.publish(ctx)
 }

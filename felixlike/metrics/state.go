@@ -76,7 +76,7 @@ func stateMetrics() []stateMetric {
 		gauge("felixlike_interfaces_lost", "Pods of this node without a network because their interface is gone. The agent's status names them.",
 			func(s State) float64 { return float64(s.InterfacesLost) }),
 		gauge("felixlike_host_policies", "Policies of the node itself.", func(s State) float64 { return float64(s.HostPolicies) }),
-		gauge("felixlike_host_policies_withdrawn", "Policies of the node itself that are withdrawn, because the node did not reach the API server with them. The agent's status names them.",
+		gauge("felixlike_host_policies_withdrawn", "Policies of the node itself that are withdrawn, because the node or its kubelet did not reach the API server with them. The agent's status names them.",
 			func(s State) float64 { return float64(s.HostPoliciesWithdrawn) }),
 		gauge("felixlike_staged_denied_connections", "Connections that policies which are staged now would have denied on this node, since each was staged or the agent started: a connection counts once for each of these policies. The agent's status has them by policy and pod.",
 			func(s State) float64 { return float64(s.StagedDenied) }),

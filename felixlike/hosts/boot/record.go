@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/felixlike/felixlike/internal/files"
 	"github.com/felixlike/felixlike/model"
@@ -30,6 +31,8 @@ type Record struct {
 	// Confirmed are the last policies with which the node was seen to work, Trial those that are being tried.
 	Confirmed *model.HostPolicies `json:"confirmed,omitempty"`
 	Trial     *model.HostPolicies `json:"trial,omitempty"`
+	// Since is when the trial began, which policies that follow it in a trial continue. It is zero in the record of an older agent.
+	Since time.Time `json:"since,omitzero"`
 	// Failsafe and TrafficMode are settings of the agent that wrote the record.
 	Failsafe    *model.Failsafe   `json:"failsafe,omitempty"`
 	TrafficMode model.TrafficMode `json:"trafficMode,omitempty"`
@@ -37,8 +40,10 @@ type Record struct {
 	Withdrawn string           `json:"withdrawn,omitempty"`
 	Changed   []model.PolicyID `json:"changed,omitempty"`
 	Reason    string           `json:"reason,omitempty"`
-	// Unproven is set while nothing shows that the withdrawn policies are why the API server did not answer.
+	// Unproven is set while nothing shows that the withdrawn policies are the reason.
 	Unproven bool `json:"unproven,omitempty"`
+	// Kubelet is set if they were withdrawn because kubelet did not renew the Lease of its node.
+	Kubelet bool `json:"kubelet,omitempty"`
 	// Retried is the fingerprint of unproven policies that were tried again, Retries how often.
 	Retried string `json:"retried,omitempty"`
 	Retries int    `json:"retries,omitempty"`
