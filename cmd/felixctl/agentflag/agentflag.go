@@ -40,12 +40,6 @@ type Target struct {
 
 // Flags adds the flags to a command, and reads the environment before the command runs.
 func (t *Target) Flags(c *cobra.Command) {
-	c.Flags().StringVar(&t.socket, "socket", defaultSocket(), "control socket of the agent (or "+SocketVariable+" of the environment)")
-	t.LabFlag(c)
-}
-
-// LabFlag adds the flag --lab alone, for commands that ask no agent.
-func (t *Target) LabFlag(c *cobra.Command) {
 	form := "NAME/NODE"
 	if t.WholeLab || t.AllNodes {
 		form = "NAME[/NODE]"
@@ -55,6 +49,7 @@ func (t *Target) LabFlag(c *cobra.Command) {
 		short = "NAME is for all its nodes"
 	}
 	f := c.Flags()
+	f.StringVar(&t.socket, "socket", defaultSocket(), "control socket of the agent (or "+SocketVariable+" of the environment)")
 	f.StringVar(&t.lab, "lab", "", "`"+form+"`: ask a lab (or "+LabVariable+" of the environment); "+short)
 	// The flag is there: it was just made.
 	_ = c.RegisterFlagCompletionFunc("lab", func(_ *cobra.Command, _ []string, word string) ([]string, cobra.ShellCompDirective) {

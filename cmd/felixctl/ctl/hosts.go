@@ -14,17 +14,14 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/felixlike/felixlike/cmd/felixctl/agentflag"
-	"github.com/felixlike/felixlike/cmd/felixctl/labs"
 	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/hosts/boot"
-	"github.com/felixlike/felixlike/internal/namespace"
 	"github.com/felixlike/felixlike/internal/nearest"
 )
 
 func hostsCommand() *cobra.Command {
-	var n hostsNode
+	var stateDir string
 	c := &cobra.Command{
 		Use:   "hosts",
 		Short: "Turn the policies of this node itself off and on",
@@ -33,7 +30,7 @@ func hostsCommand() *cobra.Command {
 		Args: nearest.Command,
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	off := &cobra.Command{
+	c.AddCommand(&cobra.Command{
 		Use:   "off",
 		Short: "Open this node: remove the table of its own policies, and have the agent not put it back",
 		Long: `Open this node: remove the table inet felixlike-hosts, which has the policies of the node
@@ -48,66 +45,22 @@ Without felixctl, the same is:
   nft delete table inet felixlike-hosts
 
 Exit codes: 0 the policies are off; 2 they are not, or not known to be.`,
-		Example: `  felixctl hosts off
-  felixctl hosts off --lab demo/node1`,
-		Args: cobra.NoArgs,
+		Example: "  felixctl hosts off",
+		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			netns, done, err := n.namespace(c.Context())
-			if err != nil {
-				return err
-			}
-			return errors.Join(hostsOff(c.Context(), c.OutOrStdout(), n.dir(), netns), done())
+			return hostsOff(c.Context(), c.OutOrStdout(), stateDirOf(stateDir, agentConfig, os.Environ()), 0)
 		},
-	}
-	on := &cobra.Command{
+	}, &cobra.Command{
 		Use:     "on",
 		Short:   "End hosts off: the agent programs the policies of this node again",
 		Example: "  felixctl hosts on",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			return hostsOn(c.OutOrStdout(), n.dir())
+			return hostsOn(c.OutOrStdout(), stateDirOf(stateDir, agentConfig, os.Environ()))
 		},
-	}
-	c.AddCommand(off, on)
-	n.at.LabFlag(off)
-	n.at.LabFlag(on)
-	c.PersistentFlags().StringVar(&n.stateDir, "state-dir", "", "the agent's stateDir; if empty, as in "+agentConfig+" and the environment, else "+config.Defaults().StateDir)
+	})
+	c.PersistentFlags().StringVar(&stateDir, "state-dir", "", "the agent's stateDir; if empty, as in "+agentConfig+" and the environment, else "+config.Defaults().StateDir)
 	return c
-}
-
-// hostsNode is the node whose policies are turned off and on: this one, or one of a lab.
-type hostsNode struct {
-	at       agentflag.Target
-	stateDir string
-}
-
-// dir returns the stateDir of the node's agent.
-func (n *hostsNode) dir() string {
-	if n.at.Lab != "" && n.stateDir == "" {
-		return labs.StateDir(labs.NodeDir(filepath.Join(cmp.Or(n.at.Root, labs.Root()), n.at.Lab), n.at.Node))
-	}
-	return stateDirOf(n.stateDir, agentConfig, os.Environ())
-}
-
-// namespace returns the network namespace of the node, 0 for this one's, until done is called.
-func (n *hostsNode) namespace(ctx context.Context) (netns int, done func() error, err error) {
-	if n.at.Lab == "" {
-		return 0, func() error { return nil }, nil
-	}
-	s, err := labs.NewClient(cmp.Or(n.at.Root, labs.Root()), n.at.Lab).Status(ctx)
-	if err != nil {
-		return 0, nil, err
-	}
-	for _, node := range s.Nodes {
-		if labs.NodeFolder(node.Name) == labs.NodeFolder(n.at.Node) {
-			f, err := os.Open(namespace.Path(node.Namespace))
-			if err != nil {
-				return 0, nil, fmt.Errorf("network namespace of node %s: %w", node.Name, err)
-			}
-			return int(f.Fd()), f.Close, nil
-		}
-	}
-	return 0, nil, fmt.Errorf("lab %s has no node %s", n.at.Lab, n.at.Node)
 }
 
 // agentConfig is the agent's configuration in its pod.

@@ -4,14 +4,11 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"net"
-	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/felixlike/felixlike/cmd/felixctl/labs"
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/hosts/boot"
 	"github.com/felixlike/felixlike/model"
@@ -79,42 +76,5 @@ func TestHostsOff(t *testing.T) {
 	var out bytes.Buffer
 	if err := hostsOff(t.Context(), &out, file, ns.FD); err == nil || !strings.Contains(err.Error(), "puts the policies back") || !strings.Contains(out.String(), "policies that were not confirmed\n") {
 		t.Errorf("%v %q", err, out.String())
-	}
-}
-
-// TestHostsLab: with --lab, the table of the lab's node goes, and the file is where its agent looks for it.
-func TestHostsLab(t *testing.T) {
-	ns := tablestest.NewNamespace(t, "nft")
-	ns.Run(t, "nft", "add table inet felixlike-hosts")
-	root := t.TempDir()
-	node := labs.NodeDir(filepath.Join(root, "l"), "n1")
-	if err := os.MkdirAll(node, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	l, err := net.Listen("unix", labs.Socket(root, "l"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		_ = json.NewEncoder(w).Encode(labs.Status{Nodes: []labs.NodeStatus{{Name: "n1", Namespace: ns.Name}}})
-	})}
-	t.Cleanup(func() { _ = s.Close() })
-	go func() { _ = s.Serve(l) }()
-	t.Setenv(labs.RootVariable, root)
-	marker := filepath.Join(labs.StateDir(node), "hosts", boot.OffFile)
-	for _, test := range []struct {
-		verb, want string
-		off        bool
-	}{{"off", "no longer in force on this node", true}, {"on", "within seconds", false}} {
-		var out bytes.Buffer
-		c := hostsCommand()
-		c.SetOut(&out)
-		c.SetArgs([]string{test.verb, "--lab", "l/n1"})
-		if err := c.ExecuteContext(t.Context()); err != nil || !strings.Contains(out.String(), test.want) || boot.Off(filepath.Dir(marker)) != test.off {
-			t.Errorf("%s: %v %q", test.verb, err, out.String())
-		}
-	}
-	if left := strings.TrimSpace(ns.Run(t, "nft", "list", "tables")); left != "" {
-		t.Errorf("left %q", left)
 	}
 }
