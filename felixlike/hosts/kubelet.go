@@ -40,6 +40,9 @@ type renewal struct {
 // patience is the time in which kubelet renews its Lease at least once if nothing hinders it.
 func (r renewal) patience() time.Duration { return 2 * r.period }
 
+// limit is how long a trial waits for the next renewal.
+func (r renewal) limit(within time.Duration) time.Duration { return max(within, r.patience()) }
+
 // next returns the time until the next renewal is expected, at most the period.
 func (r renewal) next() time.Duration { return min(r.period, time.Until(r.at.Add(r.period))) }
 
@@ -50,7 +53,12 @@ func (e *notRenewed) Error() string {
 	return fmt.Sprintf("kubelet has not renewed the Lease %s/%s (last at %s)", LeaseNamespace, e.node, e.at.UTC().Format(time.RFC3339))
 }
 
-// renewal reads the Lease. It returns nil if there is none or the agent may not read it, which it logs once.
+// unread is the error of a Lease that cannot be read at present.
+type unread struct{ error }
+
+func (e *unread) Unwrap() error { return e.error }
+
+// renewal reads the Lease. It returns nil if there is none or the agent may not read it, which it logs once, and an error of type unread if that fails.
 func (m *Module) renewal(ctx context.Context) (*renewal, error) {
 	if m.Lease == nil {
 		return nil, nil
@@ -63,7 +71,7 @@ func (m *Module) renewal(ctx context.Context) (*renewal, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, err
+		return nil, &unread{err}
 	}
 	m.noLease.Note(ctx, nil)
 	return renewalOf(l), nil

@@ -68,21 +68,24 @@ func (m *Module) decide(ctx context.Context) {
 		if err == nil {
 			err = m.renewed(ctx, t)
 		}
+		c.note(err, time.Now())
+		var kubelet *notRenewed
+		wait := every
+		switch {
+		case errors.As(err, &kubelet):
+			wait = kubelet.next()
+		case errors.As(err, new(*unread)) && time.Since(latest(c.unread, t.began)) > m.Within:
+			m.noLease.Note(ctx, err)
+			err = nil // the agent's own connections decide
+		}
 		if ctx.Err() != nil || err == nil && m.confirm(ctx, t) {
 			return
 		}
-		var kubelet *notRenewed
-		wait := every
-		if errors.As(err, &kubelet) {
-			wait = kubelet.next()
-		}
-		c.note(err, time.Now())
 		// Other policies may have been programmed since.
-		if t, _ = m.running(); err != nil && t != nil {
-			limit, since := c.missed(err, m.Within)
-			left := limit - time.Since(latest(since, t.began))
+		if t, _ = m.running(); err != nil && t != nil && !errors.As(err, new(*unread)) {
+			left := c.left(err, t.began, time.Now(), m.Within)
 			if left <= 0 && !m.Table.Off() {
-				m.withdraw(ctx, t, causeOf(err, limit))
+				m.withdraw(ctx, t, causeOf(err, m.Within))
 				m.blame(ctx, kubelet)
 				continue
 			}
@@ -100,27 +103,37 @@ func (m *Module) decide(ctx context.Context) {
 	}
 }
 
-// contact is when the API server last answered, and when it last did not.
-type contact struct{ answered, failed time.Time }
+// contact is when the API server last answered, when it last did not or did not say the Lease, and since when each look did not say the Lease.
+type contact struct{ answered, failed, unread time.Time }
 
 // note takes down what came of a look at the API server and the Lease.
 func (c *contact) note(err error, at time.Time) {
-	var kubelet *notRenewed
-	if err == nil || errors.As(err, &kubelet) {
+	silent := errors.As(err, new(*unread))
+	switch {
+	case !silent:
+		c.unread = time.Time{}
+	case c.unread.IsZero():
+		c.unread = at
+	}
+	lost := err != nil && !silent && !errors.As(err, new(*notRenewed))
+	if !lost {
 		c.answered = at
-	} else {
+	}
+	if lost || silent {
 		c.failed = at
 	}
 }
 
-// missed returns how long the reason of an error may last in a trial, and the time before which it did not.
-func (c *contact) missed(err error, within time.Duration) (limit time.Duration, since time.Time) {
+// left returns how much longer the reason of an error may last in a trial that began at a time.
+func (c *contact) left(err error, began, now time.Time, within time.Duration) time.Duration {
 	var kubelet *notRenewed
-	if errors.As(err, &kubelet) {
-		// The Lease may be renewed between changes that follow one upon another, and not while the API server is away.
-		return max(within, kubelet.patience()), latest(c.failed, kubelet.at)
+	if !errors.As(err, &kubelet) {
+		return within - now.Sub(latest(c.answered, began))
 	}
-	return within, c.answered
+	// The Lease may be renewed between changes that follow one upon another, and is not while the API server is away. If that is away again and again,
+	// it counts after all.
+	limit, since := kubelet.limit(within), latest(kubelet.at, began)
+	return min(limit-now.Sub(latest(c.failed, since)), 3*limit-now.Sub(since))
 }
 
 func latest(a, b time.Time) time.Time {
@@ -139,13 +152,13 @@ type cause struct {
 	kubelet bool
 }
 
-// causeOf returns the cause if an error lasted for a time.
-func causeOf(err error, lasted time.Duration) cause {
+// causeOf returns the cause if an error lasted as long as it may.
+func causeOf(err error, within time.Duration) cause {
 	var kubelet *notRenewed
 	if errors.As(err, &kubelet) {
-		return cause{fmt.Sprintf("with it, %v for %s, while the agent reached the API server", err, lasted), true, true}
+		return cause{fmt.Sprintf("with it, %v for %s, while the agent reached the API server", err, kubelet.limit(within)), true, true}
 	}
-	return cause{fmt.Sprintf("with it, this node could not reach the API server for %s: %v", lasted, err), true, false}
+	return cause{fmt.Sprintf("with it, this node could not reach the API server for %s: %v", within, err), true, false}
 }
 
 // confirm records the policies of a trial as confirmed, and reports whether the trial is over. It does not if others may have been in force when
@@ -225,14 +238,15 @@ func (m *Module) withdraw(ctx context.Context, t *trial, why cause) {
 }
 
 // blame finds out whether the policies that were just withdrawn are the reason. They are if the API server answers promptly once the table does
-// not have them, and if kubelet was missed, it renews its Lease in time. Otherwise an outage may have been it.
+// not have them. If kubelet was missed, they are if it renews its Lease in time, and that has happened before: kubelet may have started again. Otherwise
+// an outage may have been it.
 func (m *Module) blame(ctx context.Context, kubelet *notRenewed) {
 	fp, began := m.withdrawn(), time.Now()
 	// state reports whether there is nothing more to find out, and whether the table has the confirmed policies.
 	state := func() (over, restored bool) {
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		return fp == "" || m.trial != nil || m.record.Withdrawn != fp, m.restored
+		return fp == "" || m.trial != nil || m.record.Withdrawn != fp || kubelet != nil && m.record.Retries == 0, m.restored
 	}
 	for restored := false; !restored; {
 		if !pause(ctx, restoredEvery) {
@@ -276,8 +290,8 @@ func (m *Module) retry(ctx context.Context) {
 	steady := m.Within << (2 * retries)
 	for answers := (time.Time{}); answers.IsZero() || time.Since(answers) < steady; {
 		wait := every
-		if !answers.IsZero() {
-			wait = m.Within / 5
+		if r.Kubelet || !answers.IsZero() {
+			wait = max(every, m.Within/5)
 		}
 		select {
 		case <-ctx.Done():
@@ -290,11 +304,11 @@ func (m *Module) retry(ctx context.Context) {
 		if t, _ := m.running(); t != nil || m.withdrawn() != r.Withdrawn {
 			return
 		}
-		err := m.reach(ctx)
-		if err == nil && r.Kubelet {
-			err = m.renewing(ctx)
+		look := m.reach
+		if r.Kubelet {
+			look = m.renewing
 		}
-		if err != nil {
+		if err := look(ctx); err != nil {
 			answers = time.Time{}
 		} else if answers.IsZero() {
 			answers = time.Now()
