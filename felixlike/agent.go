@@ -247,7 +247,7 @@ func (a *agent) driver(ctx context.Context) (*api, *node.Bridge) {
 		migration.Untracked()
 	}
 	migration.Steer(a.backend.Place())
-	migration.Arrived() // flows that an earlier agent programmed stay
+	migration.Arrived() // an earlier agent has programmed all flows
 	back := node.NewOVSRestart(migration, log.With("component", "driver"))
 	host := hostnet.NewReconciler()
 	br := node.NewBridge(a.bridgeOptions(fwd, host, back))

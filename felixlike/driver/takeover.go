@@ -229,7 +229,7 @@ func (hs *handovers) remove(ctx context.Context, h *change, b backend.Backend, r
 
 func (hs *handovers) end(ctx context.Context, h *change, result error) {
 	hs.stages.change(nil)
-	if h.steered {
+	if h.steered { // the next cycle programs what waited
 		hs.cfg.Handover.Migration.Arrived()
 	}
 	hs.removeLeftovers(ctx)

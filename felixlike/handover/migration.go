@@ -37,8 +37,8 @@ type Migration interface {
 	Steer(to backend.Place)
 	// Settle returns once no packet takes the old forwarding flows.
 	Settle(ctx context.Context) error
-	// Arrived sets the desired forwarding flows to those that need that no packet takes the old ones. It is called between cycles,
-	// some time after Settle.
+	// Arrived completes the desired forwarding flows, some time after Settle: until then those are missing that a packet must not meet which took the
+	// old way. A later cycle programs them.
 	Arrived()
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"os/exec"
 	"testing"
 	"time"
 
@@ -50,7 +51,15 @@ func halfOpen(l *lab.Lab, r traffic.Route, port int) bool {
 			server = at
 		}
 	}
-	return server != nil && inspect(server.Namespace(), fmt.Sprintf("ss -tnH state established '( sport = :%d and dport = :%d and dst [%s] )'", r.To.Port(), port, client)) != ""
+	if server == nil {
+		return false
+	}
+	var out []byte
+	err := server.Namespace().Do(func() (err error) {
+		out, err = exec.Command("ss", "-tnH", "state", "established", fmt.Sprintf("( sport = :%d and dport = :%d and dst [%s] )", r.To.Port(), port, client)).Output()
+		return err
+	})
+	return err == nil && len(out) > 0
 }
 
 // routes are the ways from one pod of each pair to a port of the other, over both
@@ -101,6 +110,9 @@ func (tr *running) stop(t *testing.T) {
 	t.Log(sum)
 	if err != nil {
 		t.Error(err)
+	}
+	if most := 1 + sum.Opened/10000; sum.HalfOpen > most {
+		t.Errorf("%d new connections waited for a half-open one, at most %d may", sum.HalfOpen, most)
 	}
 	if sum.Blocks == 0 || sum.Opened == 0 || sum.Denied == 0 {
 		t.Error("a kind of traffic never got going")
