@@ -179,13 +179,19 @@ func (n *Node) Status(ctx context.Context) (control.Status, error) {
 // Sync waits until the agent has programmed all of the manifests as they are
 // now, and the given pods.
 func (n *Node) Sync(ctx context.Context, pods ...model.PodID) error {
-	if err := n.agent.waitSocket(ctx, n.ControlSocket()); err != nil {
-		return fmt.Errorf("node %s: %w (see %s)", n.Name(), err, n.LogFile())
+	for {
+		if err := n.agent.waitSocket(ctx, n.ControlSocket()); err != nil {
+			return fmt.Errorf("node %s: %w (see %s)", n.Name(), err, n.LogFile())
+		}
+		_, err := control.NewClient(n.ControlSocket()).Sync(ctx, pods...)
+		if errors.Is(err, syscall.ECONNRESET) && n.agent.pid() != 0 {
+			continue // a child that a killed agent forked had its socket until it executed its program
+		}
+		if err != nil {
+			return fmt.Errorf("node %s: sync: %w (see %s)", n.Name(), err, n.LogFile())
+		}
+		return nil
 	}
-	if _, err := control.NewClient(n.ControlSocket()).Sync(ctx, pods...); err != nil {
-		return fmt.Errorf("node %s: sync: %w (see %s)", n.Name(), err, n.LogFile())
-	}
-	return nil
 }
 
 // stop ends all processes and sockets of the node and deletes its namespace.
