@@ -61,7 +61,6 @@ func (tr *Traffic) open(r Route) error {
 		if !tr.halfOpen(r, port) {
 			return max(tr.patience-halfOpenCheck, 0)
 		}
-		tr.count(func(s *Summary) { s.HalfOpen++ })
 		return halfOpenPatience
 	})
 	if err != nil {
@@ -71,7 +70,13 @@ func (tr *Traffic) open(r Route) error {
 	if err := Echo(conn, tr.patience); err != nil {
 		return err
 	}
-	tr.count(func(s *Summary) { s.Opened++; s.Slowest = max(s.Slowest, time.Since(start)) })
+	tr.count(func(s *Summary) {
+		took := time.Since(start)
+		s.Opened, s.Slowest = s.Opened+1, max(s.Slowest, took)
+		if took > tr.patience {
+			s.HalfOpen++
+		}
+	})
 	pause(tr.ctx, tr.pause) // a rate, not a wait: connections fill conntrack
 	return nil
 }

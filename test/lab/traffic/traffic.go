@@ -71,7 +71,7 @@ type Summary struct {
 	// Blocks counts the echoes of streams, Pushed the numbers of servers, Opened
 	// the new connections, Denied the attempts that got nowhere.
 	Blocks, Pushed, Opened, Denied int
-	// HalfOpen counts the new connections that waited for the end of a half-open one from their port.
+	// HalfOpen counts the new connections that waited longer than Patience, for the end of a half-open one from their port.
 	HalfOpen int
 	// Slowest is the time of the slowest new connection, Stall the longest
 	// time without an echo on a stream.
