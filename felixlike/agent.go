@@ -27,7 +27,6 @@ import (
 	"github.com/felixlike/felixlike/felixlike/egress"
 	"github.com/felixlike/felixlike/felixlike/health"
 	"github.com/felixlike/felixlike/felixlike/hosts"
-	"github.com/felixlike/felixlike/felixlike/leases"
 	"github.com/felixlike/felixlike/felixlike/metrics"
 	"github.com/felixlike/felixlike/felixlike/node"
 	"github.com/felixlike/felixlike/felixlike/revalidate"
@@ -473,8 +472,7 @@ func (a *agent) hosts(v *driver.View) *hosts.Module {
 	var servers []uint16
 	if s, ok := a.source.(*kubernetes.Source); ok {
 		o.Reach, o.Conditions, servers = s.Reach, s, s.Ports()
-		nodes := leases.New(s.Dynamic(), hosts.LeaseNamespace)
-		o.Lease = func(ctx context.Context) (*leases.Lease, error) { return nodes.Get(ctx, a.cfg.NodeName) }
+		o.Lease = hosts.LeaseOf(s.Dynamic(), a.cfg.NodeName)
 	}
 	o.Failsafe, o.TrafficMode = backend.FailsafeOf(a.cfg, servers), a.backendConfig.TrafficMode
 	o.Table = backend.NewHosts(a.backendConfig, o.Failsafe)

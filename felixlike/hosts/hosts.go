@@ -1,8 +1,8 @@
 // Package hosts is the module of the policies of the node itself. It watches over the table that the stage backend.Hosts programs, so that no
 // policy locks the node out:
 //
-//	new policies -> record a trial -> table -> a new connection to the API server, kubelet renews its Lease -> record them as confirmed
-//	                                              not both within 25 s -> record them as withdrawn -> table of the confirmed ones
+//	new policies -> record a trial -> table -> a new connection to the API server, and kubelet renews its Lease -> record them as confirmed
+//	                                              one of both is missing for 25 s -> record them as withdrawn -> table of the confirmed ones
 //
 // The record is a file, which survives restarts and reboots. An agent that starts with a trial in its record, or with a damaged record, decides that
 // first, since such a policy may keep it from the API server. An agent that starts without a table (after a reboot) programs the confirmed policies before it
@@ -101,10 +101,8 @@ type Module struct {
 
 	// policies are those of the engine. They belong to the loop.
 	policies *model.HostPolicies
-	// noLease logs that there is no Lease; silent is the beginning of the trial for which it was logged that kubelet does not count. They belong
-	// to the goroutine that decides.
-	noLease leases.Said
-	silent  time.Time
+	// lease belongs to the goroutine that decides.
+	lease nodeLease
 }
 
 // New returns the module of a driver that is made next.
@@ -115,7 +113,7 @@ func New(v *driver.View, o Options) *Module {
 	m := &Module{Options: o, view: v, wake: make(chan struct{}, 1), moved: make(chan struct{}, 1), stale: true}
 	o.Table.Attempt, o.Table.Programmed = m.attempt, m.programmed
 	o.Table.Off = func() bool { return boot.Off(m.Dir) }
-	m.noLease = leases.Said{Log: m.Log, What: "read the Lease that kubelet renews for this node", Effect: "the agent's own connections to the API server alone confirm policies of the node"}
+	m.lease = newNodeLease(o)
 	return m
 }
 
@@ -169,7 +167,7 @@ func (m *Module) begin() {
 	}
 }
 
-// since returns when the recorded trial began, or this time if the record does not say. The caller holds mu.
+// since returns when the recorded trial began; if the record does not say, it returns otherwise. The caller holds mu.
 func (m *Module) since(otherwise time.Time) time.Time {
 	if m.record.Since.IsZero() {
 		return otherwise

@@ -3,12 +3,14 @@ package hosts
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/dynamic"
 
 	"github.com/felixlike/felixlike/felixlike/leases"
 )
@@ -40,7 +42,7 @@ type renewal struct {
 // patience is the time in which kubelet renews its Lease at least once if nothing hinders it.
 func (r renewal) patience() time.Duration { return 2 * r.period }
 
-// limit is how long a trial waits for the next renewal.
+// limit returns the time after which a trial ends without a renewal.
 func (r renewal) limit(within time.Duration) time.Duration { return max(within, r.patience()) }
 
 // next returns the time until the next renewal is expected, at most the period.
@@ -58,23 +60,46 @@ type unread struct{ error }
 
 func (e *unread) Unwrap() error { return e.error }
 
-// renewal reads the Lease. It returns nil if there is none or the agent may not read it, which it logs once, and an error of type unread if that fails.
-func (m *Module) renewal(ctx context.Context) (*renewal, error) {
-	if m.Lease == nil {
+// LeaseOf returns a function that reads the Lease of a node, for Options.
+func LeaseOf(c dynamic.Interface, node string) func(context.Context) (*leases.Lease, error) {
+	all := leases.New(c, LeaseNamespace)
+	return func(ctx context.Context) (*leases.Lease, error) { return all.Get(ctx, node) }
+}
+
+// nodeLease is the Lease of this node.
+type nodeLease struct {
+	// get is Options.Lease.
+	get func(context.Context) (*leases.Lease, error)
+	log *slog.Logger
+	// missing logs once that the Lease cannot be read.
+	missing leases.Said
+	// unrenewed is the beginning of the trial for which it was logged that kubelet does not count.
+	unrenewed time.Time
+}
+
+func newNodeLease(o Options) nodeLease {
+	return nodeLease{get: o.Lease, log: o.Log, missing: leases.Said{
+		Log: o.Log, What: "read the Lease that kubelet renews for this node", Effect: "the agent's own connections to the API server alone confirm policies of the node",
+	}}
+}
+
+// last reads the Lease. It returns nil if there is none or the agent may not read it, which it logs once, and an error of type unread if that fails.
+func (l *nodeLease) last(ctx context.Context) (*renewal, error) {
+	if l.get == nil {
 		return nil, nil
 	}
 	bounded, cancel := context.WithTimeout(ctx, reachTimeout)
 	defer cancel()
-	l, err := m.Lease(bounded)
+	read, err := l.get(bounded)
 	if apierrors.IsNotFound(err) || apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
-		m.noLease.Note(ctx, err)
+		l.missing.Note(ctx, err)
 		return nil, nil
 	}
 	if err != nil {
 		return nil, &unread{err}
 	}
-	m.noLease.Note(ctx, nil)
-	return renewalOf(l), nil
+	l.missing.Note(ctx, nil)
+	return renewalOf(read), nil
 }
 
 func renewalOf(l *leases.Lease) *renewal {
@@ -87,30 +112,30 @@ func renewalOf(l *leases.Lease) *renewal {
 
 // renewed returns nil if kubelet has renewed its Lease since the policies of a trial are in the table, or if it did not before either: then they
 // are not the reason.
-func (m *Module) renewed(ctx context.Context, t *trial) error {
-	r, err := m.renewal(ctx)
+func (l *nodeLease) renewed(ctx context.Context, t *trial) error {
+	r, err := l.last(ctx)
 	switch {
 	case err != nil || r == nil || r.at.After(t.programmed):
 		return err
 	case r.at.Before(t.since.Add(-r.patience())):
-		if !m.silent.Equal(t.since) {
-			m.Log.Warn("kubelet did not renew its Lease before policies of the node were tried: the agent's own connections to the API server alone confirm them", "lease", r.node, "renewed", r.at)
+		if !l.unrenewed.Equal(t.since) {
+			l.log.Warn("kubelet did not renew its Lease before policies of the node were tried: the agent's own connections to the API server alone confirm them", "lease", r.node, "renewed", r.at)
 		}
-		m.silent = t.since
+		l.unrenewed = t.since
 		return nil
 	}
 	return &notRenewed{*r}
 }
 
 // renewedAfter reports whether kubelet has renewed its Lease after a time.
-func (m *Module) renewedAfter(ctx context.Context, at time.Time) bool {
-	r, err := m.renewal(ctx)
+func (l *nodeLease) renewedAfter(ctx context.Context, at time.Time) bool {
+	r, err := l.last(ctx)
 	return err == nil && r != nil && r.at.After(at)
 }
 
 // renewing returns nil if kubelet renews its Lease at present, or if the Lease cannot be read.
-func (m *Module) renewing(ctx context.Context) error {
-	r, err := m.renewal(ctx)
+func (l *nodeLease) renewing(ctx context.Context) error {
+	r, err := l.last(ctx)
 	if err == nil && r != nil && time.Since(r.at) > r.patience() {
 		err = &notRenewed{*r}
 	}

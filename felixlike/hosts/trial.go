@@ -66,7 +66,7 @@ func (m *Module) decide(ctx context.Context) {
 		}
 		err := m.reach(ctx)
 		if err == nil {
-			err = m.renewed(ctx, t)
+			err = m.lease.renewed(ctx, t)
 		}
 		c.note(err, time.Now())
 		var kubelet *notRenewed
@@ -75,7 +75,7 @@ func (m *Module) decide(ctx context.Context) {
 		case errors.As(err, &kubelet):
 			wait = kubelet.next()
 		case errors.As(err, new(*unread)) && time.Since(latest(c.unread, t.began)) > m.Within:
-			m.noLease.Note(ctx, err)
+			m.lease.missing.Note(ctx, err)
 			err = nil // the agent's own connections decide
 		}
 		if ctx.Err() != nil || err == nil && m.confirm(ctx, t) {
@@ -262,7 +262,7 @@ func (m *Module) blame(ctx context.Context, kubelet *notRenewed) {
 			return
 		}
 	} else {
-		for restored := time.Now(); !m.renewedAfter(ctx, restored); {
+		for restored := time.Now(); !m.lease.renewedAfter(ctx, restored); {
 			if over, _ := state(); over || time.Since(restored) > kubelet.patience() || !pause(ctx, every) {
 				return
 			}
@@ -306,7 +306,7 @@ func (m *Module) retry(ctx context.Context) {
 		}
 		look := m.reach
 		if r.Kubelet {
-			look = m.renewing
+			look = m.lease.renewing
 		}
 		if err := look(ctx); err != nil {
 			answers = time.Time{}

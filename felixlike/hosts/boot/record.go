@@ -31,7 +31,7 @@ type Record struct {
 	// Confirmed are the last policies with which the node was seen to work, Trial those that are being tried.
 	Confirmed *model.HostPolicies `json:"confirmed,omitempty"`
 	Trial     *model.HostPolicies `json:"trial,omitempty"`
-	// Since is when the trial began, which policies that follow it in a trial continue. It is zero in the record of an older agent.
+	// Since is when the trial began. Policies that replace those of the trial continue it. It is zero in the record of an older agent.
 	Since time.Time `json:"since,omitzero"`
 	// Failsafe and TrafficMode are settings of the agent that wrote the record.
 	Failsafe    *model.Failsafe   `json:"failsafe,omitempty"`
