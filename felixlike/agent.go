@@ -245,8 +245,7 @@ func (a *agent) driver(ctx context.Context) (*api, *node.Bridge) {
 	if a.migration = migration; fwd.multitenant != nil {
 		migration.Untracked()
 	}
-	migration.Steer(a.backend.Place())
-	migration.Arrived() // an earlier agent has programmed all flows
+	migration.Steer(a.backend.Place().Mode())
 	back := node.NewOVSRestart(migration, log.With("component", "driver"))
 	host := hostnet.NewReconciler()
 	br := node.NewBridge(a.bridgeOptions(fwd, host, back))

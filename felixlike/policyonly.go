@@ -27,6 +27,7 @@ import (
 	"github.com/felixlike/felixlike/managers"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/hostnet"
+	"github.com/felixlike/felixlike/ovsfwd/pipeline"
 )
 
 // runPolicyOnly runs an agent with trafficMode networkPolicyOnly until ctx ends: another CNI plugin owns the pods'
@@ -146,10 +147,7 @@ type stays struct{}
 func (stays) Carry(context.Context, backend.Place) error { return nil }
 
 // Steer implements Migration.
-func (stays) Steer(backend.Place) {}
+func (stays) Steer(pipeline.Mode) {}
 
 // Settle implements Migration.
 func (stays) Settle(context.Context) error { return nil }
-
-// Arrived implements handover.Migration.
-func (stays) Arrived() {}

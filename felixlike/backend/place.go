@@ -35,3 +35,11 @@ func (p Place) Mode() pipeline.Mode {
 	}
 	return pipeline.Steer
 }
+
+// Way are the modes that a change to the place passes, one after the other. The last one is Mode.
+func (p Place) Way() []pipeline.Mode {
+	if p == InSwitch {
+		return []pipeline.Mode{pipeline.BeginsInHost, pipeline.BeginsInSwitch, pipeline.Full}
+	}
+	return []pipeline.Mode{pipeline.BeginsInSwitch, pipeline.BeginsInHost, pipeline.Steer}
+}

@@ -3,10 +3,12 @@ package driver
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/felixlike/handover"
+	"github.com/felixlike/felixlike/ovsfwd/pipeline"
 )
 
 // change is a change of the backend on a live node. The new backend is programmed
@@ -18,9 +20,11 @@ import (
 //
 // Its phases, with those in brackets only between the host and the switch:
 //
-//	[carrying] > joining > building > verifying > [carrying > steering > carrying > settling > carrying] > following > adopting > retiring
-//	                 |         |          |                      |
-//	                 +---------+----------+- failed MaxTries times: the way back, if steered, and leaving
+//	[carrying] > joining > building > verifying > [carrying > MOVING] > following > adopting > retiring
+//	                 |         |          |            |
+//	                 +---------+----------+------------+- failed MaxTries times: the way back, if steered, and leaving
+//
+//	MOVING: steering > settling > steering > settling > carrying > steering > settling > carrying
 type change struct {
 	from, to backend.Backend
 	runner   *runner
@@ -28,9 +32,10 @@ type change struct {
 	plan  []phase
 	began time.Time
 	// place is the enforcement point after the change: the new backend's, or the old one's
-	// again once the change has failed. steered is set if the forwarding flows may already
-	// lead there.
+	// again once the change has failed. way are the modes that are left on the way there. steered is set if the forwarding
+	// flows may already lead there.
 	place   backend.Place
+	way     []pipeline.Mode
 	steered bool
 	// asked is set once the phase has started the work that it waits for.
 	asked bool
@@ -54,7 +59,7 @@ const (
 	building
 	// verifying: the new backend is read back and compared with the desired state.
 	verifying
-	// steering: the forwarding flows lead packets through the other enforcement point.
+	// steering: the forwarding flows lead packets one step further to the other enforcement point.
 	steering
 	// settling: packets may still take the old way.
 	settling
@@ -90,13 +95,18 @@ func (p phase) String() string {
 
 // planOf returns the phases of a change. Between two enforcement points, connections are
 // copied four times: before the new backend sees packets that the old one allowed, before
-// packets take the other way, at once after that, and when no packet can take the old way
+// packets take the other way, when all new connections begin there, and when no packet can take the old way
 // any more.
 func planOf(from, to backend.Place) []phase {
 	if from == to {
 		return []phase{joining, building, verifying, following, adopting, retiring}
 	}
-	return []phase{carrying, joining, building, verifying, carrying, steering, carrying, settling, carrying, following, adopting, retiring}
+	return slices.Concat([]phase{carrying, joining, building, verifying, carrying}, moving(), []phase{following, adopting, retiring})
+}
+
+// moving are the phases of the way to another enforcement point, one steering for each mode of it.
+func moving() []phase {
+	return []phase{steering, settling, steering, settling, carrying, steering, settling, carrying}
 }
 
 // phase returns the current phase.
@@ -134,7 +144,8 @@ func (h *change) failed(err error) {
 	case !h.steered:
 		h.plan = []phase{leaving}
 	case !back:
-		h.plan = []phase{carrying, steering, carrying, settling, carrying, leaving}
+		h.plan = slices.Concat([]phase{carrying}, moving(), []phase{leaving})
+		h.way = h.from.Place().Way()
 	case h.in(carrying), h.in(settling):
 		h.plan = h.plan[1:]
 	default:
@@ -166,6 +177,7 @@ func (h *change) note(o outcome) {
 	case o.err != nil:
 		h.failed(o.err)
 	case h.in(steering) && o.Name == backend.ForwardingStage:
+		h.way = h.way[1:]
 		h.next()
 	case h.in(steering): // the new backend is up to date before
 	case len(o.applied.Refused) > 0:

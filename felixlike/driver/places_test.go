@@ -13,6 +13,7 @@ import (
 	"github.com/felixlike/felixlike/felixlike/driver/drivertest"
 	"github.com/felixlike/felixlike/felixlike/handover"
 	"github.com/felixlike/felixlike/ovsfwd/conntrack"
+	"github.com/felixlike/felixlike/ovsfwd/pipeline"
 	"github.com/felixlike/felixlike/test/eventually"
 )
 
@@ -24,15 +25,15 @@ type fakeMigration struct {
 	fails map[string]int
 	// full makes failures say that the kernel's table is full.
 	full bool
-	// place is where packets are led to once the forwarding stage has run.
-	wanted, place backend.Place
+	// mode leads packets once the forwarding stage has run.
+	wanted, mode pipeline.Mode
 }
 
-// leads returns where packets are led to.
-func (c *fakeMigration) leads() backend.Place {
+// leads returns the mode that leads packets.
+func (c *fakeMigration) leads() pipeline.Mode {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.place
+	return c.mode
 }
 
 func (c *fakeMigration) step(name string) error {
@@ -53,22 +54,23 @@ func (c *fakeMigration) Carry(_ context.Context, to backend.Place) error {
 	return c.step("carry to " + to.String())
 }
 
-func (c *fakeMigration) Steer(to backend.Place) { c.wanted = to }
-
-func (c *fakeMigration) Arrived() { _ = c.step("arrived") }
+func (c *fakeMigration) Steer(mode pipeline.Mode) { c.wanted = mode }
 
 func (c *fakeMigration) Settle(context.Context) error { return c.step("settle") }
 
 func (c *fakeMigration) forward(context.Context) (backend.Applied, error) {
 	to := c.wanted
-	err := c.step("lead to " + to.String())
+	err := c.step(leadBy(to))
 	if err == nil {
 		c.mu.Lock()
-		c.place = to
+		c.mode = to
 		c.mu.Unlock()
 	}
 	return backend.Applied{}, err
 }
+
+// leadBy is the event of a forwarding stage that leads packets by a mode.
+func leadBy(mode pipeline.Mode) string { return "lead by " + mode.String() }
 
 // migrationOf runs a driver with backend "old" in the kernel that may change to
 // "new" in the switch, or the other way round.
@@ -76,7 +78,7 @@ func migrationOf(t *testing.T, from backend.Place) (f *fixture, old, next *fakeB
 	t.Helper()
 	h := &history{}
 	old, next = &fakeBackend{name: "old", history: h}, &fakeBackend{name: "new", history: h}
-	c = &fakeMigration{history: h, fails: map[string]int{}, wanted: from}
+	c = &fakeMigration{history: h, fails: map[string]int{}, wanted: from.Mode()}
 	at := func(b *drivertest.Backend, p backend.Place) backend.Backend {
 		b.PlaceIs = p
 		return b
@@ -113,17 +115,18 @@ func TestBackendChangesPlaces(t *testing.T) {
 				t.Fatal(err)
 			}
 			to := 1 - from
-			carry, lead := "carry to "+to.String(), "lead to "+to.String()
+			carry, way := "carry to "+to.String(), to.Way()
 			got := c.history.all()[before:]
-			inOrder(t, got, carry, "new applies", "new is read", carry, "old applies", lead, carry, "settle", carry, "old is removed", "arrived")
+			inOrder(t, got, carry, "new applies", "new is read", carry, "old applies", leadBy(way[0]), "settle", leadBy(way[1]), "settle", carry,
+				leadBy(way[2]), "settle", carry, "old is removed")
 			if i := slices.Index(got, carry); slices.Index(got, "new applies") < i {
 				t.Errorf("the new backend met packets before their connections were carried: %q", got)
 			}
-			if lead := slices.Index(got, lead); slices.Contains(got[lead:], "lead to "+from.String()) {
+			if first := slices.Index(got, leadBy(way[0])); slices.Contains(got[first:], leadBy(from.Mode())) {
 				t.Errorf("packets were led back: %q", got)
 			}
-			if c.leads() != to || next.removed {
-				t.Errorf("packets are led to the %s, new removed %v", c.leads(), next.removed)
+			if c.leads() != to.Mode() || next.removed {
+				t.Errorf("packets are led by %s, new removed %v", c.leads(), next.removed)
 			}
 			if s := f.Status(); s.Backend != "new" || s.Handover != nil {
 				t.Errorf("status: backend %q, handover %+v", s.Backend, s.Handover)
@@ -134,15 +137,15 @@ func TestBackendChangesPlaces(t *testing.T) {
 
 // A step that fails a few times is retried.
 func TestBackendChangesPlacesInTheEnd(t *testing.T) {
-	for _, step := range []string{"carry to switch", "lead to switch", "settle"} {
+	for _, step := range []string{"carry to switch", leadBy(pipeline.BeginsInHost), leadBy(pipeline.Full), "settle"} {
 		t.Run(step, func(t *testing.T) {
 			f, _, _, c := migrationOf(t, backend.InKernel)
 			c.fails[step] = handover.MaxTries - 1
 			if err := f.SetBackend(t.Context(), "new"); err != nil {
 				t.Fatal(err)
 			}
-			if c.leads() != backend.InSwitch {
-				t.Errorf("packets are led to the %s", c.leads())
+			if c.leads() != pipeline.Full {
+				t.Errorf("packets are led by %s", c.leads())
 			}
 		})
 	}
@@ -152,13 +155,18 @@ func TestBackendChangesPlacesInTheEnd(t *testing.T) {
 // connections where it judges them.
 func TestBackendThatCannotBeReachedIsNotTakenOver(t *testing.T) {
 	const often = 1000
+	back := []string{"settle", leadBy(pipeline.BeginsInHost), "settle", "carry to kernel", leadBy(pipeline.Steer), "settle", "carry to kernel", "new is removed"}
 	for _, c := range []struct {
 		step  string
 		after []string
 	}{
 		{"carry to switch", nil},
-		{"lead to switch", []string{"carry to kernel", "lead to kernel", "carry to kernel", "settle", "carry to kernel", "new is removed", "arrived"}},
-		{"settle", []string{"lead to switch", "carry to kernel", "lead to kernel", "carry to kernel", "new is removed"}},
+		{leadBy(pipeline.BeginsInHost), append([]string{"carry to kernel", leadBy(pipeline.BeginsInSwitch)}, back...)},
+		{leadBy(pipeline.Full), append([]string{leadBy(pipeline.BeginsInSwitch), "carry to kernel", leadBy(pipeline.BeginsInSwitch)}, back...)},
+		{"settle", []string{
+			leadBy(pipeline.BeginsInHost), "carry to kernel", leadBy(pipeline.BeginsInSwitch), leadBy(pipeline.BeginsInHost), "carry to kernel",
+			leadBy(pipeline.Steer), "carry to kernel", "new is removed",
+		}},
 	} {
 		t.Run(c.step, func(t *testing.T) {
 			f, old, _, migration := migrationOf(t, backend.InKernel)
@@ -169,8 +177,8 @@ func TestBackendThatCannotBeReachedIsNotTakenOver(t *testing.T) {
 				t.Fatalf("error %v", err)
 			}
 			inOrder(t, migration.history.all()[before:], c.after...)
-			if old.removed || migration.leads() != backend.InKernel || f.Status().Backend != "old" {
-				t.Errorf("old removed %v, packets are led to the %s", old.removed, migration.leads())
+			if old.removed || migration.leads() != pipeline.Steer || f.Status().Backend != "old" {
+				t.Errorf("old removed %v, packets are led by %s", old.removed, migration.leads())
 			}
 		})
 	}
@@ -192,8 +200,8 @@ func TestBackendChangeWithFullTable(t *testing.T) {
 			tries++
 		}
 	}
-	if tries != 1 || old.removed || c.leads() != backend.InSwitch {
-		t.Errorf("%d tries, old removed %v, packets are led to the %s", tries, old.removed, c.leads())
+	if tries != 1 || old.removed || c.leads() != pipeline.Full {
+		t.Errorf("%d tries, old removed %v, packets are led by %s", tries, old.removed, c.leads())
 	}
 }
 
@@ -201,8 +209,8 @@ func TestBackendChangeWithFullTable(t *testing.T) {
 // from being led back.
 func TestBackendThatFailsAtTheLastMoment(t *testing.T) {
 	f, old, next, c := migrationOf(t, backend.InSwitch)
-	c.fails["lead to kernel"] = 1
-	c.history.watch("lead to kernel", func() {
+	c.fails[leadBy(pipeline.Steer)] = 1
+	c.history.watch(leadBy(pipeline.Steer), func() {
 		next.mu.Lock()
 		defer next.mu.Unlock()
 		next.applyErr = errors.New("no such table")
@@ -211,8 +219,8 @@ func TestBackendThatFailsAtTheLastMoment(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), "no such table") {
 		t.Fatalf("error %v", err)
 	}
-	if old.removed || !next.removed || c.leads() != backend.InSwitch {
-		t.Errorf("old removed %v, new removed %v, packets are led to the %s", old.removed, next.removed, c.leads())
+	if old.removed || !next.removed || c.leads() != pipeline.Full {
+		t.Errorf("old removed %v, new removed %v, packets are led by %s", old.removed, next.removed, c.leads())
 	}
 	f.Source.Send(true, drivertest.Node("node2", "10.11.0.0/24"))
 	eventually.True(t, "the old backend goes on", func() bool {

@@ -11,6 +11,7 @@ import (
 	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/felixlike/driver/drivertest"
 	"github.com/felixlike/felixlike/felixlike/handover"
+	"github.com/felixlike/felixlike/ovsfwd/pipeline"
 	"github.com/felixlike/felixlike/test/eventually"
 )
 
@@ -20,7 +21,7 @@ func arriving(t *testing.T, at backend.Place, found bool, prepare func(*handover
 	t.Helper()
 	h := &history{}
 	mine := &fakeBackend{name: "mine", history: h}
-	c := &fakeMigration{history: h, fails: map[string]int{}, wanted: at, place: 1 - at}
+	c := &fakeMigration{history: h, fails: map[string]int{}, wanted: at.Mode(), mode: (1 - at).Mode()}
 	a := &handover.Startup{
 		Place: at, Migration: c, Log: slog.New(slog.DiscardHandler),
 		Left:   func(context.Context) (bool, error) { return found, c.step("look") },
@@ -51,7 +52,7 @@ func TestStartupHandoverAfterAnotherBackend(t *testing.T) {
 		t.Run(at.String(), func(t *testing.T) {
 			f, c, _ := arriving(t, at, true, nil)
 			carry := "carry to " + at.String()
-			want := []string{"look", carry, "mine applies", carry, "lead to " + at.String(), "settle", carry, "remove others"}
+			want := []string{"look", carry, "mine applies", carry, leadBy(at.Mode()), "settle", carry, "remove others"}
 			if got := c.history.all(); !slices.Equal(got[:min(len(got), len(want))], want) {
 				t.Errorf("history %q, want %q", got, want)
 			}
@@ -62,7 +63,7 @@ func TestStartupHandoverAfterAnotherBackend(t *testing.T) {
 
 func TestStartupHandoverAfterNothing(t *testing.T) {
 	_, c, _ := arriving(t, backend.InSwitch, false, nil)
-	want := []string{"look", "mine applies", "lead to switch", "remove others"}
+	want := []string{"look", "mine applies", leadBy(pipeline.Full), "remove others"}
 	if got := c.history.all(); !slices.Equal(got, want) {
 		t.Errorf("history %q, want %q", got, want)
 	}
@@ -70,9 +71,9 @@ func TestStartupHandoverAfterNothing(t *testing.T) {
 
 // Nothing is removed that still judges packets.
 func TestStartupHandoverWaitsForTheForwardingFlows(t *testing.T) {
-	_, c, _ := arriving(t, backend.InKernel, true, func(_ *handover.Startup, c *fakeMigration) { c.fails["lead to kernel"] = 3 })
+	_, c, _ := arriving(t, backend.InKernel, true, func(_ *handover.Startup, c *fakeMigration) { c.fails[leadBy(pipeline.Steer)] = 3 })
 	got := c.history.all()
-	inOrder(t, got, "lead to kernel", "lead to kernel", "lead to kernel", "lead to kernel", "settle", "carry to kernel", "remove others")
+	inOrder(t, got, leadBy(pipeline.Steer), leadBy(pipeline.Steer), leadBy(pipeline.Steer), leadBy(pipeline.Steer), "settle", "carry to kernel", "remove others")
 	if slices.Index(got, "remove others") < slices.Index(got, "settle") {
 		t.Errorf("history %q", got)
 	}
@@ -88,8 +89,8 @@ func TestStartupHandoverGoesOnInTheEnd(t *testing.T) {
 			})
 			eventually.True(t, "others are removed", func() bool { return slices.Contains(c.history.all(), "remove others") })
 			eventually.True(t, "the agent is ready", func() bool { return missing(t, f) == "" })
-			if c.leads() != backend.InKernel || len(log.Lines("connections of the backend that was in force before may be lost")) == 0 {
-				t.Errorf("packets are led to the %s; log %q", c.leads(), log.Lines(""))
+			if c.leads() != pipeline.Steer || len(log.Lines("connections of the backend that was in force before may be lost")) == 0 {
+				t.Errorf("packets are led by %s; log %q", c.leads(), log.Lines(""))
 			}
 		})
 	}
@@ -101,7 +102,7 @@ func TestStartupHandoverWithFullTable(t *testing.T) {
 	f, c, _ := arriving(t, backend.InKernel, true, func(a *handover.Startup, c *fakeMigration) {
 		c.fails["carry to kernel"], c.full, a.Log = 1000, true, log.Logger()
 	})
-	want := []string{"look", "carry to kernel", "mine applies", "carry to kernel", "lead to kernel", "remove others"}
+	want := []string{"look", "carry to kernel", "mine applies", "carry to kernel", leadBy(pipeline.Steer), "remove others"}
 	if got := c.history.all(); !slices.Equal(got[:min(len(got), len(want))], want) {
 		t.Errorf("history %q, want %q", got, want)
 	}

@@ -51,7 +51,7 @@ func (hs *handovers) begin(name string, outcome chan error) {
 	hs.stages.leftovers.interrupt()
 	hs.stages.stays(nil)
 	hs.stages.change(&change{
-		from: hs.stages.backend, to: to, plan: planOf(hs.stages.backend.Place(), to.Place()), place: to.Place(), began: time.Now(), outcome: outcome,
+		from: hs.stages.backend, to: to, plan: planOf(hs.stages.backend.Place(), to.Place()), place: to.Place(), way: to.Place().Way(), began: time.Now(), outcome: outcome,
 	})
 	to.PrepareBeside(hs.stages.backend.Name())
 	hs.stages.log().Info("changing the backend", "to", to.Name())
@@ -117,14 +117,14 @@ func (hs *handovers) follow(ctx context.Context, h *change, old *runner) {
 	}
 }
 
-// steer makes the next cycle program forwarding flows that lead packets through the
+// steer makes the next cycle program forwarding flows that lead packets one step further to the
 // handover's enforcement point. The backend there is required from now on, so the cycle
 // brings it up to date first.
 func (hs *handovers) steer(h *change) {
 	if slices.ContainsFunc(hs.stages.runners, func(r *runner) bool { return r.running }) {
 		return
 	}
-	hs.cfg.Handover.Migration.Steer(h.place)
+	hs.cfg.Handover.Migration.Steer(h.way[0])
 	h.runner.Required = h.place == h.to.Place()
 	h.asked, h.steered = true, true
 	hs.scheduler.pace.wantNow()
@@ -229,9 +229,6 @@ func (hs *handovers) remove(ctx context.Context, h *change, b backend.Backend, r
 
 func (hs *handovers) end(ctx context.Context, h *change, result error) {
 	hs.stages.change(nil)
-	if h.steered { // the next cycle programs what waited
-		hs.cfg.Handover.Migration.Arrived()
-	}
 	hs.removeLeftovers(ctx)
 	// Two variants of iptables share their ipsets, and both have changed them.
 	hs.stages.decides().reread()

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/felixlike/felixlike/felixlike/backend"
+	"github.com/felixlike/felixlike/ovsfwd/pipeline"
 )
 
 // Config is what changes of the backend need.
@@ -32,14 +33,10 @@ type Migration interface {
 	// Carry copies the connections that the other enforcement point allowed to this one. It may
 	// be repeated: it leaves existing entries unchanged.
 	Carry(ctx context.Context, to backend.Place) error
-	// Steer sets the desired forwarding flows to those that lead packets through the
-	// enforcement point. It is called between cycles.
-	Steer(to backend.Place)
+	// Steer sets the desired forwarding flows to those of a mode, one of backend.Place's Way. It is called between cycles.
+	Steer(mode pipeline.Mode)
 	// Settle returns once no packet takes the old forwarding flows.
 	Settle(ctx context.Context) error
-	// Arrived completes the desired forwarding flows, some time after Settle: until then those are missing that a packet must not meet which took the
-	// old way. A later cycle programs them.
-	Arrived()
 }
 
 // MigrationTimeout bounds one step of a migration. Copying a hundred thousand connections

@@ -27,9 +27,9 @@ type Migration struct {
 	// carried is called after each Carry, also a failed one.
 	carried func()
 	log     *slog.Logger
-	// inSwitch is set if the desired forwarding flows lead through the switch, settled once
-	// all packets take them.
-	inSwitch, settled atomic.Bool
+	// mode is the pipeline.Mode of the desired forwarding flows. settled is set once all packets take them.
+	mode    atomic.Uint32
+	settled atomic.Bool
 	// unsettled is set while packets may follow forwarding flows from before the last change. Only apply uses it.
 	unsettled bool
 	// wait returns once no packet follows old flows of the switch. It is c.revalidated; tests replace it.
@@ -92,43 +92,33 @@ func (c *Migration) Carry(ctx context.Context, to backend.Place) error {
 		return fmt.Errorf("carry connections to the %s: %w", to, err)
 	}
 	c.log.Info("carried connections", "to", to, "known", r.Allowed, "written", r.Written, "ended", r.Ended, "took", time.Since(began))
-	if to == backend.InSwitch && c.inSwitch.Load() && c.settled.Load() {
+	if pipeline.Mode(c.mode.Load()) == pipeline.Full && c.settled.Load() {
 		_, err = c.carrier.ForgetInKernel(ctx)
 	}
 	return err
 }
 
 // Steer implements Migration.
-func (c *Migration) Steer(to backend.Place) {
+func (c *Migration) Steer(mode pipeline.Mode) {
 	c.settled.Store(false)
-	c.inSwitch.Store(to == backend.InSwitch)
-	mode := to.Mode()
-	if to == backend.InSwitch {
-		mode = pipeline.Arriving
-	}
-	c.setMode(mode)
-}
-
-// Arrived implements Migration.
-func (c *Migration) Arrived() {
-	if c.inSwitch.Load() {
-		c.setMode(backend.InSwitch.Mode())
-	}
-}
-
-func (c *Migration) setMode(mode pipeline.Mode) {
+	c.mode.Store(uint32(mode))
 	c.forwarding.SetMode(mode)
 	c.tunnel.SetMode(mode)
+}
+
+// wanted is the place where connections begin by the desired forwarding flows.
+func (c *Migration) wanted() backend.Place {
+	if mode := pipeline.Mode(c.mode.Load()); mode == pipeline.BeginsInSwitch || mode == pipeline.Full {
+		return backend.InSwitch
+	}
+	return backend.InKernel
 }
 
 // Apply programs the desired forwarding flows. If policy is in the switch, it also waits on the kernel's datapath until no
 // cached flow follows the old ones: forwarding flows choose the tables of policy that packets pass, so a change
 // of policy is in force only then. The bridge removes the cached flows of the userspace datapath itself.
 func (c *Migration) Apply(ctx context.Context, program func(context.Context) (backend.Applied, error)) (backend.Applied, error) {
-	to := backend.InKernel
-	if c.inSwitch.Load() {
-		to = backend.InSwitch
-	}
+	to := c.wanted()
 	a, err := program(ctx)
 	c.unsettled = c.unsettled || a.Writes > 0
 	if err == nil && c.unsettled && to == backend.InSwitch && !c.at.Node.Userspace {
@@ -148,7 +138,9 @@ func (c *Migration) Apply(ctx context.Context, program func(context.Context) (ba
 
 // judges reports whether the desired forwarding flows lead through a switch that loses its
 // connections when it ends.
-func (c *Migration) judges() bool { return c.inSwitch.Load() && c.at.Node.Userspace && !c.untracked }
+func (c *Migration) judges() bool {
+	return c.wanted() == backend.InSwitch && c.at.Node.Userspace && !c.untracked
+}
 
 // Settle implements Migration.
 func (c *Migration) Settle(ctx context.Context) error {

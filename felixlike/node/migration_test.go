@@ -8,6 +8,7 @@ import (
 
 	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/ovsfwd/carry"
+	"github.com/felixlike/felixlike/ovsfwd/pipeline"
 	"github.com/felixlike/felixlike/ovsfwd/vswitchd"
 )
 
@@ -24,25 +25,26 @@ func TestChangeOfForwardingFlowsIsWaitedFor(t *testing.T) {
 	}
 	lost := errors.New("connection lost")
 	for _, step := range []struct {
-		what                string
-		inSwitch, userspace bool
-		writes              int
-		failure, refuses    error
-		waits               int
-		fails               bool
+		what             string
+		mode             pipeline.Mode
+		userspace        bool
+		writes           int
+		failure, refuses error
+		waits            int
+		fails            bool
 	}{
-		{what: "nothing has changed", inSwitch: true},
-		{what: "a flow has changed", inSwitch: true, writes: 1, waits: 1},
-		{what: "nothing has changed since", inSwitch: true},
-		{what: "the wait fails", inSwitch: true, writes: 1, refuses: lost, waits: 1, fails: true},
-		{what: "the next try waits again", inSwitch: true, waits: 1},
-		{what: "a change fails in part", inSwitch: true, writes: 1, failure: lost, fails: true},
-		{what: "the next try waits for it", inSwitch: true, waits: 1},
-		{what: "the stage flow-restore waits later", inSwitch: true, writes: 1, refuses: vswitchd.ErrAwaitsFlows, waits: 1},
+		{what: "nothing has changed", mode: pipeline.Full},
+		{what: "a flow has changed", mode: pipeline.Full, writes: 1, waits: 1},
+		{what: "nothing has changed since", mode: pipeline.Full},
+		{what: "the wait fails", mode: pipeline.Full, writes: 1, refuses: lost, waits: 1, fails: true},
+		{what: "the next try waits again", mode: pipeline.Full, waits: 1},
+		{what: "a change fails in part", mode: pipeline.Full, writes: 1, failure: lost, fails: true},
+		{what: "the next try waits for it", mode: pipeline.Full, waits: 1},
+		{what: "the stage flow-restore waits later", mode: pipeline.Full, writes: 1, refuses: vswitchd.ErrAwaitsFlows, waits: 1},
 		{what: "policy is in the kernel", writes: 1},
-		{what: "the bridge removes cached flows", inSwitch: true, userspace: true, writes: 1},
+		{what: "the bridge removes cached flows", mode: pipeline.Full, userspace: true, writes: 1},
 	} {
-		c.inSwitch.Store(step.inSwitch)
+		c.mode.Store(uint32(step.mode))
 		c.at.Node.Userspace = step.userspace
 		waits, refuses = 0, step.refuses
 		if err := apply(step.writes, step.failure); waits != step.waits || (err != nil) != step.fails || (c.leads.Load() == nil) != step.fails {

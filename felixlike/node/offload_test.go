@@ -67,7 +67,7 @@ func TestSteerChangesAllGroups(t *testing.T) {
 	flows := groupedFlows{}
 	c, both := offloadMigration(flows)
 	for _, place := range []backend.Place{backend.InKernel, backend.InSwitch, backend.InKernel} {
-		c.Steer(place)
+		c.Steer(place.Mode())
 		for _, m := range both {
 			m.CompleteDeferredWork()
 		}
@@ -96,15 +96,15 @@ func TestStatusOfOffload(t *testing.T) {
 	active := control.Offload{Active: true}
 	judged := control.Offload{Why: "backend openflow judges packets in the bridge"}
 	failed := control.Offload{Why: "the forwarding flows are not programmed"}
-	c.Steer(backend.InKernel)
+	c.Steer(pipeline.Steer)
 	is("before the first apply", failed)
 	apply(nil)
 	is("programmed", active)
-	c.Steer(backend.InSwitch)
+	c.Steer(pipeline.Full)
 	is("before the full pipeline is programmed", active)
 	apply(nil)
 	is("full pipeline", judged)
-	c.Steer(backend.InKernel)
+	c.Steer(pipeline.Steer)
 	is("before the steering pipeline is programmed", judged)
 	apply(errors.New("the switch refuses the flows"))
 	is("refused", failed)

@@ -7,29 +7,32 @@ import (
 	"slices"
 )
 
-// Mode is one of the two pipelines.
+// Mode is one of the two pipelines, or a step between them: a change of the enforcement point passes all four, one after the other.
 type Mode uint8
 
 const (
 	// Steer hands packets to the host, where netfilter judges them: every packet, or with Node.Offload
 	// every packet but those of established connections that netfilter has allowed.
 	Steer Mode = iota
+	// BeginsInHost is Full for connections that the switch knows. All other packets are the host's (table 31).
+	BeginsInHost
+	// BeginsInSwitch is BeginsInHost, but TCP connections begin in the switch.
+	BeginsInSwitch
 	// Full judges packets in the switch.
 	Full
-	// Arriving is Full while packets that were led to the host may still come back from there. They have the ports of the pod's own
-	// connections, and are not taken for other ones (table 35).
-	Arriving
 )
 
-// String returns "steer", "full" or "arriving".
+// String returns "steer", "begins in the host", "begins in the switch" or "full".
 func (m Mode) String() string {
 	switch m {
 	case Steer:
 		return "steer"
+	case BeginsInHost:
+		return "begins in the host"
+	case BeginsInSwitch:
+		return "begins in the switch"
 	case Full:
 		return "full"
-	case Arriving:
-		return "arriving"
 	}
 	return fmt.Sprintf("mode(%d)", uint8(m))
 }

@@ -289,7 +289,7 @@ func TestTrace(t *testing.T) {
 // TestRequestFromTheHost: a pod's request comes from the host with the ports of a connection of the pod. While packets arrive that the host got
 // before a change of the backend, it is that pod's next connection. Later, the host has translated another one to these ports.
 func TestRequestFromTheHost(t *testing.T) {
-	for mode, moves := range map[Mode]bool{Arriving: false, Full: true} {
+	for mode, moves := range map[Mode]bool{BeginsInSwitch: false, Full: true} {
 		t.Run(mode.String(), func(t *testing.T) {
 			const port, server, syn, ack = 33000, 80, 2, 16
 			l := newLabOf(t, func(n *Node) { n.Mode = mode }, func(flows []openflow.Flow) []openflow.Flow { return flows })

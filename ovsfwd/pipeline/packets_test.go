@@ -54,6 +54,12 @@ func newClusterOf(t *testing.T, uplink bool, setUp func(*Node), edit func([]open
 		c.addUplink(t)
 	}
 	setUp(&c.node)
+	install(t, b, edit(c.flows()))
+	return c
+}
+
+// flows are those of the node, its pods and its peers.
+func (c *cluster) flows() []openflow.Flow {
 	flows := Base(c.node)
 	for _, pod := range c.pods {
 		flows = append(flows, Endpoint(c.node, pod)...)
@@ -65,8 +71,7 @@ func newClusterOf(t *testing.T, uplink bool, setUp func(*Node), edit func([]open
 	if c.node.Mode != Steer {
 		flows = append(flows, Judged()...)
 	}
-	install(t, b, edit(flows))
-	return c
+	return flows
 }
 
 func uplinkMAC() net.HardwareAddr { return net.HardwareAddr{2, 0, 0, 0, 0, 0x77} }

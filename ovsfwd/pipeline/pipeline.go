@@ -35,6 +35,9 @@
 //	  |     | to gateway, tunnel    | own node                                                       |
 //	  +-----+-----------------------+-----------------------> 105 commit -> 110 allowed; output <----+
 //
+// BeginsInHost and BeginsInSwitch are Full but for packets of connections that the switch does not know: these go as in Steer. They are steps
+// of a change between the two pipelines (table031_unknown.go).
+//
 // Rules for every packet there:
 //
 //   - A connection is *allowed* (bit 64 of its label) when a packet of its
@@ -67,7 +70,8 @@
 //
 // Registers: reg0[0..15] source (0 tunnel, 1 gateway, 2 pod, 4 uplink, 5 host by the uplink), reg0[16] output
 // port known, reg0[17] source to be translated, reg0[18] and reg4[18] handed
-// on by a policy before all tiers (ingress, egress), reg0[19] came by the tunnel with the virtual MAC, reg0[20] denied
+// on by a policy before all tiers (ingress, egress), reg4[22] and reg4[23] judged by the host and begins here (table 31, only while the
+// enforcement point changes), reg0[19] came by the tunnel with the virtual MAC, reg0[20] denied
 // by a rule, reg0[21] a pod to itself through a Service, reg0[22] must not allow
 // its connection, reg0[23..25] associations of SCTP, reg0[26] there is policy,
 // reg0[27] skips the host, reg0[28..31] connections with another source port (table 35), reg1 output port, reg2 the address that a pod asks for, reg3 the rule that denies, reg5 and reg6 the rules that allow
@@ -155,6 +159,7 @@ func Base(n Node) []openflow.Flow {
 		outputFull(),
 		snatBase(n),
 		associationsBase(n),
+		unknownBase(n),
 	)
 }
 

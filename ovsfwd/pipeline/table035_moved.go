@@ -33,8 +33,8 @@ package pipeline
 // The first connection of TCP may end before the second one. So a segment that begins a connection without asking for one is looked up
 // in the zone too. (Datagrams take the old port again then.) Other packets of connections that do not collide pass no table more than before.
 //
-// While packets arrive that the host got before a change of the backend (Arriving), none of them collides: a client's request on its way
-// from the host may have the ports of its former connection, whose end the zone has not seen.
+// No packet collides while the enforcement point changes (BeginsInHost, BeginsInSwitch): a client's request on its way from the host may
+// have the ports of its former connection, whose end the zone has not seen.
 
 import (
 	"github.com/felixlike/felixlike/model"
@@ -96,14 +96,14 @@ func movedBase(n Node) []openflow.Flow {
 			for _, known := range append(m.known(), m.CTState(openflow.CTNew|openflow.CTTrk, 0)) {
 				l.add(TableConntrackState, priorityMovedKnown, known.NoSYN(), openflow.SetBits(openflow.Reg0, movedAsked, movedAsked), lookup)
 			}
-			if n.Mode == Arriving {
+			if n.Mode != Full {
 				continue
 			}
 			for _, known := range m.known() {
 				l.add(TableConntrackState, priorityCollides, asks(known), collides...)
 			}
 		}
-		if n.Mode == Arriving {
+		if n.Mode != Full {
 			continue
 		}
 		for _, m := range byBothWays(from(p).Protocol(model.UDP)) {

@@ -68,6 +68,27 @@ func TestBackendHandover(t *testing.T) {
 	}
 }
 
+// TestChangesLoseNoRequest changes backends between the host and the switch while connections are opened. None of their requests and answers is
+// lost: Linux would send it again after a second.
+func TestChangesLoseNoRequest(t *testing.T) {
+	l := newLab(t)
+	set(t, l, state(t, threeNodes, pushed))
+	for _, p := range []string{"a", "c"} {
+		comeBack(t, l.Pod(pod(p)))
+	}
+	tr := startTraffic(t, l, [][2]string{{"c", "a"}, {"a", "b"}, {"a", "d"}}, [][2]string{{"b", "a"}})
+	for range 5 {
+		for _, to := range []string{config.OpenFlow, config.NFTables, config.OpenFlow, config.IPTablesNFT} {
+			for _, n := range []*lab.Node{l.Node("node1"), l.Node("node2"), l.Node("node3")} {
+				change(t, n, to)
+			}
+		}
+	}
+	if sum := tr.stop(t); sum.Late > sum.Opened/20000 {
+		t.Errorf("%d of %d new connections were late", sum.Late, sum.Opened)
+	}
+}
+
 // changeBackends changes the backends of nodes so often, from each to each, and kills the agents in the middle of every
 // killedEvery-th change. It returns how long each kind of change took.
 func changeBackends(t *testing.T, nodes []*lab.Node, times int) map[string][]time.Duration {

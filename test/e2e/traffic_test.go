@@ -104,7 +104,7 @@ func (tr *running) startQuiet(t *testing.T, l *lab.Lab, pairs [][2]string) {
 
 // stop ends the traffic, prints its summary, and fails the test for every
 // fault.
-func (tr *running) stop(t *testing.T) {
+func (tr *running) stop(t *testing.T) traffic.Summary {
 	t.Helper()
 	sum, err := tr.Stop()
 	t.Log(sum)
@@ -117,6 +117,7 @@ func (tr *running) stop(t *testing.T) {
 	if sum.Blocks == 0 || sum.Opened == 0 || sum.Denied == 0 {
 		t.Error("a kind of traffic never got going")
 	}
+	return sum
 }
 
 // pause waits, or until ctx ends.

@@ -16,6 +16,7 @@ const knockTime = 20 * time.Millisecond
 // A new connection that is not open after halfOpenCheck, two lost SYNs, may wait for a half-open one. A SYN is sent again for the fifth time after 31 s.
 const (
 	halfOpenCheck    = 2 * time.Second
+	lateAfter        = 900 * time.Millisecond
 	halfOpenPatience = 40 * time.Second
 )
 
@@ -73,6 +74,9 @@ func (tr *Traffic) open(r Route) error {
 	tr.count(func(s *Summary) {
 		took := time.Since(start)
 		s.Opened, s.Slowest = s.Opened+1, max(s.Slowest, took)
+		if took > lateAfter {
+			s.Late++
+		}
 		if took > tr.patience {
 			s.HalfOpen++
 		}

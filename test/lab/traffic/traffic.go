@@ -73,6 +73,9 @@ type Summary struct {
 	Blocks, Pushed, Opened, Denied int
 	// HalfOpen counts the new connections that waited longer than Patience, for the end of a half-open one from their port.
 	HalfOpen int
+	// Late counts the new connections that took almost as long as Linux waits for the answer to a SYN before it sends it again (1 s, RFC 6298):
+	// a packet of them was lost.
+	Late int
 	// Slowest is the time of the slowest new connection, Stall the longest
 	// time without an echo on a stream.
 	Slowest, Stall time.Duration
@@ -80,8 +83,8 @@ type Summary struct {
 
 // String returns the counts as a sentence.
 func (s Summary) String() string {
-	return fmt.Sprintf("%d blocks echoed on streams (longest stall %s), %d numbers pushed, %d new connections (slowest %s, %d behind half-open ones), %d denied attempts",
-		s.Blocks, s.Stall.Round(time.Millisecond), s.Pushed, s.Opened, s.Slowest.Round(time.Millisecond), s.HalfOpen, s.Denied)
+	return fmt.Sprintf("%d blocks echoed on streams (longest stall %s), %d numbers pushed, %d new connections (slowest %s, %d late, %d behind half-open ones), %d denied attempts",
+		s.Blocks, s.Stall.Round(time.Millisecond), s.Pushed, s.Opened, s.Slowest.Round(time.Millisecond), s.Late, s.HalfOpen, s.Denied)
 }
 
 // loop repeats work until the end or its first fault. Work that has begun before the end
