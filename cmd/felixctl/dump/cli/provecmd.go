@@ -103,24 +103,33 @@ func (p *proving) prove(ctx context.Context, names [2]string) (both [2]*side, ou
 	if both, err = p.sides.pair(ctx, names); err != nil {
 		return both, nil, err
 	}
-	out = &certificate{Version: version.String()}
-	var sides [2]prove.Side
+	if out, err = certify(ctx, both, p.onlyOurs); err != nil {
+		return both, nil, err
+	}
 	for i, s := range both {
-		if kindsOf(s) == "" {
-			return both, nil, fmt.Errorf("not proved: %s: it has no policy of felixlike", s.title)
-		}
 		hash := sha256.New()
 		if err := dump.Write(hash, compare.Canonical(s.state, compare.Options{OnlyOurs: true}), dump.TextOptions{}); err != nil {
 			return both, nil, fmt.Errorf("%s: %w", s.title, err)
 		}
 		*[]*provedState{&out.A, &out.B}[i] = provedState{s.title, hex.EncodeToString(hash.Sum(nil))}
+	}
+	return both, out, nil
+}
+
+// certify proves, and leaves out the names of the states. An error is a *prove.NotProved, or the context's.
+func certify(ctx context.Context, both [2]*side, onlyOurs bool) (*certificate, error) {
+	var sides [2]prove.Side
+	for i, s := range both {
+		if kindsOf(s) == "" {
+			return nil, &prove.NotProved{Place: s.title, Reason: "it has no policy of felixlike"}
+		}
 		sides[i] = prove.Side{State: s.state, Model: s.model}
 	}
-	if out.Result, err = prove.Compare(ctx, sides[0], sides[1], prove.Options{OnlyOurs: p.onlyOurs}); err != nil {
-		return both, nil, err
+	r, err := prove.Compare(ctx, sides[0], sides[1], prove.Options{OnlyOurs: onlyOurs})
+	if err != nil {
+		return nil, err
 	}
-	out.Equal = len(out.Differences)+len(out.NotProved) == 0
-	return both, out, nil
+	return &certificate{Version: version.String(), Result: r, Equal: len(r.Differences)+len(r.NotProved) == 0}, nil
 }
 
 // mostLines bounds the lines of text about differences.

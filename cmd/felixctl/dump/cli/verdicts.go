@@ -3,13 +3,16 @@ package cli
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/felixlike/felixlike/cmd/felixctl/dump"
 	"github.com/felixlike/felixlike/cmd/felixctl/dump/compare"
+	"github.com/felixlike/felixlike/cmd/felixctl/prove"
 	"github.com/felixlike/felixlike/cmd/felixctl/trace"
 	"github.com/felixlike/felixlike/cmd/felixctl/trace/cluster"
 	"github.com/felixlike/felixlike/felixlike/control"
@@ -38,19 +41,59 @@ func (f follower) Judge(p compare.Packet) (bool, string, error) {
 }
 
 // verdicts is the report of that view.
-type verdicts struct{ compare.Trials }
+type verdicts struct {
+	compare.Trials
+	// Sample is set if only the packets that were followed are compared, and unset if it is proved that no packet tells the sides apart.
+	Sample bool `json:"sample"`
+	// NotProved says why it is a sample although no verdict differs in it.
+	NotProved []string `json:"notProved,omitempty"`
+	// Differs is what the proof has found besides the sample.
+	Differs []prove.Difference `json:"differs,omitempty"`
+}
 
-func verdictsOf(_ context.Context, a, b *side, _ compare.Options) (report, error) {
+func verdictsOf(ctx context.Context, a, b *side, o compare.Options) (report, error) {
 	before, after := a.modelOr(b), b.modelOr(a)
 	if before == nil || after == nil {
 		return nil, errNoModel
 	}
 	states := []*dump.State{a.state, b.state}
-	return verdicts{compare.Verdicts(newFollower(a, before), newFollower(b, after), compare.EndsOf(states, before, after), compare.PortsOf(states, before, after))}, nil
+	v := verdicts{Trials: compare.Verdicts(newFollower(a, before), newFollower(b, after), compare.EndsOf(states, before, after), compare.PortsOf(states, before, after)), Sample: true}
+	if v.different() {
+		return v, nil
+	}
+	return v, v.prove(ctx, [2]*side{a, b}, o.OnlyOurs)
+}
+
+// proveTime bounds the proof, so that diff keeps its --timeout: the sample is an answer, too.
+const proveTime = 20 * time.Second
+
+// prove notes whether all packets have the same verdict as in the sample, in which none differs.
+func (v *verdicts) prove(ctx context.Context, both [2]*side, onlyOurs bool) error {
+	if both[0].busy || both[1].busy {
+		v.NotProved = []string{"the agent was programming all the while"}
+		return nil
+	}
+	limited, cancel := context.WithTimeout(ctx, proveTime)
+	defer cancel()
+	c, err := certify(limited, both, onlyOurs)
+	var refused *prove.NotProved
+	switch {
+	case ctx.Err() != nil:
+		return ctx.Err()
+	case limited.Err() != nil:
+		v.NotProved = []string{fmt.Sprintf("the proof takes longer than %s", proveTime)}
+	case errors.As(err, &refused):
+		v.NotProved = []string{refused.Place + ": " + refused.Reason}
+	case err != nil:
+		return err
+	default:
+		v.Sample, v.NotProved, v.Differs = !c.Equal, c.NotProved, c.Differences
+	}
+	return nil
 }
 
 // different counts unknown verdicts, too: they may differ.
-func (v verdicts) different() bool { return len(v.Changed)+len(v.Unknown) > 0 }
+func (v verdicts) different() bool { return len(v.Changed)+len(v.Unknown)+len(v.Differs) > 0 }
 
 func through(o compare.Opinion) string {
 	switch {
@@ -113,16 +156,25 @@ func (v verdicts) summary() string {
 	}
 	text := fmt.Sprintf("%d packets were followed on both sides: ", v.Packets)
 	switch {
+	case !v.Sample:
+		return fmt.Sprintf("no verdict differs: proved for all packets (felixctl prove has the certificate); %d were followed as well", v.Packets)
 	case len(v.Changed) == 0:
 		text += "no verdict differs among these (a sample of all packets)"
 	default:
-		text += fmt.Sprintf("verdicts that differ: %d, pairs of ends: %d", len(v.Changed), len(pairs))
+		text += fmt.Sprintf("verdicts that differ: %d, pairs of ends: %d (a sample of all packets)", len(v.Changed), len(pairs))
 	}
 	if n := len(v.Unknown); n > 0 {
 		text += fmt.Sprintf("; unknown: %d", n)
 	}
 	if v.Left > 0 {
 		text += fmt.Sprintf("; %d more were left out", v.Left)
+	}
+	if len(v.Differs) > 0 {
+		d := v.Differs[0]
+		text += fmt.Sprintf("\nbut felixctl prove tells the sides apart, for example: %s (%s, connection: %s): before: %s, after: %s", d.Packet, d.Way, d.Connection, d.A, d.B)
+	}
+	for _, why := range v.NotProved {
+		text += "\nnot proved: " + why
 	}
 	return text
 }

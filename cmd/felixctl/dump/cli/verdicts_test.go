@@ -2,6 +2,9 @@ package cli
 
 import (
 	"bytes"
+	"encoding/json"
+	"errors"
+	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -30,9 +33,15 @@ func stepsOf(t *testing.T) []truthtable.Step {
 func modelOf(t *testing.T, step truthtable.Step, node int) *control.Model {
 	t.Helper()
 	o := step.Objects(model.IPv4)
+	var addresses []netip.Addr
+	for _, a := range o.Nodes[node].Status.Addresses {
+		if address, err := netip.ParseAddr(a.Address); err == nil {
+			addresses = append(addresses, address)
+		}
+	}
 	m, problems, err := wanted.FromEvents(wanted.Events(control.Objects{
 		Nodes: o.Nodes, Namespaces: o.Namespaces, Pods: o.Pods, Policies: o.Policies, ClusterPolicies: o.ClusterPolicies,
-	}), o.Nodes[node].Name, nil)
+	}), o.Nodes[node].Name, &control.Model{Settings: control.Settings{Masquerade: true}, LogsReported: true, HostAddresses: addresses})
 	if err != nil || len(problems) > 0 {
 		t.Fatal(err, problems)
 	}
@@ -72,6 +81,67 @@ func TestBackendsJudgeAlike(t *testing.T) {
 				_ = v.text(&b, terminal.Style{})
 				t.Errorf("%s, %s: %s", step.String(), backend, b.String()[:min(b.Len(), 3000)])
 			}
+		}
+	}
+}
+
+// TestVerdictsSayWhatTheyAre: the report is a sample unless it is proved that no packet tells the sides apart, and says what the proof has found, or why
+// there is none.
+func TestVerdictsSayWhatTheyAre(t *testing.T) {
+	var m *control.Model
+	var first, wrong *side
+	for _, step := range stepsOf(t) {
+		m = modelOf(t, step, 0)
+		first, wrong = sideOf(t, m, config.NFTables), sideOf(t, m, config.NFTables)
+		if tamper(wrong.state) != "" && judged(t, first, wrong).different() {
+			break
+		}
+	}
+	rejecting, foreign, busy := sideOf(t, m, config.NFTables), sideOf(t, m, config.NFTables), sideOf(t, m, config.NFTables)
+	for _, table := range rejecting.state.Tables {
+		for _, c := range table.Chains {
+			for i := range c.Rules {
+				if strings.HasPrefix(c.Rules[i].Comment, "isolated") {
+					c.Rules[i].Action = tables.Reject{With: tables.AdminProhibited, PerSecond: 1}
+				}
+			}
+		}
+	}
+	foreign.state.Tables[0].Chains[0].Rules = append([]dump.Rule{{Foreign: "ip ttl 3 drop"}}, foreign.state.Tables[0].Chains[0].Rules...)
+	busy.busy = true
+	for name, test := range map[string]struct {
+		other                     *side
+		sample, different, differ bool
+		text                      string
+	}{
+		"proved":                    {sideOf(t, m, config.IPTablesNFT), false, false, false, "no verdict differs: proved for all packets"},
+		"later packets":             {sideOf(t, m, config.OpenFlow), true, false, false, "(a sample of all packets)\nnot proved: Later packets of connections"},
+		"a reject and a drop":       {rejecting, true, true, true, "(a sample of all packets)\nbut felixctl prove tells the sides apart, for example: "},
+		"the agent was programming": {busy, true, false, false, "not proved: the agent was programming"},
+		"a verdict differs":         {wrong, true, true, false, "verdicts that differ: "},
+		"an unknown rule":           {foreign, true, true, false, "unknown: "},
+	} {
+		v := judged(t, first, test.other)
+		var text, page bytes.Buffer
+		if err := errors.Join(v.text(&text, terminal.Style{}), v.markdown(&page)); err != nil {
+			t.Fatal(err)
+		}
+		data, err := json.Marshal(document{View: verdictsView, Report: v})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got struct {
+			Report struct {
+				Sample  *bool
+				Packets int
+				Differs []any
+			}
+		}
+		if err := json.Unmarshal(data, &got); err != nil || got.Report.Sample == nil || *got.Report.Sample != test.sample || got.Report.Packets != v.Packets || len(got.Report.Differs) > 0 != test.differ {
+			t.Errorf("%s: %v, %s", name, err, data)
+		}
+		if v.different() != test.different || !strings.Contains(text.String(), test.text) || !strings.Contains(page.String(), test.text) {
+			t.Errorf("%s: different %v\n%s", name, v.different(), text.String())
 		}
 	}
 }
