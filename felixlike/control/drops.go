@@ -64,6 +64,8 @@ const (
 	ByNoLocalEndpoint = "no-local-endpoint"
 	// BySourceRanges: the source ranges of the Service do not have the sender.
 	BySourceRanges = "source-ranges"
+	// ByStaged: nothing denies it; the Policy, which is staged, would.
+	ByStaged = "staged"
 	// ByChanged: the reason of the denial is not in force any more.
 	ByChanged = "changed"
 )

@@ -29,6 +29,18 @@ type StagedPolicy struct {
 	// Pods has the denied ones by pod of this node, sorted; Others counts those of pods that are not listed.
 	Pods   []StagedPod `json:"pods"`
 	Others uint64      `json:"others,omitempty"`
+	// Flows are the denied connections that began last, sorted by the newest one of each.
+	Flows []StagedFlow `json:"flows"`
+}
+
+// StagedFlow are connections that a staged policy would have denied, and that differ in time and source port only.
+type StagedFlow struct {
+	// Pod is the pod of this node that the policy selects.
+	Pod string `json:"pod"`
+	// StagedConnection is the first one, as far as it is kept.
+	StagedConnection
+	Connections uint64    `json:"connections"`
+	Last        time.Time `json:"last"`
 }
 
 // StagedPod is a pod with connections that a staged policy would have denied.

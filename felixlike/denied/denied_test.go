@@ -205,7 +205,7 @@ func TestEnds(t *testing.T) {
 	for address, want := range map[string]string{
 		"10.10.0.1": "shop/web", "fd00::2": "shop/db", "10.10.0.9": "shop/db", "192.0.2.1": "node node1", "192.0.2.2": "node node2", "10.10.1.1": "node node2", "198.51.100.7": "198.51.100.7",
 	} {
-		if got := v.end(netip.MustParseAddr(address)).String(); got != want {
+		if got := v.End(netip.MustParseAddr(address)).String(); got != want {
 			t.Errorf("%s is %q, want %q", address, got, want)
 		}
 	}

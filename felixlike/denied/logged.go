@@ -38,7 +38,7 @@ func (v *View) Logged(r Report) (control.Logged, error) {
 	l := control.Logged{
 		At: r.At, Policy: control.LoggedPolicy{Kind: object.Kind, Namespace: object.Namespace, Name: object.Name},
 		Rule: rule.Rule.Name, RuleName: rule.Rule.Title, Tier: rule.Policy.Tier.String(), Verdict: rule.Rule.Action.String(), Direction: rule.Direction.String(), LogLabel: rule.Rule.LogLabel,
-		From: v.end(p.Source), To: v.end(p.Destination), Protocol: p.Protocol.String(), SourcePort: p.SourcePort, Port: p.Port,
+		From: v.End(p.Source), To: v.End(p.Destination), Protocol: p.Protocol.String(), SourcePort: p.SourcePort, Port: p.Port,
 	}
 	if p.Protocol == model.ICMP || p.Protocol == model.ICMPv6 {
 		l.ICMP = &control.ICMPType{Type: p.Type, Code: p.Code}

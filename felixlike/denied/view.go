@@ -40,7 +40,7 @@ func (v *View) Drop(r Report) (control.Drop, error) {
 	}
 	d := control.Drop{
 		At: r.At, Direction: r.Direction.String(), Protocol: p.Protocol.String(), SourcePort: p.SourcePort, Port: p.Port,
-		From: v.end(p.Source), To: v.end(p.Destination),
+		From: v.End(p.Source), To: v.End(p.Destination),
 	}
 	if p.Protocol.IsICMP() {
 		d.ICMP = &control.ICMPType{Type: p.Type, Code: p.Code}
@@ -71,7 +71,8 @@ var serviceReasons = map[string]string{
 	rules.ChainServiceNoPort: control.ByNoPort,
 }
 
-func (v *View) end(a netip.Addr) control.DropEnd {
+// End names the owner of an address.
+func (v *View) End(a netip.Addr) control.DropEnd {
 	e := control.DropEnd{Address: a, Node: v.Nodes[a]}
 	if id, known := v.Pods[a]; known {
 		e.Pod, e.Node = id.String(), ""

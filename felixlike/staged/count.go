@@ -84,18 +84,45 @@ func (s *Staged) without(a model.Applied) model.Applied {
 	return a
 }
 
+// flow is what connections have in common that are kept as one.
+type flow struct {
+	pod       model.PodID
+	direction model.Direction
+	packet    judge.Packet
+}
+
 func (c *counted) deny(id model.PodID, d model.Direction, p judge.Packet) {
+	now := control.StagedConnection{At: time.Now(), Direction: d.String(), Source: p.Source, Destination: p.Destination, Protocol: p.Protocol, Port: p.Port}
+	c.keep(flow{id, d, p}, now)
 	pod := c.pods[id]
 	if pod == nil && len(c.pods) >= maxPods {
 		c.others++
 		return
 	}
-	now := control.StagedConnection{At: time.Now(), Direction: d.String(), Source: p.Source, Destination: p.Destination, Protocol: p.Protocol, Port: p.Port}
 	if pod == nil {
 		pod = &control.StagedPod{Pod: id.String(), First: now}
 		c.pods[id] = pod
 	}
 	pod.Denied, pod.Last = pod.Denied+1, now
+}
+
+// keep notes a denied connection. If there is no room, it replaces the flow without a connection for the longest time.
+func (c *counted) keep(k flow, now control.StagedConnection) {
+	f := c.flows[k]
+	if f == nil {
+		if len(c.flows) >= maxFlows {
+			oldest := k
+			for other, kept := range c.flows {
+				if oldest == k || kept.Last.Before(c.flows[oldest].Last) {
+					oldest = other
+				}
+			}
+			delete(c.flows, oldest)
+		}
+		f = &control.StagedFlow{Pod: k.pod.String(), StagedConnection: now}
+		c.flows[k] = f
+	}
+	f.Connections, f.Last = f.Connections+1, now.At
 }
 
 func (c *counted) denied() uint64 {
@@ -122,11 +149,15 @@ func (s *Staged) status() *control.Staged {
 		all.NotEvaluated = "the agent knows no connections with this trafficMode or pipelineVariant"
 	}
 	for _, c := range s.policies {
-		p := control.StagedPolicy{Policy: c.policy.ID.String(), Since: c.since, Evaluated: c.evaluated, Denied: c.denied(), Pods: []control.StagedPod{}, Others: c.others}
+		p := control.StagedPolicy{Policy: c.policy.ID.String(), Since: c.since, Evaluated: c.evaluated, Denied: c.denied(), Pods: []control.StagedPod{}, Others: c.others, Flows: []control.StagedFlow{}}
 		for _, pod := range c.pods {
 			p.Pods = append(p.Pods, *pod)
 		}
 		slices.SortFunc(p.Pods, func(a, b control.StagedPod) int { return strings.Compare(a.Pod, b.Pod) })
+		for _, f := range c.flows {
+			p.Flows = append(p.Flows, *f)
+		}
+		slices.SortFunc(p.Flows, func(a, b control.StagedFlow) int { return a.Last.Compare(b.Last) })
 		all.Policies = append(all.Policies, p)
 	}
 	slices.SortFunc(all.Policies, func(a, b control.StagedPolicy) int { return strings.Compare(a.Policy, b.Policy) })

@@ -41,6 +41,8 @@ const (
 	part = 64
 	// maxPods bounds the pods that a policy's counts name.
 	maxPods = 256
+	// maxFlows bounds the connections that a policy's counts keep, the newest.
+	maxFlows = 64
 	// unreadLooks is for how many looks a connection that was not read again, after an error, is not new.
 	unreadLooks = 10
 	// remembered is how long the counts of a policy without a pod here are kept. maxRemembered bounds these policies.
@@ -76,6 +78,7 @@ type counted struct {
 	evaluated uint64
 	pods      map[model.PodID]*control.StagedPod
 	others    uint64
+	flows     map[flow]*control.StagedFlow
 	// evaluatedIn and deniedIn are the newest connections that it has counted, by number: both ends may be pods here.
 	evaluatedIn, deniedIn uint64
 	// left is when the policy had no pod here any more.
@@ -133,7 +136,7 @@ func (s *Staged) set(u model.StagedUpdate) {
 			s.wake()
 		}
 		if c == nil || c.policy != p && !reflect.DeepEqual(c.policy, p) {
-			c = &counted{since: time.Now(), pods: map[model.PodID]*control.StagedPod{}}
+			c = &counted{since: time.Now(), pods: map[model.PodID]*control.StagedPod{}, flows: map[flow]*control.StagedFlow{}}
 			s.wake()
 		}
 		c.policy, now[p.ID] = p, c

@@ -127,6 +127,9 @@ func TestNewConnectionsAreJudged(t *testing.T) {
 	c.set(nil, from("10.10.2.2", 3)) // the same addresses and ports again
 	f.become("x/in 2/3")
 	pod := f.Status().Staged.Policies[0].Pods[0]
+	if flows := f.Status().Staged.Policies[0].Flows; len(flows) != 1 || flows[0].Connections != 2 || flows[0].Pod != "x/a" || flows[0].Source.String() != "10.10.2.2" || !flows[0].Last.After(flows[0].At) {
+		t.Errorf("flows: %+v", flows)
+	}
 	if pod.Pod != "x/a" || pod.First.Source.String() != "10.10.2.2" || pod.First.Port != 80 || pod.First.Direction != "ingress" || pod.First.At.After(pod.Last.At) {
 		t.Errorf("pod: %+v", pod)
 	}
@@ -209,6 +212,31 @@ func TestBothEnds(t *testing.T) {
 	f.looked()
 	c.set(nil, from("10.10.0.3", 1))
 	f.become("x/both 1/1")
+}
+
+// TestNewestFlowsAreKept: of more flows than there is room for, those stay that had a connection last. All are counted.
+func TestNewestFlowsAreKept(t *testing.T) {
+	c := &tracked{}
+	f := start(t, c, policy("in", "no", ""))
+	f.looked()
+	var all []conntrack.Connection
+	for i := range maxFlows {
+		all = append(all, from(fmt.Sprintf("10.10.1.%d", i+1), 1))
+	}
+	c.set(nil, all...)
+	f.become(fmt.Sprintf("x/in %d/%d", maxFlows, maxFlows))
+	c.set(nil, append(all, from("10.10.1.1", 2))...)
+	f.become(fmt.Sprintf("x/in %d/%d", maxFlows+1, maxFlows+1))
+	c.set(nil, append(all, from("10.10.1.1", 2), from("10.10.2.1", 1), from("10.10.2.2", 1))...)
+	f.become(fmt.Sprintf("x/in %d/%d", maxFlows+3, maxFlows+3))
+	flows := f.Status().Staged.Policies[0].Flows
+	kept := map[string]uint64{}
+	for _, f := range flows {
+		kept[f.Source.String()] = f.Connections
+	}
+	if len(flows) != maxFlows || kept["10.10.1.1"] != 2 || kept["10.10.1.2"] != 0 || kept["10.10.1.3"] != 0 || kept["10.10.1.4"] != 1 || kept["10.10.2.2"] != 1 {
+		t.Errorf("%d flows: %v", len(flows), kept)
+	}
 }
 
 func TestUnknownValueIsEnforced(t *testing.T) {

@@ -71,6 +71,10 @@ spec:
 		if code != 0 || !strings.Contains(out, "x/from-c") || !strings.Contains(out, "  x/a") {
 			t.Errorf("exit code %d: %s", code, out)
 		}
+		out, errs, code := felixctl(t, "drops", "--staged", "--pod", "x/b", "-o", "json", "--socket", l.Node("node1").ControlSocket())
+		if code != 1 || strings.Count(out, "\n") != 2 || strings.Count(out, `"pod":"x/b"`) != 2 || !strings.Contains(out, `"by":"staged"`) || !strings.Contains(out, `"policy":"x/from-c"`) {
+			t.Errorf("exit code %d: %s%s", code, out, errs)
+		}
 		liveIsWanted(t, l.Name(), "node1")
 		enforced := strings.NewReplacer(annotation, `annotations: {felixlike.io/enforce: "yes"}`)
 		set(t, l, state(t, threeNodes, enforced.Replace(fromC), enforced.Replace(notToD)))

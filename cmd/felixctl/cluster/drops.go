@@ -29,9 +29,10 @@ func (t target) dropsCommand() *cobra.Command {
 		Long: `Run felixctl drops on all nodes and print their lines as they come. Each line begins with the
 node; with -o json it has the field "node". The flags are those of felixctl drops.
 
-Exit codes: 0 nothing was denied, or --follow was interrupted; 1 something was denied;
-2 a node gave no answer.`,
+Exit codes: 0 nothing was denied, or --follow was interrupted; 1 something was denied, or with
+--staged would have been; 2 a node gave no answer.`,
 		Example: `  kubectl felixlike drops --follow
+  kubectl felixlike drops --staged
   kubectl felixlike drops --for 1m --namespace shop -o json`,
 		DisableFlagParsing: true,
 		RunE: func(c *cobra.Command, args []string) error {

@@ -24,7 +24,9 @@ import (
 // dropsRequest has the values of the flags.
 type dropsRequest struct {
 	target
-	follow        bool
+	follow bool
+	// staged shows what staged policies would have denied, instead.
+	staged        bool
 	listen, since time.Duration
 	filter        report.DropFilter
 }
@@ -50,11 +52,16 @@ Connections that were allowed go on and are not judged. The dataplane reports ab
 100 packets a second at most on this node, so of a flood only a part. Packets not
 shown are counted if their number is known. Reporting does not change the verdicts.
 
+--staged shows the connections that staged policies (annotation felixlike.io/enforce: "no")
+would have denied, and that were not: for each policy the last 64 that differ in more than
+time and source port.
+
 Exit codes: 0 nothing was denied, or --follow was interrupted; 1 something was
-denied; 2 the command failed.`,
+denied, or with --staged would have been; 2 the command failed.`,
 		Example: `  felixctl drops
   felixctl drops --since 15m
   felixctl drops --for 1m --pod shop/db
+  felixctl drops --staged
   felixctl drops --follow --direction egress -o json`,
 		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return r.run(c) },
@@ -66,7 +73,10 @@ denied; 2 the command failed.`,
 	c.Flags().BoolVar(&r.follow, "follow", false, "print packets as they come, until interrupted")
 	c.Flags().DurationVar(&r.listen, "for", 10*time.Second, "listen for so long; with --follow, end then")
 	c.Flags().DurationVar(&r.since, "since", 0, "show what was denied in the time before now, at most an hour, and do not listen")
+	c.Flags().BoolVar(&r.staged, "staged", false, "show the connections that staged policies would have denied, and do not listen")
 	c.MarkFlagsMutuallyExclusive("since", "for")
+	c.MarkFlagsMutuallyExclusive("staged", "for")
+	c.MarkFlagsMutuallyExclusive("staged", "follow")
 	c.MarkFlagsMutuallyExclusive("since", "follow")
 	c.Flags().StringVar(&r.filter.Pod, "pod", "", "only packets from or to this pod (namespace/name, or with --namespace its name)")
 	c.Flags().StringVarP(&r.filter.Namespace, "namespace", "n", "", "only packets from or to pods of this namespace")
@@ -89,6 +99,9 @@ func (r *dropsRequest) run(c *cobra.Command) error {
 	}
 	if r.listen <= 0 {
 		return fmt.Errorf("--for: %s is not positive", r.listen)
+	}
+	if r.staged {
+		return r.printStaged(c)
 	}
 	if c.Flags().Changed("since") {
 		return r.past(c)
