@@ -90,6 +90,7 @@ and the programmed state disagree.`,
 	}
 	root.SetFlagErrorFunc(nearest.FlagError)
 	root.AddCommand(nodeCommands()...)
+	root.AddCommand(cluster.StageCommands()...)
 	root.AddCommand(cluster.NetNamespaceCommand(), migrate.Command(), policytest.Command(), trafficprobe.Command(), manpages.Command())
 	return root
 }

@@ -44,6 +44,7 @@ Without --node these commands answer for all Linux nodes, with several --node fo
   version      the agents' versions, and whether this felixctl fits
   policies     the rules' counters, summed
   services     the ports of Services, and the nodes that serve them otherwise
+  stage        do not enforce a policy, and count what it would deny; enforce ends that
   preview      what a change of policies does; files are read here, one node answers
   drops        denied packets of all nodes
   diff A B     the nodes where two states differ, as in diff live wanted
@@ -57,15 +58,15 @@ Without --node these commands answer for all Linux nodes, with several --node fo
 Each of them has --help. Before the command:
 
   --node NODE          may be repeated
-  -n, --namespace NS   the namespace that status, policies and drops are asked about; behind
-                       them it means the same
+  -n, --namespace NS   the namespace that status, policies and drops are asked about, and of
+                       the policy of stage and enforce; behind them it means the same
   --agents-namespace NS   where the agents run (default felixlike-system, else the namespace
                        in the ClusterRoleBinding felixlike)
   --context, --kubeconfig   for kubectl
 
 "felixctl" does the same if its first flag is --node, --all-nodes, --context or --kubeconfig:
 "felixctl --node NODE COMMAND", "felixctl --all-nodes COMMAND".
-Other commands than preview and migrate read the files of the pod: use standard input for your
+Other commands than preview, stage and migrate read the files of the pod: use standard input for your
 own (-).
 
 Exit codes: for one node, as the command ends, or 2 if kubectl fails. For several
@@ -91,9 +92,9 @@ func isPlugin(program string) bool {
 // migrateName is the command that needs no cluster.
 const migrateName = "migrate"
 
-// runsHere reports whether a command runs here and not on the node: ui, migrate, and check --traffic.
+// runsHere reports whether a command runs here and not on the node: ui, migrate, stage, enforce, and check --traffic.
 func runsHere(command []string) bool {
-	return command[0] == ui.CommandName || command[0] == migrateName || command[0] == "check" && slices.ContainsFunc(command, func(a string) bool { return a == "--traffic" || a == "--traffic=true" })
+	return slices.Contains([]string{ui.CommandName, migrateName, stageName, enforceName}, command[0]) || command[0] == "check" && slices.ContainsFunc(command, func(a string) bool { return a == "--traffic" || a == "--traffic=true" })
 }
 
 // passesOn reports whether one node runs a command as it is, --help too.
@@ -111,7 +112,7 @@ func Run(ctx context.Context, args []string, io Streams) (int, error) {
 	case len(command) == 0:
 		fmt.Fprintln(io.Out, help)
 		return 0, nil
-	case command[0] == migrateName:
+	case slices.Contains([]string{migrateName, stageName, enforceName}, command[0]): // the last two locate the agents, unless they read a file
 	case t.passesOn(command) || !slices.Contains(command, "--help") && !slices.Contains(command, "-h"):
 		if err := t.locate(ctx, io.Err); err != nil {
 			return 2, err
@@ -167,7 +168,7 @@ type exited int
 func (e exited) Error() string { return fmt.Sprintf("exit code %d", int(e)) }
 
 // namespaced are the commands that can be asked about one namespace.
-var namespaced = []string{"status", "policies", "drops"}
+var namespaced = []string{"status", "policies", "drops", stageName, enforceName}
 
 // agentsNamespace is the flag with the namespace of the agents.
 const agentsNamespace = "--agents-namespace"

@@ -57,7 +57,8 @@ case "$*" in
 *" get netnamespaces"*) cat netnamespaces;;
 *" get pod "*|*" get pod/"*) cat pod;;
 *" get configmap "*) cat configmap;;
-*" patch "*) ;;
+*" get networkpolicy/"*) cat policy;;
+*" patch "*|*" annotate "*) ;;
 *) echo some text;;
 esac
 `

@@ -24,7 +24,7 @@ func (t target) commands() *cobra.Command {
 	root := &cobra.Command{Use: PluginName, SilenceUsage: true, SilenceErrors: true}
 	root.CompletionOptions.DisableDefaultCmd = true
 	root.SetHelpCommand(&cobra.Command{Hidden: true})
-	root.AddCommand(t.statusCommand(), t.checkCommand(), traceCommand(t), t.versionCommand(), t.policiesCommand(), t.servicesCommand(), t.dropsCommand(), t.previewCommand(), t.diffCommand(), t.backendCommand(), t.diagsCommand(), netnamespace.Command(t), ui.Command(pageAccess{t}), migrate.Command())
+	root.AddCommand(t.statusCommand(), t.checkCommand(), traceCommand(t), t.versionCommand(), t.policiesCommand(), t.servicesCommand(), t.dropsCommand(), t.previewCommand(), t.diffCommand(), t.backendCommand(), t.diagsCommand(), netnamespace.Command(t), t.stageCommand(), t.enforceCommand(), ui.Command(pageAccess{t}), migrate.Command())
 	return root
 }
 

@@ -1,0 +1,182 @@
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+
+	"github.com/spf13/cobra"
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
+
+	"github.com/felixlike/felixlike/felixlike/antrea"
+	"github.com/felixlike/felixlike/felixlike/report"
+	"github.com/felixlike/felixlike/model"
+)
+
+// Commands that stage a policy, and enforce it.
+const (
+	stageName   = "stage"
+	enforceName = "enforce"
+)
+
+// StageCommands returns felixctl stage and felixctl enforce, for the cluster that kubectl reaches.
+func StageCommands() []*cobra.Command {
+	return []*cobra.Command{target{}.stageCommand(), target{}.enforceCommand()}
+}
+
+// staging is one run of stage or enforce.
+type staging struct {
+	target
+	namespace string
+	yes       bool
+}
+
+const (
+	stagingHelp = `
+First it shows what that changes, as felixctl preview does, from one node that answers for the cluster.
+If a verdict changes, it writes nothing without --yes. It writes by kubectl, with your rights: get and
+patch the policy, list nodes and pods, and create pods/exec. If the policy is changed in between, kubectl
+refuses.
+
+Exit codes: 0 done, or it was so already; 1 verdicts would change, and --yes is missing: nothing is
+written; 2 the command failed.`
+	stagingExample = ` networkpolicy/db-in -n shop
+`
+)
+
+func (t target) stageCommand() *cobra.Command {
+	s := &staging{target: t}
+	c := &cobra.Command{
+		Use:   stageName + " KIND/NAME | FILE",
+		Short: "Stage a policy: it is not enforced, and agents count what it would deny",
+		Long: `Stage a policy of the cluster: give it the annotation ` + model.EnforceAnnotation + `: "no". It is not enforced, and
+the agents count the connections that it would have denied (policies --staged, drops --staged).
+KIND is networkpolicy or clusternetworkpolicy as kubectl takes it, also with its group.
+
+Of a FILE (- is standard input) it prints the policies with the annotation, and asks no cluster. Apply
+that to create a policy staged.
+` + stagingHelp,
+		Example: `  felixctl ` + stageName + stagingExample + `  felixctl stage policy.yaml | kubectl apply -f -
+  felixctl stage clusternetworkpolicies.policy.networking.k8s.io/no-dns --yes`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(c *cobra.Command, args []string) error {
+			if info, err := os.Stat(args[0]); args[0] == "-" || err == nil && !info.IsDir() {
+				return printStagedFile(args[0], c.InOrStdin(), c.OutOrStdout())
+			}
+			return s.run(c, args[0], true)
+		},
+	}
+	s.flags(c)
+	return c
+}
+
+func (t target) enforceCommand() *cobra.Command {
+	s := &staging{target: t}
+	c := &cobra.Command{
+		Use:   enforceName + " KIND/NAME",
+		Short: "Enforce a staged policy",
+		Long: `Enforce a staged policy of the cluster: remove the annotation ` + model.EnforceAnnotation + `.
+KIND is networkpolicy or clusternetworkpolicy as kubectl takes it, also with its group.
+` + stagingHelp,
+		Example: `  felixctl ` + enforceName + stagingExample,
+		Args:    cobra.ExactArgs(1),
+		RunE:    func(c *cobra.Command, args []string) error { return s.run(c, args[0], false) },
+	}
+	s.flags(c)
+	return c
+}
+
+func (s *staging) flags(c *cobra.Command) {
+	c.Flags().StringVarP(&s.namespace, "namespace", "n", "default", "the namespace of the policy")
+	c.Flags().BoolVar(&s.yes, "yes", false, "write it although verdicts change")
+}
+
+// kindAndName is what kubectl takes for one object. It is no flag.
+var kindAndName = regexp.MustCompile(`^[a-z][-a-z0-9.]*/[a-z0-9][-a-z0-9.:]*$`)
+
+// run stages a policy, or enforces it.
+func (s *staging) run(c *cobra.Command, name string, staged bool) error {
+	ctx, out := c.Context(), c.OutOrStdout()
+	if !kindAndName.MatchString(name) {
+		return fmt.Errorf("%q is no file, and not KIND/NAME, such as networkpolicy/db-in", name)
+	}
+	if err := s.locate(ctx, c.ErrOrStderr()); err != nil {
+		return err
+	}
+	k := s.client
+	k.namespace = s.namespace
+	var policy unstructured.Unstructured
+	if err := k.get(ctx, &policy.Object, name); err != nil {
+		return err
+	}
+	if !canBeStaged(policy.GetAPIVersion(), policy.GetKind()) {
+		return fmt.Errorf("%s: a %s of %s cannot be staged", name, policy.GetKind(), policy.GetAPIVersion())
+	}
+	annotations := policy.GetAnnotations()
+	value, annotated := annotations[model.EnforceAnnotation]
+	what, change := "enforced", model.EnforceAnnotation+"-"
+	if staged {
+		what, change = "staged", model.EnforceAnnotation+"=no"
+	}
+	if staged && value == "no" || !staged && (!annotated || value == "yes") {
+		_, err := fmt.Fprintf(out, "%s is %s already\n", name, what)
+		return err
+	}
+	if annotations == nil {
+		annotations = map[string]string{}
+	}
+	if annotations[model.EnforceAnnotation] = "no"; !staged {
+		delete(annotations, model.EnforceAnnotation)
+	}
+	policy.SetAnnotations(annotations)
+	manifest, err := json.Marshal(policy.Object)
+	if err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	changes, err := s.preview(ctx, c, manifest)
+	if err != nil {
+		return err
+	}
+	if changes && !s.yes {
+		if _, err := fmt.Fprintf(out, "\nVerdicts change, so %s is not %s: give --yes\n", name, what); err != nil {
+			return err
+		}
+		return report.ErrFaults
+	}
+	if _, err := k.output(ctx, "annotate", name, change, "--overwrite", "--resource-version="+policy.GetResourceVersion()); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(out, "\n%s is %s\n", name, what)
+	return err
+}
+
+// preview has one node show what the policy changes, and reports whether any verdict does.
+func (s *staging) preview(ctx context.Context, c *cobra.Command, manifest []byte) (bool, error) {
+	at := s.target
+	if err := at.chooseNode(ctx, manifest); err != nil {
+		return false, err
+	}
+	code, err := at.passOn(ctx, []string{previewName, "-f", "-"}, Streams{In: bytes.NewReader(manifest), Out: &cleaned{to: c.OutOrStdout()}, Err: &cleaned{to: c.ErrOrStderr()}})
+	if err == nil && code > 1 {
+		err = errors.New("what it changes is not known, so nothing is written")
+	}
+	return code == 1, err
+}
+
+// canBeStaged reports whether agents know the annotation on such objects.
+func canBeStaged(apiVersion, kind string) bool {
+	switch group, _, _ := strings.Cut(apiVersion, "/"); kind {
+	case "NetworkPolicy":
+		return group == networkingv1.GroupName || group == antrea.GroupName
+	case "ClusterNetworkPolicy":
+		return group == v1alpha2.GroupName || group == antrea.GroupName
+	}
+	return false
+}
