@@ -359,6 +359,11 @@ func TestVerifyCommand(t *testing.T) {
 		if want := `{"suite":"s","case":"c","step":1,"got":"10"}` + "\n"; out != want || code != c.code {
 			t.Errorf("expect %q: exit code %d, printed %q\n%s", c.expect, code, out, errs)
 		}
+		for _, want := range []string{"live and wanted: proved equal for all packets in 1 of 1 state ", "wanted and backend:iptables: proved equal for all packets in 1 of 1 state ", "wanted and backend:openflow: proved equal for all packets in 0 of 1 state ", "  not proved: Later packets"} {
+			if !strings.Contains(errs, want) {
+				t.Errorf("expect %q: without %q\n%s", c.expect, want, errs)
+			}
+		}
 		if wantTable := c.code == 1; strings.Contains(errs, "EXPECTED") != wantTable {
 			t.Errorf("expect %q: table of disagreements, want %v:\n%s", c.expect, wantTable, errs)
 		}

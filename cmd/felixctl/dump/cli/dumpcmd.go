@@ -16,7 +16,7 @@ import (
 
 // Commands returns `felixctl dump`, `felixctl snapshot` and `felixctl diff`.
 func Commands() []*cobra.Command {
-	return []*cobra.Command{DumpCommand(), snapshotCommand(), diffCommand(), proveCommand()}
+	return []*cobra.Command{DumpCommand(), snapshotCommand(), diffCommand(), ProveCommand()}
 }
 
 // DumpCommand returns `felixctl dump`.

@@ -24,7 +24,8 @@ type proving struct {
 	output   terminal.Output
 }
 
-func proveCommand() *cobra.Command {
+// ProveCommand returns `felixctl prove`.
+func ProveCommand() *cobra.Command {
 	p := &proving{}
 	c := &cobra.Command{
 		Use:   "prove A [B]",
