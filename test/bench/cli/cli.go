@@ -20,12 +20,13 @@ Exit codes: 0 it ran; 1 compare has found a change; 2
 wrong usage, or something could not be done.`,
 		Example: `  felixctl bench run --profile w1 --backends nftables,openflow --out w1
   felixctl bench packets
+  felixctl bench prove
   felixctl bench compare old.json new.json`,
 		Args: nearest.Command,
 		// Without it, cobra takes an unknown command for a request for help.
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	c.AddCommand(runCommand(), packetsCommand(), reportCommand(), compareCommand(), versionsCommand(), workerCommand())
+	c.AddCommand(runCommand(), packetsCommand(), reportCommand(), compareCommand(), proveCommand(), versionsCommand(), workerCommand(), proofCommand())
 	return c
 }
 

@@ -8,8 +8,11 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/felixlike/felixlike/internal/terminal"
 	"github.com/felixlike/felixlike/test/bench"
+	"github.com/felixlike/felixlike/test/bench/proofs"
 )
 
 // run runs `felixctl bench` with arguments.
@@ -32,10 +35,26 @@ func TestWrongUsageIsNamed(t *testing.T) {
 		`--output "yaml": must be one of text, json, markdown`:               {"run", "-o", "yaml"},
 		`--output "yaml": must be one of text, json, markdown, html`:         {"report", "x.json", "-o", "yaml"},
 		"--output png: figures are written as SVG only: use svg":             {"report", "x.json", "-o", "png", "--out", "figures"},
-		`no such file`: {"report", filepath.Join(t.TempDir(), "none.json")},
+		`profile "huge": must be one of`:                                     {"prove", "--profile", "huge"},
+		"--limit: 1.5s is not a number":                                      {"prove", "--limit", "1.5s"},
+		`no such file`:                                                       {"report", filepath.Join(t.TempDir(), "none.json")},
 	} {
 		if _, err := run(t, args...); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: error %v, want %s", args, err, want)
+		}
+	}
+}
+
+// TestTableOfProofs: each goal has its own word.
+func TestTableOfProofs(t *testing.T) {
+	text := proofTable(terminal.Style{}, []proofs.Measured{
+		{A: "a", B: "b", Outcome: "equal", CPU: time.Second, Goal: proofs.TimeGoal, Memory: 2 << 30, TimeMet: true},
+		{A: "a", B: "c", Outcome: "not completed", CPU: time.Minute, Goal: proofs.TimeGoal},
+	})
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	for i, want := range []string{"A B CPU GOAL MEMORY GOAL ELAPSED RESULT", "a b 1s 2s met 2048 MB 1024 MB missed 0s equal", "a c 1m0s 2s missed - 1024 MB missed 0s not completed"} {
+		if len(lines) != 3 || strings.Join(strings.Fields(lines[i]), " ") != want {
+			t.Fatalf("want %q in\n%s", want, text)
 		}
 	}
 }
