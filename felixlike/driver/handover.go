@@ -95,18 +95,19 @@ func (p phase) String() string {
 
 // planOf returns the phases of a change. Between two enforcement points, connections are
 // copied four times: before the new backend sees packets that the old one allowed, before
-// packets take the other way, when all new connections begin there, and when no packet can take the old way
+// packets take the other way, before the last step of it, and when no packet can take the old way
 // any more.
 func planOf(from, to backend.Place) []phase {
 	if from == to {
 		return []phase{joining, building, verifying, following, adopting, retiring}
 	}
-	return slices.Concat([]phase{carrying, joining, building, verifying, carrying}, moving(), []phase{following, adopting, retiring})
+	return slices.Concat([]phase{carrying, joining, building, verifying, carrying}, moving(len(to.Way())), []phase{following, adopting, retiring})
 }
 
-// moving are the phases of the way to another enforcement point, one steering for each mode of it.
-func moving() []phase {
-	return []phase{steering, settling, steering, settling, carrying, steering, settling, carrying}
+// moving are the phases of a way of so many modes, of which the last one is that of an enforcement point.
+func moving(modes int) []phase {
+	phases := slices.Repeat([]phase{steering, settling}, modes-1)
+	return append(phases, carrying, steering, settling, carrying)
 }
 
 // phase returns the current phase.
@@ -132,8 +133,8 @@ func (h *change) readBack() {
 
 // failed notes a failure of the phase, and retries the phase up to maxTries times. Then
 // the old backend stays in force: packets that may take the other way are led back first,
-// with the connections begun there. If the way back fails too often, the handover gives up
-// the connections, but nothing else.
+// with the connections begun there. If a step of the way back fails too often, the handover goes to its
+// last mode at once: connections may be lost then, but nothing else.
 func (h *change) failed(err error) {
 	h.err = err
 	if h.tries++; h.tries < handover.MaxTries {
@@ -144,15 +145,31 @@ func (h *change) failed(err error) {
 	case !h.steered:
 		h.plan = []phase{leaving}
 	case !back:
-		h.plan = slices.Concat([]phase{carrying}, moving(), []phase{leaving})
-		h.way = h.from.Place().Way()
+		h.way = h.wayBack()
+		h.plan = append(moving(len(h.way)), leaving)
 	case h.in(carrying), h.in(settling):
 		h.plan = h.plan[1:]
+	case len(h.way) > 1:
+		h.way = h.way[len(h.way)-1:]
+		h.plan = []phase{steering, settling, carrying, leaving}
 	default:
 		h.again()
 		return
 	}
 	h.place, h.asked, h.tries = h.from.Place(), false, 0
+}
+
+// wayBack are the modes from the last one that was tried to that of the old backend. No other ones: they would lead packets to a new backend that
+// has failed, and that has judged none so far.
+func (h *change) wayBack() []pipeline.Mode {
+	way := h.to.Place().Way()
+	tried := len(way) - len(h.way)
+	if h.in(steering) {
+		tried++
+	}
+	back := append([]pipeline.Mode{h.from.Place().Mode()}, way[:tried-1]...)
+	slices.Reverse(back)
+	return back
 }
 
 // again retries the phase. Failed cycles are retried anyway.
@@ -215,5 +232,6 @@ func (h *change) verifies(r *runner) bool {
 // holds reports whether the runner must not be applied beside the cycles: while packets
 // change their way, neither backend may be ahead of the other.
 func (h *change) holds(r *runner) bool {
-	return h.in(steering) && (r == h.runner || r.Name == h.from.Stage().Name)
+	moves := h.in(steering) || h != nil && h.steered && (h.in(settling) || h.in(carrying))
+	return moves && (r == h.runner || r.Name == h.from.Stage().Name)
 }

@@ -21,7 +21,7 @@ import (
 type fakeMigration struct {
 	history *history
 	mu      sync.Mutex
-	// fails is how often each step fails, by its name in the history.
+	// fails is how often each step fails, by its name in the history; always if it is negative.
 	fails map[string]int
 	// full makes failures say that the kernel's table is full.
 	full bool
@@ -40,8 +40,8 @@ func (c *fakeMigration) step(name string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.history.add(name)
-	if c.fails[name] > 0 {
-		c.fails[name]--
+	if c.fails[name] != 0 {
+		c.fails[name]-- // forever, if it is below zero
 		if c.full {
 			return fmt.Errorf("cannot %s: %w", name, conntrack.ErrFull)
 		}
@@ -154,33 +154,50 @@ func TestBackendChangesPlacesInTheEnd(t *testing.T) {
 // A step that fails every time leaves the old backend in force, with packets and
 // connections where it judges them.
 func TestBackendThatCannotBeReachedIsNotTakenOver(t *testing.T) {
-	const often = 1000
-	back := []string{"settle", leadBy(pipeline.BeginsInHost), "settle", "carry to kernel", leadBy(pipeline.Steer), "settle", "carry to kernel", "new is removed"}
+	back := []string{"carry to kernel", leadBy(pipeline.Steer), "settle", "carry to kernel", "new is removed"}
 	for _, c := range []struct {
 		step  string
 		after []string
 	}{
 		{"carry to switch", nil},
-		{leadBy(pipeline.BeginsInHost), append([]string{"carry to kernel", leadBy(pipeline.BeginsInSwitch)}, back...)},
-		{leadBy(pipeline.Full), append([]string{leadBy(pipeline.BeginsInSwitch), "carry to kernel", leadBy(pipeline.BeginsInSwitch)}, back...)},
-		{"settle", []string{
-			leadBy(pipeline.BeginsInHost), "carry to kernel", leadBy(pipeline.BeginsInSwitch), leadBy(pipeline.BeginsInHost), "carry to kernel",
-			leadBy(pipeline.Steer), "carry to kernel", "new is removed",
-		}},
+		{leadBy(pipeline.BeginsInHost), back},
+		{leadBy(pipeline.BeginsInSwitch), append([]string{leadBy(pipeline.BeginsInSwitch), leadBy(pipeline.BeginsInHost), "settle"}, back...)},
+		{leadBy(pipeline.Full), append([]string{leadBy(pipeline.Full), leadBy(pipeline.BeginsInSwitch), "settle", leadBy(pipeline.BeginsInHost), "settle"}, back...)},
+		{"settle", []string{leadBy(pipeline.BeginsInHost), "settle", "carry to kernel", leadBy(pipeline.Steer), "carry to kernel", "new is removed"}},
 	} {
 		t.Run(c.step, func(t *testing.T) {
 			f, old, _, migration := migrationOf(t, backend.InKernel)
-			migration.fails[c.step] = often
+			migration.fails[c.step] = -1
 			before := len(migration.history.all())
 			err := f.SetBackend(t.Context(), "new")
 			if err == nil || !strings.Contains(err.Error(), "old stays in force") || !strings.Contains(err.Error(), "cannot "+c.step) {
 				t.Fatalf("error %v", err)
 			}
-			inOrder(t, migration.history.all()[before:], c.after...)
+			all := migration.history.all()[before:]
+			inOrder(t, all, c.after...)
+			// No packet is led by a mode that was not tried, as to the new backend that has failed.
+			for _, mode := range []pipeline.Mode{pipeline.BeginsInHost, pipeline.BeginsInSwitch, pipeline.Full} {
+				if slices.Contains(all, leadBy(mode)) && !slices.Contains(append(c.after, c.step), leadBy(mode)) {
+					t.Errorf("packets were led by %s: %q", mode, all)
+				}
+			}
 			if old.removed || migration.leads() != pipeline.Steer || f.Status().Backend != "old" {
 				t.Errorf("old removed %v, packets are led by %s", old.removed, migration.leads())
 			}
 		})
+	}
+}
+
+// A way back on which a step fails every time ends with the old mode.
+func TestBackendChangeWithoutAWayBack(t *testing.T) {
+	f, old, _, c := migrationOf(t, backend.InKernel)
+	c.fails[leadBy(pipeline.Full)] = -1
+	c.history.watch(leadBy(pipeline.Full), func() { c.fails[leadBy(pipeline.BeginsInSwitch)] = -1 })
+	if err := f.SetBackend(t.Context(), "new"); err == nil || !strings.Contains(err.Error(), "old stays in force") {
+		t.Fatalf("error %v", err)
+	}
+	if old.removed || c.leads() != pipeline.Steer {
+		t.Errorf("old removed %v, packets are led by %s", old.removed, c.leads())
 	}
 }
 
