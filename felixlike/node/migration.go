@@ -34,9 +34,9 @@ type Migration struct {
 	unsettled bool
 	// wait returns once no packet follows old flows of the switch. It is c.revalidated; tests replace it.
 	wait func(ctx context.Context) error
-	// leads is where the programmed forwarding flows lead packets. It is nil before the first
+	// leads is the mode of the programmed forwarding flows. It is nil before the first
 	// apply, and after a failed one.
-	leads atomic.Pointer[backend.Place]
+	leads atomic.Pointer[pipeline.Mode]
 }
 
 // Steered keeps flows that lead packets to an enforcement point.
@@ -64,15 +64,6 @@ func (c *Migration) Untracked() { c.untracked = true }
 // OnCarried sets a function that is called after each Carry, also a failed one.
 func (c *Migration) OnCarried(carried func()) { c.carried = carried }
 
-// leadsTo returns where the programmed forwarding flows lead packets, and false if none are programmed.
-func (c *Migration) leadsTo() (place backend.Place, known bool) {
-	at := c.leads.Load()
-	if at == nil {
-		return 0, false
-	}
-	return *at, true
-}
-
 // Carry implements Migration.
 func (c *Migration) Carry(ctx context.Context, to backend.Place) error {
 	defer c.carried()
@@ -82,7 +73,7 @@ func (c *Migration) Carry(ctx context.Context, to backend.Place) error {
 	carry := c.carrier.ToKernel
 	if to == backend.InSwitch {
 		carry = c.carrier.ToSwitch
-		if at, known := c.leadsTo(); known && at == backend.InKernel {
+		if by := c.leads.Load(); by != nil && *by == pipeline.Steer {
 			carry = c.carrier.ToSwitchAhead
 		}
 	}
@@ -92,7 +83,7 @@ func (c *Migration) Carry(ctx context.Context, to backend.Place) error {
 		return fmt.Errorf("carry connections to the %s: %w", to, err)
 	}
 	c.log.Info("carried connections", "to", to, "known", r.Allowed, "written", r.Written, "ended", r.Ended, "took", time.Since(began))
-	if pipeline.Mode(c.mode.Load()) == pipeline.Full && c.settled.Load() {
+	if to == backend.InSwitch && c.wanted() == pipeline.Full && c.settled.Load() {
 		_, err = c.carrier.ForgetInKernel(ctx)
 	}
 	return err
@@ -106,22 +97,22 @@ func (c *Migration) Steer(mode pipeline.Mode) {
 	c.tunnel.SetMode(mode)
 }
 
-// wanted is the place where connections begin by the desired forwarding flows.
-func (c *Migration) wanted() backend.Place {
-	if mode := pipeline.Mode(c.mode.Load()); mode == pipeline.BeginsInSwitch || mode == pipeline.Full {
-		return backend.InSwitch
-	}
-	return backend.InKernel
+// wanted is the mode of the desired forwarding flows.
+func (c *Migration) wanted() pipeline.Mode { return pipeline.Mode(c.mode.Load()) }
+
+// beginsInSwitch reports whether connections begin in the switch by a mode.
+func beginsInSwitch(mode pipeline.Mode) bool {
+	return mode == pipeline.BeginsInSwitch || mode == pipeline.Full
 }
 
 // Apply programs the desired forwarding flows. If policy is in the switch, it also waits on the kernel's datapath until no
 // cached flow follows the old ones: forwarding flows choose the tables of policy that packets pass, so a change
 // of policy is in force only then. The bridge removes the cached flows of the userspace datapath itself.
 func (c *Migration) Apply(ctx context.Context, program func(context.Context) (backend.Applied, error)) (backend.Applied, error) {
-	to := c.wanted()
+	mode := c.wanted()
 	a, err := program(ctx)
 	c.unsettled = c.unsettled || a.Writes > 0
-	if err == nil && c.unsettled && to == backend.InSwitch && !c.at.Node.Userspace {
+	if err == nil && c.unsettled && beginsInSwitch(mode) && !c.at.Node.Userspace {
 		// A switch that awaits flows follows cached ones until the stage flow-restore, which waits too.
 		if err = c.wait(ctx); errors.Is(err, vswitchd.ErrAwaitsFlows) {
 			err = nil
@@ -132,14 +123,14 @@ func (c *Migration) Apply(ctx context.Context, program func(context.Context) (ba
 		c.leads.Store(nil)
 		return a, err
 	}
-	c.leads.Store(&to)
+	c.leads.Store(&mode)
 	return a, nil
 }
 
 // judges reports whether the desired forwarding flows lead through a switch that loses its
 // connections when it ends.
 func (c *Migration) judges() bool {
-	return c.wanted() == backend.InSwitch && c.at.Node.Userspace && !c.untracked
+	return beginsInSwitch(c.wanted()) && c.at.Node.Userspace && !c.untracked
 }
 
 // Settle implements Migration.

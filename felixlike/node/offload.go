@@ -9,11 +9,11 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/ovsdb"
+	"github.com/felixlike/felixlike/ovsfwd/pipeline"
 )
 
 // Offload decides whether the bridge switches packets of established connections. With the setting auto it does not
@@ -161,13 +161,13 @@ func (o *Offload) Run(ctx context.Context, update func(model.OffloadUpdate)) err
 // Status returns the state of the setting offload, by the programmed forwarding flows.
 func (o *Offload) Status(m *Migration) control.Offload {
 	s := control.Offload{Setting: o.setting}
-	switch leads, known := m.leadsTo(); {
+	switch leads := m.leads.Load(); {
 	case s.Setting == config.OffloadOff:
-	case known && leads == backend.InSwitch:
+	case leads != nil && *leads != pipeline.Steer:
 		s.Why = "backend openflow judges packets in the bridge"
 	case !o.Active():
 		s.Why = o.reason()
-	case !known:
+	case leads == nil:
 		s.Why = "the forwarding flows are not programmed"
 	default:
 		s.Active = true

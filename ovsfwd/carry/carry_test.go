@@ -211,7 +211,7 @@ func TestNextConnectionFromThePort(t *testing.T) {
 }
 
 // TestRequestOnItsWay has a client come back to its port, while its first connection stands as established in the switch, which has not seen the end.
-// The new request has no answer when packets are about to be led to the switch: this must not know it as established.
+// The new request has no answer when packets are about to be led to the switch: this must not know it.
 func TestRequestOnItsWay(t *testing.T) {
 	c := newCluster(t)
 	for i, f := range []struct{ a, b string }{{podA4, podB4}, {podA6, podB6}} {
@@ -237,16 +237,10 @@ func TestRequestOnItsWay(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		found := 0
 		for _, k := range all {
 			if k.Original.SrcPort == uint16(client) && k.Original.DstPort == uint16(server) {
-				if found++; k.Replied || !isAllowed(&k) {
-					t.Errorf("the switch knows %+v", k)
-				}
+				t.Errorf("the switch knows %+v", k)
 			}
-		}
-		if found != 1 {
-			t.Errorf("%d entries", found)
 		}
 		c.in(c.ns("b"), "nft", "delete table inet silent")
 		c.steer(pipeline.Full)

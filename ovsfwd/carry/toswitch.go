@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -65,15 +66,19 @@ func toSwitch(ctx context.Context, kernel *conntrack.Kernel, z zone, s *sight, a
 	if err != nil || len(through) == 0 && len(over) == 0 {
 		return r, err
 	}
-	// The zone knows an answered connection of these ports: an older one, whose end it has not seen. The request of the new one may be on its way from
-	// the host. With the old entry, the pipeline would take the two for different connections, and move the port of the request (table 35).
+	// What begins in the host now goes on there, so the zone gets no entry for it. An entry that it has is of an older connection with these ports, whose end the
+	// zone has not seen.
 	asks := map[conntrack.Tuple]bool{}
-	for i := range through {
-		if k := &through[i]; ahead && k.Original.Protocol == unix.IPPROTO_TCP && !k.Replied && opened(k) {
-			for _, x := range s.bridgeTuples(k) {
+	if ahead {
+		through = slices.DeleteFunc(through, func(k conntrack.Connection) bool {
+			if k.Original.Protocol != unix.IPPROTO_TCP || k.Replied || !opened(&k) {
+				return false
+			}
+			for _, x := range s.bridgeTuples(&k) {
 				asks[x.Tuple] = true
 			}
-		}
+			return true
+		})
 	}
 	// The error names the entries that cannot be read; the others are copied.
 	known, unread := z.dump(ctx)
