@@ -252,12 +252,7 @@ func (p *switchPolicy) Left(ctx context.Context) (bool, error) {
 		return len(policy) > 0, err
 	}
 	forwarding, err := conn.Dump(ctx, pipeline.Owner)
-	for _, f := range forwarding {
-		if f.Table == pipeline.TableConntrackState {
-			return true, err
-		}
-	}
-	return false, err
+	return slices.ContainsFunc(forwarding, func(f openflow.Installed) bool { return pipeline.LeadsToPolicy(f.Table) }), err
 }
 
 // Remove implements Leftovers. It removes all policy flows, the connections of their zone,

@@ -37,8 +37,8 @@ func (m Mode) String() string {
 	return fmt.Sprintf("mode(%d)", uint8(m))
 }
 
-// Node is this node as its pipeline sees it. Both pipelines use the ports, the MAC, the
-// gateway addresses and the pod prefixes. Only the steering pipeline uses Offload, only the full pipeline the other fields.
+// Node is this node as its pipeline sees it. All modes use the ports, the MAC, the
+// gateway addresses and the pod prefixes. Only Steer uses Offload, only the others use the other fields.
 type Node struct {
 	GatewayPort, TunnelPort uint32
 	GatewayMAC              net.HardwareAddr

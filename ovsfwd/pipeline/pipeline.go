@@ -1,6 +1,6 @@
 // Package pipeline renders the flows that forward packets, as pure functions:
 // one file per OpenFlow table. Table numbers and registers are those of the
-// reference pipeline. Node.Mode says which of two pipelines it is.
+// reference pipeline. Node.Mode says which of two pipelines it is, or which step between them.
 //
 // Steer, under the netfilter backends: every IP packet of a pod or from the tunnel goes to the gateway port.
 // Only packets that come in by the gateway port, judged by the host's FORWARD hook, reach a pod or the
@@ -105,8 +105,7 @@
 //   - 110: no new connection leaves while flows of policy are missing, for any reason, or
 //     not all in force yet (FlowTable.Last).
 //
-// Both pipelines have the same owner and the same tables, so one bundle changes one into
-// the other.
+// Both pipelines have the same owner and the same tables, so one bundle leads from each step to the next.
 //
 // # Differences to the reference
 //
@@ -162,6 +161,9 @@ func Base(n Node) []openflow.Flow {
 		unknownBase(n),
 	)
 }
+
+// LeadsToPolicy reports whether forwarding has flows in a table only where the switch judges: in each mode but Steer.
+func LeadsToPolicy(table uint8) bool { return table == TableAdminEgress }
 
 // Endpoint renders the flows of a pod attached to the bridge. Before vswitchd has given a port number, there
 // are none.

@@ -11,7 +11,10 @@ package pipeline
 //	table=31,priority=200,ip,reg0=0/0x5 actions=set_field:GWMAC->eth_dst,set_field:GATEWAY->reg1,
 //	    set_field:0x10000/0x10000->reg0,goto_table:110                                   (and ipv6)
 //
-// In table 31, the switch goes on with packets whose connection it has looked up by former flows, those of the full pipeline.
+//	table=35,priority=220,ip,reg0=0x80010000/0x80010000 actions=output:NXM_NX_REG1[]     (and ipv6)
+//	table=35,priority=0 actions=resubmit(,30)
+//
+// In tables 31 and 35, the switch goes on with packets whose connection it has looked up by former flows, those of the full pipeline.
 //
 // Offload adds flows for packets to pods: see table033_offload.go.
 
@@ -20,7 +23,7 @@ import (
 )
 
 func steerBase(n Node) []openflow.Flow {
-	flows := []openflow.Flow{drop(TableConntrack)}
+	flows := append(movedOn(), drop(TableConntrack))
 	for _, m := range ipFamilies() {
 		judged, other := m.Bits(openflow.Reg0, sourceGW, sourceMask), notFromHost(m)
 		flows = append(flows,

@@ -2,7 +2,7 @@ package pipeline
 
 // Table 31, unknown connections, only while the enforcement point changes (BeginsInHost, BeginsInSwitch). Both backends are programmed then,
 // and each packet has to be judged by the one that knows its connection. A packet of a connection that the zone does not know goes to the
-// host, and one that comes from the host so was judged there. Neither passes the tables of policy, nor begins a connection in the zone.
+// host. One that comes from the host was judged there. Neither passes the tables of policy, nor begins a connection in the zone.
 //
 //	table=31,priority=240,tcp,tcp_flags=+syn-ack,reg0=0/0x5 actions=set_field:0x400000/0x400000->reg4,TO HOST      (BeginsInHost; and tcp6, as all here)
 //	table=31,priority=240,tcp,tcp_flags=+syn-ack,reg0=0x1/0xffff actions=set_field:0x400000/0x400000->reg4,goto_table:70
@@ -13,17 +13,18 @@ package pipeline
 //	table=34,priority=0 actions=resubmit(,30)                                            packets that were looked up before (table033_offload.go)
 //	table=110,priority=250,reg0=0x10000/0x10000,reg4=0x400000/0x400000 actions=output:NXM_NX_REG1[]
 //
-// UNKNOWN are three states: +new, +inv, and -new of a connection without the label ALLOWED.
+// UNKNOWN are three states: +new, +inv (also of a known connection: the host judges it as well), and -new of a connection without the label ALLOWED.
 //
-// From one mode to the next one, cached flows of both may be in use at once. In each pair a connection works that begins by one and goes on by
-// the other: its packets ask the zone, whichever flows they follow.
+// From one mode to the next one, cached flows of both may be in use at once. In each pair a TCP connection works that begins by one and goes on by
+// the other:
 //
 //   - Steer and BeginsInHost: connections begin in the host. Before, the zone got a copy of the host's, or the host one of the zone's.
 //   - BeginsInHost and BeginsInSwitch: what the zone gets to know stays in the switch, the rest stays in the host.
-//   - BeginsInSwitch and Full: the zone knows all that began since, and got a copy of the host's others. Towards the host nothing is copied:
-//     Full drops what the zone does not know, and BeginsInSwitch leads it to the host.
+//   - BeginsInSwitch and Full: the zone knows all that began since. On the way to Full, it also got a copy of the host's others. On the way to Steer,
+//     there are no others yet.
 //
-// SCTP on the userspace datapath is not tracked, and stays in the switch until the end.
+// Other protocols have no packet that tells which end begins. From BeginsInSwitch to Full, the answer to a datagram can meet a zone that does not
+// know it, and is judged as a connection of its own. SCTP on the userspace datapath is not tracked, and stays in the switch until the end.
 
 import "github.com/felixlike/felixlike/ovsfwd/openflow"
 
@@ -45,7 +46,7 @@ const (
 // passes reports whether the enforcement point changes.
 func (m Mode) passes() bool { return m == BeginsInHost || m == BeginsInSwitch }
 
-// notFromHost narrows a match to packets of pods and from the tunnel: no other source has neither bit.
+// notFromHost narrows a match to packets of pods (source 2) and from the tunnel (0): all other sources have bit 0 or 2.
 func notFromHost(m openflow.Match) openflow.Match {
 	return m.Bits(openflow.Reg0, 0, sourceGW|sourceUplink)
 }

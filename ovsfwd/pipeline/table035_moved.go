@@ -81,7 +81,6 @@ func movedBase(n Node) []openflow.Flow {
 		l.add(TableConntrackState, priorityMovedBack, ip.CTState(openflow.CTRpl|openflow.CTTrk, 0).CTLabel(movedLabel(), movedLabel()).Bits(openflow.Reg0, 0, movedBack),
 			openflow.SetBits(openflow.Reg0, movedBack, movedBack), openflow.Resubmit(TableConntrackState))
 		l.add(TableConntrackState, priorityMovedBack, ip.Bits(openflow.Reg0, movedCollides, movedCollides|movedAsked))
-		l.add(TableMoved, priorityMovedOutput, ip.Bits(openflow.Reg0, outputKnown|movedBack, outputKnown|movedBack), openflow.OutputRegister(openflow.Reg1))
 		l.add(TableMoved, priorityHigh, ip.CTMark(movedMark, exactMark), openflow.SetBits(openflow.Reg0, moved, moved), again)
 		both := openflow.Label{Hi: AllowedLabel().Hi | movedLabel().Hi}
 		l.add(TableOutput, priorityMovedAllowed, notAllowed(ip).Bits(openflow.Reg0, outputKnown|judged|moved, outputKnown|judged|moved|neverAllow),
@@ -110,7 +109,15 @@ func movedBase(n Node) []openflow.Flow {
 			l.add(TableConntrackState, priorityCollides, m.known()[0], collides...)
 		}
 	}
-	l.add(TableMoved, priorityDefault, openflow.Any(), again)
+	return append(l, movedOn()...)
+}
+
+// movedOn makes the flows for packets that were looked up and have the port of no other connection, and for answers with the old port.
+func movedOn() []openflow.Flow {
+	l := flowList{{Table: TableMoved, Priority: priorityDefault, Match: openflow.Any(), Actions: []openflow.Action{openflow.Resubmit(TableConntrack)}}}
+	for _, ip := range ipFamilies() {
+		l.add(TableMoved, priorityMovedOutput, ip.Bits(openflow.Reg0, outputKnown|movedBack, outputKnown|movedBack), openflow.OutputRegister(openflow.Reg1))
+	}
 	return l
 }
 

@@ -1,6 +1,7 @@
 package pipeline
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/felixlike/felixlike/ovsfwd/openflow"
@@ -73,6 +74,18 @@ func TestUnknownConnections(t *testing.T) {
 	p := l.segment("10.10.0.2", "10.10.0.3", 1004, 80, syn, 100, 0)
 	l.fromPod(0, l.pods[1].MAC, p)
 	l.nowhere("request that policy of the switch denies", p)
+}
+
+// TestLeadsToPolicy: an agent tells by the flows that it finds whether the switch judges.
+func TestLeadsToPolicy(t *testing.T) {
+	for _, n := range []Node{testNode(), offloadNode(), fullNode()} {
+		for _, mode := range []Mode{Steer, BeginsInHost, BeginsInSwitch, Full} {
+			n.Mode = mode
+			if got := slices.ContainsFunc(Base(n), func(f openflow.Flow) bool { return LeadsToPolicy(f.Table) }); got != (mode != Steer) {
+				t.Errorf("%s: %v", mode, got)
+			}
+		}
+	}
 }
 
 // TestKnownConnections: what the switch knows stays there until the last mode. A connection that is asked for from the same ports begins where

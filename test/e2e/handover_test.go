@@ -84,7 +84,8 @@ func TestChangesLoseNoRequest(t *testing.T) {
 			}
 		}
 	}
-	if sum := tr.stop(t); sum.Late > sum.Opened/20000 {
+	// A loaded machine may be late itself, once. With one step between host and switch, one in 2,000 was late.
+	if sum := tr.stop(t); sum.Late > 1 {
 		t.Errorf("%d of %d new connections were late", sum.Late, sum.Opened)
 	}
 }
