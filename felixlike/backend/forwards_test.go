@@ -39,11 +39,13 @@ func newForwardLab(t *testing.T, tools ...string) forwardLab {
 func (l forwardLab) reach(t *testing.T, when string, want bool) {
 	t.Helper()
 	for _, to := range []string{"192.168.50.2", "fd00:2::2"} {
-		tries := []string{"-c", "2", "-i", "0.2", "-W", "1"}
-		if want { // a neighbour may have to be found first
-			tries = []string{"-c", "1", "-w", "10"}
+		ping := func() ([]byte, error) {
+			return exec.Command("ip", "netns", "exec", l.pod.Name, "ping", "-c", "2", "-i", "0.2", "-W", "1", to).CombinedOutput()
 		}
-		out, err := exec.Command("ip", append(append([]string{"netns", "exec", l.pod.Name, "ping"}, tries...), to)...).CombinedOutput()
+		out, err := ping()
+		for deadline := time.Now().Add(20 * time.Second); want && err != nil && time.Now().Before(deadline); { // a link may have to come up, and a neighbour to be found
+			out, err = ping()
+		}
 		if (err == nil) != want {
 			t.Errorf("%s: the pod reaches %s: %v\n%s", when, to, err == nil, out)
 		}

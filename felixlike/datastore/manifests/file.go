@@ -71,10 +71,9 @@ func (s stamp) same(now stamp) bool {
 	return !s.unreliable && s.mtime.Equal(now.mtime) && s.size == now.size && s.device == now.device && s.inode == now.inode
 }
 
-// young reports whether the writer of that version may not be done.
+// young reports whether the writer of that version, read after a moment, may not be done. A time in the future says nothing.
 func (s stamp) young(now time.Time) bool {
-	age := now.Sub(s.mtime)
-	return age >= 0 && age < settleTime
+	return now.Sub(s.mtime) < settleTime && !s.mtime.After(time.Now())
 }
 
 // errEmpty is the error of a file that an interrupted write, or a full disk, has emptied. It

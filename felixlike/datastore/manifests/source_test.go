@@ -220,6 +220,25 @@ func TestDirectoryRemovedAndMadeAgain(t *testing.T) {
 	h.eventually("third pod", func() bool { return h.object("Pod x/c") != nil })
 }
 
+// TestYoung: a file that is written between a look at the clock and its reading is young.
+func TestYoung(t *testing.T) {
+	now := time.Now()
+	for _, test := range []struct {
+		what          string
+		looked, mtime time.Time
+		want          bool
+	}{
+		{"just written", now, now, true},
+		{"written since", now.Add(-time.Second), now, true},
+		{"written before", now, now.Add(-settleTime), false},
+		{"in the future", now, now.Add(time.Hour), false},
+	} {
+		if got := (stamp{mtime: test.mtime}).young(test.looked); got != test.want {
+			t.Errorf("%s: %v", test.what, got)
+		}
+	}
+}
+
 func TestTruncatedFileDeletesNothing(t *testing.T) {
 	dir := t.TempDir()
 	full := podYAML("x", "a") + "---\n" + policyYAML("x", "p", "a")
