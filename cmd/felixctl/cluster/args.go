@@ -59,7 +59,7 @@ Each of them has --help. Before the command:
 
   --node NODE          may be repeated
   -n, --namespace NS   the namespace that status, policies and drops are asked about, and of
-                       the policy of stage and enforce; behind them it means the same
+                       the policy of stage and enforce; after the command it means the same
   --agents-namespace NS   where the agents run (default felixlike-system, else the namespace
                        in the ClusterRoleBinding felixlike)
   --context, --kubeconfig   for kubectl

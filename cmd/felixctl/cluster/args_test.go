@@ -57,7 +57,7 @@ case "$*" in
 *" get netnamespaces"*) cat netnamespaces;;
 *" get pod "*|*" get pod/"*) cat pod;;
 *" get configmap "*) cat configmap;;
-*" get networkpolicy/"*) cat policy;;
+"get networkpolicy/"*|*" get networkpolicy/"*) cat policy;;
 *" patch "*|*" annotate "*) ;;
 *) echo some text;;
 esac

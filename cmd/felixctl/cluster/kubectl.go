@@ -47,13 +47,19 @@ type client struct {
 	namespace string
 	// flags are passed on to kubectl.
 	flags []string
+	// ofContext leaves the namespace to kubectl, which takes that of its context.
+	ofContext bool
 }
 
 func (k client) kubectl(ctx context.Context, args ...string) *exec.Cmd {
-	cmd := exec.CommandContext(ctx, "kubectl", append(slices.Concat(k.flags, []string{"--namespace", k.namespace}), args...)...)
+	flags := k.flags
+	if !k.ofContext {
+		flags = slices.Concat(flags, []string{"--namespace", k.namespace})
+	}
+	cmd := exec.CommandContext(ctx, "kubectl", slices.Concat(flags, args)...)
 	// A program that kubectl has begun, such as one for credentials, may keep the pipes open.
 	cmd.WaitDelay = 5 * time.Second
-	if k.namespace == "" { // kubectl would take that of its context, where pods of others may pose as agents
+	if k.namespace == "" && !k.ofContext { // kubectl would take that of its context, where pods of others may pose as agents
 		cmd.Err = errors.New("the namespace is not known")
 	}
 	return cmd

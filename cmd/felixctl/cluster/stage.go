@@ -2,12 +2,14 @@ package cluster
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -40,8 +42,8 @@ type staging struct {
 
 const (
 	stagingHelp = `
-First it shows what that changes, as felixctl preview does, from one node that answers for the cluster.
-If a verdict changes, it writes nothing without --yes. It writes by kubectl, with your rights: get and
+For a policy of the cluster, it first shows what that changes, as felixctl preview does, from one node that
+answers for the cluster. If a verdict changes, it writes nothing without --yes. It writes by kubectl, with your rights: get and
 patch the policy, list nodes and pods, and create pods/exec. If the policy is changed in between, kubectl
 refuses.
 
@@ -60,15 +62,16 @@ func (t target) stageCommand() *cobra.Command {
 the agents count the connections that it would have denied (policies --staged, drops --staged).
 KIND is networkpolicy or clusternetworkpolicy as kubectl takes it, also with its group.
 
-Of a FILE (- is standard input) it prints the policies with the annotation, and asks no cluster. Apply
-that to create a policy staged.
+With a FILE (- is standard input) it prints the file with the annotation on its policies, and asks no
+cluster. Apply that to create a policy staged. Objects that cannot be staged are left as they are, and
+named. A policy for nodes cannot be staged, and a file with one is refused.
 ` + stagingHelp,
 		Example: `  felixctl ` + stageName + stagingExample + `  felixctl stage policy.yaml | kubectl apply -f -
   felixctl stage clusternetworkpolicies.policy.networking.k8s.io/no-dns --yes`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			if info, err := os.Stat(args[0]); args[0] == "-" || err == nil && !info.IsDir() {
-				return printStagedFile(args[0], c.InOrStdin(), c.OutOrStdout())
+				return printStagedFile(args[0], c.InOrStdin(), c.OutOrStdout(), c.ErrOrStderr())
 			}
 			return s.run(c, args[0], true)
 		},
@@ -94,7 +97,7 @@ KIND is networkpolicy or clusternetworkpolicy as kubectl takes it, also with its
 }
 
 func (s *staging) flags(c *cobra.Command) {
-	c.Flags().StringVarP(&s.namespace, "namespace", "n", "default", "the namespace of the policy")
+	c.Flags().StringVarP(&s.namespace, "namespace", "n", "", "the namespace of the policy (default: that of kubectl's context)")
 	c.Flags().BoolVar(&s.yes, "yes", false, "write it although verdicts change")
 }
 
@@ -111,14 +114,19 @@ func (s *staging) run(c *cobra.Command, name string, staged bool) error {
 		return err
 	}
 	k := s.client
-	k.namespace = s.namespace
+	k.namespace, k.ofContext = s.namespace, s.namespace == ""
 	var policy unstructured.Unstructured
 	if err := k.get(ctx, &policy.Object, name); err != nil {
 		return err
 	}
-	if !canBeStaged(policy.GetAPIVersion(), policy.GetKind()) {
-		return fmt.Errorf("%s: a %s of %s cannot be staged", name, policy.GetKind(), policy.GetAPIVersion())
+	if err := canBeStaged(policy.Object); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
 	}
+	object := name
+	if policy.GetNamespace() != "" {
+		object += " in namespace " + policy.GetNamespace()
+	}
+	k.namespace, k.ofContext = cmp.Or(policy.GetNamespace(), "default"), false
 	annotations := policy.GetAnnotations()
 	value, annotated := annotations[model.EnforceAnnotation]
 	what, change := "enforced", model.EnforceAnnotation+"-"
@@ -126,7 +134,7 @@ func (s *staging) run(c *cobra.Command, name string, staged bool) error {
 		what, change = "staged", model.EnforceAnnotation+"=no"
 	}
 	if staged && value == "no" || !staged && (!annotated || value == "yes") {
-		_, err := fmt.Fprintf(out, "%s is %s already\n", name, what)
+		_, err := fmt.Fprintf(out, "%s is %s already\n", object, what)
 		return err
 	}
 	if annotations == nil {
@@ -145,7 +153,7 @@ func (s *staging) run(c *cobra.Command, name string, staged bool) error {
 		return err
 	}
 	if changes && !s.yes {
-		if _, err := fmt.Fprintf(out, "\nVerdicts change, so %s is not %s: give --yes\n", name, what); err != nil {
+		if _, err := fmt.Fprintf(out, "\nVerdicts change, so %s is not %s: give --yes\n", object, what); err != nil {
 			return err
 		}
 		return report.ErrFaults
@@ -153,7 +161,7 @@ func (s *staging) run(c *cobra.Command, name string, staged bool) error {
 	if _, err := k.output(ctx, "annotate", name, change, "--overwrite", "--resource-version="+policy.GetResourceVersion()); err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(out, "\n%s is %s\n", name, what)
+	_, err = fmt.Fprintf(out, "\n%s is %s\n", object, what)
 	return err
 }
 
@@ -170,8 +178,35 @@ func (s *staging) preview(ctx context.Context, c *cobra.Command, manifest []byte
 	return code == 1, err
 }
 
-// canBeStaged reports whether agents know the annotation on such objects.
-func canBeStaged(apiVersion, kind string) bool {
+// canBeStaged returns an error if agents would not stage the object.
+func canBeStaged(object map[string]any) error {
+	u := unstructured.Unstructured{Object: object}
+	if !hasAnnotation(u.GetAPIVersion(), u.GetKind()) {
+		return fmt.Errorf("a %s of %s cannot be staged", u.GetKind(), u.GetAPIVersion())
+	}
+	if u.GetKind() != "ClusterNetworkPolicy" || !strings.HasPrefix(u.GetAPIVersion(), antrea.GroupName+"/") {
+		return nil
+	}
+	var p antrea.ClusterNetworkPolicy
+	data, err := json.Marshal(object)
+	if err == nil {
+		err = json.Unmarshal(data, &p)
+	}
+	if err != nil {
+		return err
+	}
+	applied := p.Spec.AppliedTo
+	for _, r := range slices.Concat(p.Spec.Ingress, p.Spec.Egress) {
+		applied = append(applied, r.AppliedTo...)
+	}
+	if slices.ContainsFunc(applied, func(e antrea.AppliedTo) bool { return e.NodeSelector != nil }) {
+		return errors.New("appliedTo has a nodeSelector, and a policy for nodes cannot be staged")
+	}
+	return nil
+}
+
+// hasAnnotation reports whether agents know the annotation on such objects.
+func hasAnnotation(apiVersion, kind string) bool {
 	switch group, _, _ := strings.Cut(apiVersion, "/"); kind {
 	case "NetworkPolicy":
 		return group == networkingv1.GroupName || group == antrea.GroupName

@@ -57,7 +57,7 @@ A packet that a new rule allows at one end, and the other end denies as before, 
 listed as still denied.
 
 Exit codes: 0 every packet keeps its verdict; 1 some would get another, or only the
-failsafe ports keep it; 2 the command failed.`,
+failsafe ports keep it, or Services are not judged; 2 the command failed.`,
 		Example: `  felixctl preview -f policy.yaml
   felixctl preview -f policies/ --explain
   felixctl preview --delete shop/default-deny

@@ -61,7 +61,7 @@ func (p *Preview) Nodes(ctx context.Context, o control.Objects, c Change, m *con
 		}
 	}
 	if slices.ContainsFunc(h.policies, anyPolicy.beforeDNAT) {
-		p.Services, p.NoServices = h.services(c.Services), c.Services == nil
+		p.Services, p.NoServices = h.services(c.Services), c.Services == nil && slices.ContainsFunc(p.Policies, PolicyChange.concernsServices)
 	}
 	at := slices.IndexFunc(o.Nodes, func(n *corev1.Node) bool { return n.Name == o.Node })
 	if at < 0 || !h.hasPolicy(o.Nodes[at]) {

@@ -21,8 +21,8 @@ type Preview struct {
 	OfNodes []Difference `json:"verdictsOfNodes,omitempty"`
 	// Sockets has the sockets of this node that would be closed, or have connections that could not begin again.
 	Sockets []SocketChange `json:"sockets,omitempty"`
-	// Services has the addresses of Services about which policies before DNAT decide otherwise. NoServices reports that there are such policies, and that no
-	// Services are known.
+	// Services has the addresses of Services about which policies before DNAT decide otherwise. NoServices reports that the change concerns such policies,
+	// and that no Services are known: it is not known whether verdicts change.
 	Services   []ServiceChange `json:"services,omitempty"`
 	NoServices bool            `json:"noServices,omitempty"`
 	// Looked reports whether established connections were checked, and Outlived
@@ -37,8 +37,10 @@ type Preview struct {
 	Programmed nodeObjects `json:"programmed,omitempty"`
 }
 
-// Changes reports whether a packet would get another verdict, or would without the failsafe ports.
-func (p *Preview) Changes() bool { return len(p.Verdicts)+len(p.OfNodes)+len(p.Services) > 0 }
+// Changes reports whether a packet would get another verdict, or would without the failsafe ports, or whether that is not known.
+func (p *Preview) Changes() bool {
+	return p.NoServices || len(p.Verdicts)+len(p.OfNodes)+len(p.Services) > 0
+}
 
 // Of computes the effects of a change on the cluster of the objects. If ctx ends before, Of
 // returns its error.

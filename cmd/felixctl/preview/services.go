@@ -80,6 +80,11 @@ func (p anyPolicy) beforeDNAT() bool {
 	return p.forNodes() && p.antrea.GetAnnotations()[model.PreDNATAnnotation] == "true"
 }
 
+// concernsServices reports whether policies before DNAT may decide otherwise: they, or tiers and groups that they may refer to, change.
+func (c PolicyChange) concernsServices() bool {
+	return c.What != Same && slices.ContainsFunc([]anyPolicy{c.before, c.after}, func(p anyPolicy) bool { return p.beforeDNAT() || !p.isPolicy() })
+}
+
 // arrivals are packets that arrive at a node from a peer, of one family.
 type arrivals struct {
 	node, from *end

@@ -132,8 +132,11 @@ shop/web loadBalancer 198.51.100.1 tcp/22 at node n1,node n2, from anyone else o
 	// Services are not known.
 	text.Reset()
 	p = of(o, Change{SetAntrea: policies.All()})
-	if err := Print(&text, p, false); err != nil || !strings.Contains(text.String(), "not judged: no Services are known") {
+	if err := Print(&text, p, false); err != nil || !p.Changes() || !strings.Contains(text.String(), "not judged: no Services are known") || strings.Contains(text.String(), "every packet keeps its verdict") {
 		t.Errorf("%v\n%s", err, text.String())
+	}
+	if p := of(now, Change{Set: objects(t, dbPolicy).Policies}); p.NoServices {
+		t.Error("the policies before DNAT stay as they are")
 	}
 	if p := of(o, Change{SetAntrea: objects(t, workers).Antrea.All()}); p.NoServices {
 		t.Error("no policy is before DNAT")
