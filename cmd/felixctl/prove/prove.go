@@ -51,6 +51,9 @@ type Classes struct {
 	Interfaces int    `json:"interfaces"`
 }
 
+// TheyDiffer is in an assumption that two texts do the same although they are not the same.
+const TheyDiffer = "They differ: "
+
 // Options choose what is compared.
 type Options struct {
 	// OnlyOurs allows rules of other programs to differ.
@@ -179,7 +182,7 @@ func (p *proof) alike(a, b Side, o Options) error {
 		case both.must:
 			return &NotProved{both.what, "they differ, and are compared by their text alone: " + firstDifference(both.text)}
 		default:
-			*both.leaveTo = append(*both.leaveTo, "That "+both.what+" do the same. They differ: "+firstDifference(both.text))
+			*both.leaveTo = append(*both.leaveTo, "That "+both.what+" do the same. "+TheyDiffer+firstDifference(both.text))
 		}
 	}
 	return nil

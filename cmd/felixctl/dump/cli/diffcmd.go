@@ -36,8 +36,10 @@ func diffCommand() *cobra.Command {
 --view verdicts   the pods, nodes and addresses that can reach each other on one side
                   and not on the other, found by following packets through both
                   states; the default for sides of two backends. If none differs, it
-                  tries to prove it for all packets, as felixctl prove does. The answer
-                  says whether it is proved, or a sample (-o json: sample, packets)
+                  tries to prove it for all packets, as felixctl prove does, for up to
+                  20 s on one processor. The answer says whether it is proved, or a
+                  sample (-o json: sample, packets). A difference that only the proof
+                  finds is exit code 1 as well
 
 Counters, order, handles, timestamps and flows that the switch learns from traffic
 are no difference. Hashes are shown with the names of their policies, rules and pods.

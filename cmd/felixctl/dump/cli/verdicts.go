@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -47,47 +48,66 @@ type verdicts struct {
 	Sample bool `json:"sample"`
 	// NotProved says why it is a sample although no verdict differs in it.
 	NotProved []string `json:"notProved,omitempty"`
+	// Assumed are the assumptions of the proof that may not hold.
+	Assumed []string `json:"assumed,omitempty"`
 	// Differs is what the proof has found besides the sample.
 	Differs []prove.Difference `json:"differs,omitempty"`
 }
 
 func verdictsOf(ctx context.Context, a, b *side, o compare.Options) (report, error) {
+	return verdictsWithin(ctx, a, b, o, proveTime)
+}
+
+// verdictsWithin bounds the time of the proof; without any there is no proof.
+func verdictsWithin(ctx context.Context, a, b *side, o compare.Options, limit time.Duration) (report, error) {
 	before, after := a.modelOr(b), b.modelOr(a)
 	if before == nil || after == nil {
 		return nil, errNoModel
 	}
 	states := []*dump.State{a.state, b.state}
 	v := verdicts{Trials: compare.Verdicts(newFollower(a, before), newFollower(b, after), compare.EndsOf(states, before, after), compare.PortsOf(states, before, after)), Sample: true}
-	if v.different() {
+	if v.different() || limit == 0 {
 		return v, nil
 	}
-	return v, v.prove(ctx, [2]*side{a, b}, o.OnlyOurs)
+	return v, v.prove(ctx, [2]*side{a, b}, o.OnlyOurs, limit)
 }
 
-// proveTime bounds the proof, so that diff keeps its --timeout: the sample is an answer, too.
-const proveTime = 20 * time.Second
+const (
+	// proveTime bounds the proof.
+	proveTime = 20 * time.Second
+	// printTime is left of --timeout after the proof: the sample is an answer, too.
+	printTime = time.Second
+)
 
 // prove notes whether all packets have the same verdict as in the sample, in which none differs.
-func (v *verdicts) prove(ctx context.Context, both [2]*side, onlyOurs bool) error {
+func (v *verdicts) prove(ctx context.Context, both [2]*side, onlyOurs bool, limit time.Duration) error {
 	if both[0].busy || both[1].busy {
 		v.NotProved = []string{"the agent was programming all the while"}
 		return nil
 	}
-	limited, cancel := context.WithTimeout(ctx, proveTime)
+	reason := fmt.Sprintf("the proof takes longer than %s", limit)
+	if end, bounded := ctx.Deadline(); bounded && time.Until(end)-printTime < limit {
+		limit, reason = time.Until(end)-printTime, "the proof does not end within --timeout"
+	}
+	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
+	// On an agent's node, the proof takes one processor, as in verify: onResync.
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	c, err := certify(limited, both, onlyOurs)
 	var refused *prove.NotProved
 	switch {
-	case ctx.Err() != nil:
+	case errors.Is(ctx.Err(), context.Canceled):
 		return ctx.Err()
 	case limited.Err() != nil:
-		v.NotProved = []string{fmt.Sprintf("the proof takes longer than %s", proveTime)}
+		v.NotProved = []string{reason}
 	case errors.As(err, &refused):
 		v.NotProved = []string{refused.Place + ": " + refused.Reason}
 	case err != nil:
 		return err
 	default:
-		v.Sample, v.NotProved, v.Differs = !c.Equal, c.NotProved, c.Differences
+		// Rules of other programs that differ behind felixlike's are assumed to do the same.
+		v.Assumed = slices.DeleteFunc(c.Assumed, func(text string) bool { return !strings.Contains(text, prove.TheyDiffer) })
+		v.Sample, v.NotProved, v.Differs = !c.Equal || len(v.Assumed) > 0, c.NotProved, c.Differences
 	}
 	return nil
 }
@@ -175,6 +195,9 @@ func (v verdicts) summary() string {
 	}
 	for _, why := range v.NotProved {
 		text += "\nnot proved: " + why
+	}
+	for _, what := range v.Assumed {
+		text += "\nassumed: " + what
 	}
 	return text
 }

@@ -2,12 +2,14 @@ package cli
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"net/netip"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/felixlike/felixlike/cmd/felixctl/dump"
 	"github.com/felixlike/felixlike/cmd/felixctl/dump/compare"
@@ -57,9 +59,10 @@ func sideOf(t *testing.T, m *control.Model, backend string) *side {
 	return &side{title: backend, state: s, model: m}
 }
 
-func judged(t *testing.T, a, b *side) verdicts {
+// judged has minutes for its proof, or none.
+func judged(t *testing.T, a, b *side, proof time.Duration) verdicts {
 	t.Helper()
-	r, err := verdictsOf(t.Context(), a, b, compare.Options{})
+	r, err := verdictsWithin(t.Context(), a, b, compare.Options{OnlyOurs: true}, proof)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +78,7 @@ func TestBackendsJudgeAlike(t *testing.T) {
 		m := modelOf(t, step, i%len(step.Nodes))
 		reference := sideOf(t, m, config.NFTables)
 		for _, backend := range []string{config.IPTablesNFT, config.OpenFlow} {
-			v := judged(t, reference, sideOf(t, m, backend))
+			v := judged(t, reference, sideOf(t, m, backend), 0)
 			if v.Packets == 0 || v.different() {
 				var b strings.Builder
 				_ = v.text(&b, terminal.Style{})
@@ -93,7 +96,7 @@ func TestVerdictsSayWhatTheyAre(t *testing.T) {
 	for _, step := range stepsOf(t) {
 		m = modelOf(t, step, 0)
 		first, wrong = sideOf(t, m, config.NFTables), sideOf(t, m, config.NFTables)
-		if tamper(wrong.state) != "" && judged(t, first, wrong).different() {
+		if tamper(wrong.state) != "" && judged(t, first, wrong, 0).different() {
 			break
 		}
 	}
@@ -109,6 +112,12 @@ func TestVerdictsSayWhatTheyAre(t *testing.T) {
 	}
 	foreign.state.Tables[0].Chains[0].Rules = append([]dump.Rule{{Foreign: "ip ttl 3 drop"}}, foreign.state.Tables[0].Chains[0].Rules...)
 	busy.busy = true
+	behind := sideOf(t, m, config.IPTablesNFT)
+	for _, table := range behind.state.Tables {
+		if c := table.Chain("FORWARD"); c != nil {
+			c.Rules = append(c.Rules, dump.Rule{Foreign: "-A FORWARD -m string --string x -j DROP"})
+		}
+	}
 	for name, test := range map[string]struct {
 		other                     *side
 		sample, different, differ bool
@@ -119,9 +128,10 @@ func TestVerdictsSayWhatTheyAre(t *testing.T) {
 		"a reject and a drop":       {rejecting, true, true, true, "(a sample of all packets)\nbut felixctl prove tells the sides apart, for example: "},
 		"the agent was programming": {busy, true, false, false, "not proved: the agent was programming"},
 		"a verdict differs":         {wrong, true, true, false, "verdicts that differ: "},
+		"others behind":             {behind, true, false, false, "(a sample of all packets)\nassumed: That rules of other programs behind felixlike's do the same. They differ: "},
 		"an unknown rule":           {foreign, true, true, false, "unknown: "},
 	} {
-		v := judged(t, first, test.other)
+		v := judged(t, first, test.other, 5*time.Minute)
 		var text, page bytes.Buffer
 		if err := errors.Join(v.text(&text, terminal.Style{}), v.markdown(&page)); err != nil {
 			t.Fatal(err)
@@ -135,14 +145,32 @@ func TestVerdictsSayWhatTheyAre(t *testing.T) {
 				Sample  *bool
 				Packets int
 				Differs []any
+				Assumed []string
 			}
 		}
-		if err := json.Unmarshal(data, &got); err != nil || got.Report.Sample == nil || *got.Report.Sample != test.sample || got.Report.Packets != v.Packets || len(got.Report.Differs) > 0 != test.differ {
+		if err := json.Unmarshal(data, &got); err != nil || got.Report.Sample == nil || *got.Report.Sample != test.sample || got.Report.Packets != v.Packets || len(got.Report.Differs) > 0 != test.differ || len(got.Report.Assumed) > 0 != strings.Contains(test.text, "assumed: ") {
 			t.Errorf("%s: %v, %s", name, err, data)
 		}
 		if v.different() != test.different || !strings.Contains(text.String(), test.text) || !strings.Contains(page.String(), test.text) {
 			t.Errorf("%s: different %v\n%s", name, v.different(), text.String())
 		}
+	}
+}
+
+// TestSampleWithinTimeout: a proof that --timeout leaves no time for does not cost the sample. An interrupt ends both.
+func TestSampleWithinTimeout(t *testing.T) {
+	m := modelOf(t, stepsOf(t)[1], 0)
+	a, b := sideOf(t, m, config.NFTables), sideOf(t, m, config.IPTablesNFT)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Nanosecond)
+	defer cancel()
+	r, err := verdictsOf(ctx, a, b, compare.Options{OnlyOurs: true})
+	if v, ok := r.(verdicts); err != nil || !ok || v.Packets == 0 || !v.Sample || !slices.Equal(v.NotProved, []string{"the proof does not end within --timeout"}) {
+		t.Errorf("%v, %+v", err, r)
+	}
+	ctx, cancel = context.WithCancel(t.Context())
+	cancel()
+	if _, err := verdictsOf(ctx, a, b, compare.Options{OnlyOurs: true}); !errors.Is(err, context.Canceled) {
+		t.Errorf("interrupted: %v", err)
 	}
 }
 
@@ -158,7 +186,7 @@ func TestWrongRuleIsFound(t *testing.T) {
 			if policy == "" {
 				continue
 			}
-			v := judged(t, sideOf(t, m, config.NFTables), wrong)
+			v := judged(t, sideOf(t, m, config.NFTables), wrong, 0)
 			if len(v.Changed) == 0 {
 				continue // no packet reaches that rule
 			}
@@ -194,7 +222,7 @@ func TestForeignConstantIsFound(t *testing.T) {
 				}
 			}
 		}
-		v := judged(t, sideOf(t, m, backend), wrong)
+		v := judged(t, sideOf(t, m, backend), wrong, 0)
 		if len(v.Changed) == 0 || slices.ContainsFunc(v.Changed, func(c compare.Verdict) bool { return c.Port != port }) {
 			t.Errorf("%s: %d packets, differences %v", backend, v.Packets, v.Changed)
 		}
