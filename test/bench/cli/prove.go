@@ -40,6 +40,7 @@ completed misses them.
 
 Profiles:
 ` + profiles() + `
+
 Exit codes: 0 it ran, whatever is missed; 2 something could not be done.`,
 		Example: "  felixctl bench prove\n  felixctl bench prove --profile w1-100 -o json",
 		Args:    cobra.NoArgs,

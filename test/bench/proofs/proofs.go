@@ -11,8 +11,10 @@ import (
 	"io"
 	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -99,7 +101,7 @@ func Run(ctx context.Context, p workload.Profile, limit time.Duration, child Chi
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case err != nil && used >= limit: // the kernel has ended it
+		case reached(limit, used, err):
 		case err != nil:
 			return fmt.Errorf("%s and %s: %w", a, b, err)
 		default:
@@ -121,6 +123,17 @@ func Run(ctx context.Context, p workload.Profile, limit time.Duration, child Chi
 		}
 	}
 	return measure(config.NFTables, changedPolicy, ChangeGoal)
+}
+
+// reached reports whether the kernel has ended a process at its limit. It counts ticks for that, and so ends it up to a tenth before the processor time that
+// it reports is the limit.
+func reached(limit, used time.Duration, err error) bool {
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) {
+		return false
+	}
+	status, is := exit.Sys().(syscall.WaitStatus)
+	return is && (status.Signal() == unix.SIGKILL || status.Signal() == unix.SIGXCPU) && used >= limit*3/4
 }
 
 // writeStates writes the dumps and the models of states.

@@ -5,6 +5,8 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
+	"os/exec"
 	"strings"
 	"testing"
 	"time"
@@ -54,19 +56,25 @@ func TestProofsOfNetfilter(t *testing.T) {
 // TestProofThatDoesNotEnd: it misses its goals, and the others are measured. Another failure ends the run.
 func TestProofThatDoesNotEnd(t *testing.T) {
 	var all []Measured
+	hanging := exec.Command("sh", "-c", "ulimit -t 1; while :; do :; done")
+	ended := hanging.Run() // by the kernel, before it counts a whole second in what it reports
+	used := hanging.ProcessState.UserTime() + hanging.ProcessState.SystemTime()
 	hangs := func(_ context.Context, _ []string, args ...string) ([]byte, time.Duration, error) {
-		if args[2] != "1m0s" {
+		if args[2] != "1s" {
 			t.Errorf("limit %s", args[2])
 		}
-		return nil, time.Minute, errors.New("killed")
+		return nil, min(used, 999*time.Millisecond), fmt.Errorf("wrapped: %w", ended)
 	}
-	if err := Run(t.Context(), small(t), time.Minute, hangs, func(m Measured) { all = append(all, m) }); err != nil || len(all) != 7 {
+	if err := Run(t.Context(), small(t), time.Second, hangs, func(m Measured) { all = append(all, m) }); err != nil || len(all) != 7 {
 		t.Fatal(err, all)
 	}
 	for _, m := range all {
-		if m.TimeMet || m.MemoryMet || m.Outcome != notCompleted || m.CPU != time.Minute {
+		if m.TimeMet || m.MemoryMet || m.Outcome != notCompleted || m.CPU < time.Second*3/4 {
 			t.Errorf("%+v", m)
 		}
+	}
+	if reached(time.Minute, used, ended) || reached(time.Second, time.Second, exec.Command("false").Run()) {
+		t.Error("another end is taken for the limit")
 	}
 	failed := errors.New("no memory")
 	fails := func(context.Context, []string, ...string) ([]byte, time.Duration, error) { return nil, 0, failed }
