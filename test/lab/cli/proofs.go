@@ -14,6 +14,7 @@ import (
 	"github.com/felixlike/felixlike/cmd/felixctl/prove"
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/test/lab"
+	"github.com/felixlike/felixlike/test/lab/verify"
 )
 
 // mostReasons bounds the reasons and examples that are printed of one pair of states.
@@ -22,6 +23,8 @@ const mostReasons = 5
 // proofs add up the proofs over the nodes and steps of a table.
 type proofs struct {
 	pairs []*pair
+	// steps is the number of steps, from the first, after which it proves.
+	steps int
 	// prove returns the certificate for two states of the node with an agent.
 	prove func(ctx context.Context, socket, a, b string) (*prove.Result, error)
 }
@@ -32,11 +35,12 @@ type pair struct {
 	proved, left int
 	// reasons say what is not proved, differs has an example of each difference.
 	reasons, differs []string
+	failed           []error
 }
 
 // newProofs compares what is programmed with what is wanted, and that with what the other backends want.
-func newProofs(backend string) *proofs {
-	p := &proofs{pairs: []*pair{{a: "live", b: "wanted"}}, prove: proveBySocket}
+func newProofs(backend string, steps int) *proofs {
+	p := &proofs{steps: steps, pairs: []*pair{{a: "live", b: "wanted"}}, prove: proveBySocket}
 	for _, other := range []string{config.NFTables, config.IPTables, config.OpenFlow} {
 		if !strings.HasPrefix(backend, other) {
 			p.pairs = append(p.pairs, &pair{a: "wanted", b: "backend:" + other})
@@ -44,6 +48,9 @@ func newProofs(backend string) *proofs {
 	}
 	return p
 }
+
+// after reports whether to prove after a step, by its number from 1.
+func (p *proofs) after(number int, o verify.Outcome) bool { return o.Reached && number <= p.steps }
 
 // add proves the states of the nodes. place names the step.
 func (p *proofs) add(ctx context.Context, place string, nodes []*lab.Node) {
@@ -59,10 +66,12 @@ func (o *pair) add(place string, r *prove.Result, err error) {
 	var refused *prove.NotProved
 	var reasons []string
 	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		reasons = []string{"the proof takes longer than its timeout"}
 	case errors.As(err, &refused):
 		reasons = []string{refused.Place + ": " + refused.Reason}
 	case err != nil:
-		reasons = []string{err.Error()}
+		o.failed = append(o.failed, fmt.Errorf("prove %s and %s: %s: %w", o.a, o.b, place, err))
 	default:
 		reasons = r.NotProved
 		for _, d := range r.Differences {
@@ -81,11 +90,15 @@ func (o *pair) add(place string, r *prove.Result, err error) {
 	}
 }
 
-// print prints what is proved, and returns ErrDisagreement if states differ.
+// print prints what is proved. It returns the first failure of each pair; without one, ErrDisagreement if states differ.
 func (p *proofs) print(w io.Writer) error {
+	if p.steps == 0 {
+		return nil
+	}
+	var failed []error
 	differ := 0
 	for _, one := range p.pairs {
-		fmt.Fprintf(w, "%s and %s: proved equal for all packets in %d of %s of a node\n", one.a, one.b, one.proved, plural(one.proved+one.left, "state"))
+		fmt.Fprintf(w, "%s and %s: proved equal for all packets in %d of %s\n", one.a, one.b, one.proved, plural(one.proved+one.left, "comparison"))
 		lines := func(what string, all []string) {
 			for i, text := range all {
 				if i == mostReasons {
@@ -98,6 +111,12 @@ func (p *proofs) print(w io.Writer) error {
 		lines("not proved", one.reasons)
 		lines("DIFFERENT", one.differs)
 		differ += len(one.differs)
+		if n := len(one.failed); n > 0 {
+			failed = append(failed, fmt.Errorf("%s failed, the first: %w", plural(n, "proof"), one.failed[0]))
+		}
+	}
+	if len(failed) > 0 {
+		return errors.Join(failed...)
 	}
 	if differ > 0 {
 		return fmt.Errorf("proofs found %s: %w", plural(differ, "difference"), ErrDisagreement)

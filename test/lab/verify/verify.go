@@ -34,6 +34,8 @@ type Outcome struct {
 	Late int `json:"-"`
 	// NotTried counts the probes without a result: no packet of them was sent.
 	NotTried int `json:"-"`
+	// Reached reports whether the cluster is in the state of the step.
+	Reached bool `json:"-"`
 	// Programming and Probing are the times of the two halves.
 	Programming time.Duration `json:"-"`
 	Probing     time.Duration `json:"-"`
@@ -111,7 +113,7 @@ func runStep(ctx context.Context, l Cluster, step *truthtable.Step, options Opti
 		Nodes: objects.Nodes, Namespaces: objects.Namespaces, Pods: objects.Pods, Policies: objects.Policies,
 		ClusterPolicies: objects.ClusterPolicies, Antrea: objects.Antrea,
 	})
-	o.Programming = time.Since(start)
+	o.Programming, o.Reached = time.Since(start), err == nil
 	var results []lab.Result
 	if err == nil {
 		start = time.Now()

@@ -112,6 +112,9 @@ func TestOutcomes(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			tally, o, err := run(t, &cluster{answers: test.answers})
+			if !o.Reached {
+				t.Error("the state is not reached")
+			}
 			want := verify.Tally{Steps: 1, Probes: 4, Expected: 3, Allowed: 2, Wrong: test.wrong, Late: test.late, NotTried: test.notTried}
 			if tally != want || o.Got != test.got {
 				t.Errorf("got %q, %+v, want %q, %+v", o.Got, tally, test.got, want)
@@ -126,7 +129,7 @@ func TestOutcomes(t *testing.T) {
 func TestStateNotReachedIsNotTried(t *testing.T) {
 	c := &cluster{answers: "1100", unreachable: errors.New("no agent")}
 	tally, o, err := run(t, c)
-	if tally.NotTried != 4 || tally.Wrong != 0 || o.Got != "----" || len(c.asked) > 0 {
+	if tally.NotTried != 4 || tally.Wrong != 0 || o.Got != "----" || o.Reached || len(c.asked) > 0 {
 		t.Errorf("%+v, got %q, %d probes sent", tally, o.Got, len(c.asked))
 	}
 	if !errors.Is(err, verify.ErrNotTried) || !errors.Is(err, c.unreachable) {

@@ -44,12 +44,22 @@ func (a *agent) call(ctx context.Context, f func(context.Context) error) error {
 	case control.NotRunning(err):
 		return fmt.Errorf("no agent listens at %s: is it running, or is --socket wrong? (in a lab: --lab NAME/NODE) With --backend, live state is read without one; files, snapshots and folders of manifests need none", a.Socket())
 	case errors.Is(err, context.DeadlineExceeded) && ctx.Err() != nil:
-		return fmt.Errorf("not done within %s (--timeout)", a.timeout)
+		return timeoutError(a.timeout)
 	case errors.Is(err, fs.ErrPermission):
 		return fmt.Errorf("only root may ask the agent, and the kernel: %w", err)
 	}
 	return err
 }
+
+// timeoutError has the time after which a command has given up.
+type timeoutError time.Duration
+
+func (e timeoutError) Error() string {
+	return fmt.Sprintf("not done within %s (--timeout)", time.Duration(e))
+}
+
+// Unwrap says what it is.
+func (timeoutError) Unwrap() error { return context.DeadlineExceeded }
 
 func (a *agent) client() *control.Client { return control.NewClient(a.Socket()) }
 

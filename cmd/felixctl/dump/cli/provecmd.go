@@ -84,7 +84,7 @@ func (p *proving) run(c *cobra.Command, args []string) error {
 		}
 		for _, s := range both {
 			if s.busy {
-				return fmt.Errorf("not proved: %s: the agent was programming all the while, so this may be half of one state and half of another: try again", s.title)
+				return &prove.NotProved{Place: s.title, Reason: "the agent was programming all the while, so this may be half of one state and half of another: try again"}
 			}
 		}
 		w := c.OutOrStdout()

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"os"
@@ -8,11 +9,24 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/txtar"
 
 	"github.com/felixlike/felixlike/cmd/felixctl/prove"
 )
+
+// TestTimeout: the error says how long was waited, and is one of a deadline for callers.
+func TestTimeout(t *testing.T) {
+	a := agent{timeout: time.Nanosecond}
+	err := a.call(t.Context(), func(ctx context.Context) error {
+		<-ctx.Done()
+		return ctx.Err()
+	})
+	if !errors.Is(err, context.DeadlineExceeded) || err.Error() != "not done within 1ns (--timeout)" {
+		t.Error(err)
+	}
+}
 
 // TestProve compares folders of manifests, under two backends that judge in different places.
 func TestProve(t *testing.T) {
