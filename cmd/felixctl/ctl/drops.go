@@ -54,7 +54,7 @@ shown are counted if their number is known. Reporting does not change the verdic
 
 --staged shows the connections that staged policies (annotation felixlike.io/enforce: "no")
 would have denied, and that were not: for each policy the last 64 that differ in more than
-time and source port.
+time and source port. It does not listen, and --since may be longer than an hour.
 
 Exit codes: 0 nothing was denied, or --follow was interrupted; 1 something was
 denied, or with --staged would have been; 2 the command failed.`,
@@ -72,7 +72,7 @@ denied, or with --staged would have been; 2 the command failed.`,
 	c.Flags().Lookup("output").Usage += ", an object a line"
 	c.Flags().BoolVar(&r.follow, "follow", false, "print packets as they come, until interrupted")
 	c.Flags().DurationVar(&r.listen, "for", 10*time.Second, "listen for so long; with --follow, end then")
-	c.Flags().DurationVar(&r.since, "since", 0, "show what was denied in the time before now, at most an hour, and do not listen")
+	c.Flags().DurationVar(&r.since, "since", 0, "show what was denied in the time before now, at most an hour (--staged: any time), and do not listen")
 	c.Flags().BoolVar(&r.staged, "staged", false, "show the connections that staged policies would have denied, and do not listen")
 	c.MarkFlagsMutuallyExclusive("since", "for")
 	c.MarkFlagsMutuallyExclusive("staged", "for")

@@ -28,7 +28,7 @@ type stagedDrop struct {
 
 // printStaged prints the connections that staged policies would have denied, and returns ErrDenied if there are any.
 func (r *dropsRequest) printStaged(c *cobra.Command) error {
-	if r.since < 0 {
+	if c.Flags().Changed("since") && r.since <= 0 {
 		return fmt.Errorf("--since: %s is not positive", r.since)
 	}
 	ctx, cancel := context.WithTimeout(c.Context(), historyTimeout)
@@ -62,7 +62,7 @@ func (r *dropsRequest) printStaged(c *cobra.Command) error {
 	}
 	shown = slices.DeleteFunc(shown, func(d stagedDrop) bool { return !r.filter.Shows(d.Drop) })
 	if missing > 0 {
-		fmt.Fprintf(c.ErrOrStderr(), "%d older connections are only counted (felixctl policies --staged)\n", missing)
+		fmt.Fprintf(c.ErrOrStderr(), "%d older connections of all pods are only counted (felixctl policies --staged)\n", missing)
 	}
 	if err := r.writeStaged(c.OutOrStdout(), shown); err != nil || len(shown) == 0 {
 		return err
@@ -116,6 +116,14 @@ func viewOf(m *control.Model) *denied.View {
 	return denied.NewView(pods, nil, nodes, m.Node, m.HostAddresses)
 }
 
+// timeText returns the local time, with the date if it is older than a day: staged policies count until they change.
+func timeText(at, now time.Time) string {
+	if now.Sub(at) >= 24*time.Hour {
+		return at.Local().Format(time.DateTime)
+	}
+	return at.Local().Format(time.TimeOnly)
+}
+
 func (r *dropsRequest) writeStaged(w io.Writer, all []stagedDrop) error {
 	if r.output == terminal.JSON {
 		e := json.NewEncoder(w)
@@ -132,7 +140,7 @@ func (r *dropsRequest) writeStaged(w io.Writer, all []stagedDrop) error {
 	}
 	table := terminal.NewTable(terminal.StyleFor(w), "FROM", "TO", "PORT", "DIRECTION", "WOULD BE DENIED BY", "CONNECTIONS", "LAST")
 	for _, d := range all {
-		table.Row(d.From.String(), d.To.String(), d.PortText(), d.Direction, d.Policy, d.Connections, d.Last.Local().Format(time.TimeOnly))
+		table.Row(d.From.String(), d.To.String(), d.PortText(), d.Direction, d.Policy, d.Connections, timeText(d.Last, time.Now()))
 	}
 	_, err := fmt.Fprintln(w, table)
 	return err

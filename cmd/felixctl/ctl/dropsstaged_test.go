@@ -75,7 +75,7 @@ func TestStagedDrops(t *testing.T) {
 	}
 	text, notes, err := run()
 	lines := strings.Split(strings.TrimSpace(text), "\n")
-	if !errors.Is(err, ErrDenied) || len(lines) != 4 || !strings.Contains(lines[0], "WOULD BE DENIED BY") || !strings.Contains(notes, "3 older connections are only counted") {
+	if !errors.Is(err, ErrDenied) || len(lines) != 4 || !strings.Contains(lines[0], "WOULD BE DENIED BY") || !strings.Contains(notes, "3 older connections of all pods are only counted") {
 		t.Fatalf("%v\n%s%s", err, text, notes)
 	}
 	for i, want := range []string{"shop/web shop/db tcp/5432 ingress shop/db-in 5", "shop/db 192.0.2.1 udp/53 egress admin:no-dns 2", "192.0.2.1 shop/db icmp echo-request ingress shop/db-in 1"} {
@@ -92,6 +92,14 @@ func TestStagedDrops(t *testing.T) {
 	}
 	if text, _, err = run("-n", "shop", "--pod", "other"); err != nil || !strings.HasPrefix(text, "staged policies would have denied nothing") {
 		t.Errorf("%v\n%s", err, text)
+	}
+	for _, since := range []string{"0s", "-1m"} {
+		if _, _, err = run("--since", since); err == nil || !strings.Contains(err.Error(), "is not positive") {
+			t.Errorf("--since %s: %v", since, err)
+		}
+	}
+	if got, old := timeText(at, at.Add(23*time.Hour)), timeText(at, at.Add(24*time.Hour)); got != at.Local().Format("15:04:05") || old != at.Local().Format("2006-01-02 15:04:05") {
+		t.Errorf("%s, %s", got, old)
 	}
 	if _, _, err = run("--follow"); err == nil || errors.Is(err, ErrDenied) {
 		t.Errorf("--follow: %v", err)
