@@ -111,10 +111,10 @@ func (c *counted) keep(k flow, now control.StagedConnection) {
 	f := c.flows[k]
 	if f == nil {
 		if len(c.flows) >= maxFlows {
-			oldest := k
+			oldest, last := k, now.At
 			for other, kept := range c.flows {
-				if oldest == k || kept.Last.Before(c.flows[oldest].Last) {
-					oldest = other
+				if oldest == k || kept.Last.Before(last) {
+					oldest, last = other, kept.Last
 				}
 			}
 			delete(c.flows, oldest)

@@ -97,7 +97,7 @@ func withFiles(command []string, in io.Reader) ([]string, []byte, error) {
 	return command, text, nil
 }
 
-// chooseNode leaves one node: one with an agent that can be asked and a pod that a NetworkPolicy of the text selects, else the first that is ready.
+// chooseNode leaves one node: one with a ready agent and a pod that a NetworkPolicy of the text selects, else the first that is ready.
 func (t *target) chooseNode(ctx context.Context, text []byte) error {
 	agents, err := t.agents(ctx)
 	if err != nil {
@@ -125,7 +125,7 @@ func (t *target) chooseNode(ctx context.Context, text []byte) error {
 			continue // without that right, any node does
 		}
 		for _, node := range strings.Fields(string(out)) {
-			if slices.ContainsFunc(agents, func(a agent) bool { return a.Node == node && a.Fault == "" }) {
+			if slices.ContainsFunc(agents, func(a agent) bool { return a.Node == node && a.Fault == "" && a.Ready }) {
 				t.nodes = []string{node}
 				return nil
 			}

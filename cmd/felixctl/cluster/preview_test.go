@@ -8,9 +8,11 @@ import (
 )
 
 // TestPreviewReadsFilesHere: local files go to the node as standard input, with --node and without. Without, the node of a pod that the policy selects
-// answers, or any.
+// answers, if its agent is ready, or any.
 func TestPreviewReadsFilesHere(t *testing.T) {
-	k := newFakeKubectl(t, pod("n1", ""), pod("n2", ""))
+	unready := pod("n3", "")
+	unready.Status.ContainerStatuses[0].Ready = false
+	k := newFakeKubectl(t, pod("n1", ""), pod("n2", ""), unready)
 	const policy = "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {namespace: shop, name: db}\nspec: {podSelector: {matchLabels: {app: db}}}\n"
 	file := filepath.Join(t.TempDir(), "policy.yaml")
 	services := filepath.Join(t.TempDir(), "services.yaml")
@@ -26,7 +28,7 @@ func TestPreviewReadsFilesHere(t *testing.T) {
 		}
 		k.answer(t, node, "preview --delete shop/db", 0, node+" previewed\n")
 	}
-	k.file(t, "selected", "gone n2")
+	k.file(t, "selected", "gone n3 n2")
 	for _, c := range []struct {
 		stdin string
 		args  []string

@@ -43,9 +43,9 @@ type staging struct {
 const (
 	stagingHelp = `
 For a policy of the cluster, it first shows what that changes, as felixctl preview does, from one node that
-answers for the cluster. If a verdict changes, it writes nothing without --yes. It writes by kubectl, with your rights: get and
-patch the policy, list nodes and pods, and create pods/exec. If the policy is changed in between, kubectl
-refuses.
+answers for the cluster. If a verdict changes, or Services are not judged, it writes nothing without
+--yes. It writes by kubectl, with your rights: get and patch the policy, list nodes and pods, and create
+pods/exec. If the policy changes after the preview, nothing is written.
 
 Exit codes: 0 done, or it was so already; 1 verdicts would change, and --yes is missing: nothing is
 written; 2 the command failed.`

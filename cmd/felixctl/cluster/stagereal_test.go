@@ -68,6 +68,33 @@ func TestStageByKubectl(t *testing.T) {
 			t.Errorf("%s: exit code %d, annotation %q\n%s", step.args, code, value(), out)
 		}
 	}
+	// A manifest without the annotation takes it away only if kubectl apply has set it.
+	plain := "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {namespace: default, name: db}\nspec: {podSelector: {}}\n"
+	apply := func(text string) {
+		t.Helper()
+		c := exec.CommandContext(t.Context(), "sh", "-c", program+" apply -f -")
+		c.Stdin = strings.NewReader(text)
+		if out, err := c.CombinedOutput(); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+	}
+	apply(plain)
+	_, staged := run(t.Context(), plain, stageName, "-")
+	if apply(staged); value() != "no" {
+		t.Errorf("staged by kubectl apply: annotation %q", value())
+	}
+	if apply(plain); value() != "" {
+		t.Errorf("staged and then enforced by kubectl apply: annotation %q", value())
+	}
+	if code, out := run(t.Context(), "", "stage", "networkpolicy/db", "--yes"); code != 0 {
+		t.Fatalf("exit code %d\n%s", code, out)
+	}
+	if apply(plain); value() != "no" {
+		t.Errorf("staged by felixctl: annotation %q after kubectl apply", value())
+	}
+	if code, out := run(t.Context(), "", "enforce", "networkpolicy/db", "--yes"); code != 0 {
+		t.Fatalf("exit code %d\n%s", code, out)
+	}
 	k.file(t, "changes", "")
 	if code, out := run(t.Context(), "", "stage", "networkpolicy/db", "--yes"); code != 2 || value() != "" || !strings.Contains(out, "the object has been modified") {
 		t.Errorf("changed in between: exit code %d, annotation %q\n%s", code, value(), out)
