@@ -104,7 +104,7 @@ func planOf(from, to backend.Place) []phase {
 	return slices.Concat([]phase{carrying, joining, building, verifying, carrying}, moving(len(to.Way())), []phase{following, adopting, retiring})
 }
 
-// moving are the phases of a way of so many modes, of which the last one is that of an enforcement point.
+// moving are the phases that lead packets through so many modes. In the last one, one enforcement point judges all packets.
 func moving(modes int) []phase {
 	phases := slices.Repeat([]phase{steering, settling}, modes-1)
 	return append(phases, carrying, steering, settling, carrying)

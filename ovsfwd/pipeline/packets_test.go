@@ -58,7 +58,7 @@ func newClusterOf(t *testing.T, uplink bool, setUp func(*Node), edit func([]open
 	return c
 }
 
-// flows are those of the node, its pods and its peers.
+// flows renders all forwarding flows: of the node, its pods and its peers.
 func (c *cluster) flows() []openflow.Flow {
 	flows := Base(c.node)
 	for _, pod := range c.pods {

@@ -33,12 +33,12 @@ type proofs struct {
 type pair struct {
 	a, b         string
 	proved, left int
-	// reasons say what is not proved, differs has an example of each difference.
+	// reasons says why states are not proved equal. differs has an example of each difference.
 	reasons, differs []string
 	failed           []error
 }
 
-// newProofs compares what is programmed with what is wanted, and that with what the other backends want.
+// newProofs compares the programmed state with the desired state, and the desired state with the desired states of the other backends.
 func newProofs(backend string, steps int) *proofs {
 	p := &proofs{steps: steps, pairs: []*pair{{a: "live", b: "wanted"}}, prove: proveBySocket}
 	for _, other := range []string{config.NFTables, config.IPTables, config.OpenFlow} {
