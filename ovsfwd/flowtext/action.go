@@ -1,6 +1,10 @@
 package flowtext
 
-import "github.com/felixlike/felixlike/ovsfwd/openflow"
+import (
+	"net/netip"
+
+	"github.com/felixlike/felixlike/ovsfwd/openflow"
+)
 
 // Action is one action of a flow. The set of actions is closed: any other action
 // makes its flow Foreign.
@@ -45,8 +49,10 @@ type CT struct {
 	NAT bool
 	// Source is the source that packets of a new connection get.
 	Source openflow.NATSource
-	Zone   uint16
-	Table  uint8
+	// Destination is the destination that packets of a new connection get.
+	Destination netip.AddrPort
+	Zone        uint16
+	Table       uint8
 	// Exec sets mark and label of the connection that is committed.
 	Exec []SetField
 }
@@ -71,6 +77,9 @@ type (
 	Resubmit  struct{ Table uint8 }
 	GotoTable struct{ Table uint8 }
 )
+
+// Group hands the packet to a group, whose buckets are not in the listing of flows.
+type Group struct{ ID uint32 }
 
 // Learn installs a flow made of the packet, unless it is there already.
 type Learn struct {
@@ -111,6 +120,7 @@ func (DecTTL) isAction()       {}
 func (Conjunction) isAction()  {}
 func (Resubmit) isAction()     {}
 func (GotoTable) isAction()    {}
+func (Group) isAction()        {}
 func (Learn) isAction()        {}
 func (Meter) isAction()        {}
 func (Controller) isAction()   {}

@@ -68,6 +68,9 @@ func TestWrittenAsParsed(t *testing.T) {
 		"table=33,priority=220,ipv6,nw_ttl=1 actions=goto_table:110",
 		"table=33,priority=200,tcp actions=ct(table=34)",
 		"table=34,priority=200,ip,ct_state=-new+est-rel-inv+trk actions=ct(table=70,nat)",
+		"table=41,priority=200,tcp,reg10=0x2a30,nw_dst=10.96.0.1,tp_dst=80 actions=group:4045144080",
+		"table=42,priority=200,tcp,reg8=0x104/0x107,nw_dst=10.96.0.1,tp_dst=80 actions=ct(commit,zone=65523,nat(dst=10.10.0.2:8080)),ct(table=31,zone=65520)",
+		"table=42,priority=200,udp6,reg9=0x5,tp_dst=53,ipv6_dst=fd96::1 actions=ct(commit,zone=65523,nat(dst=[fd00::2]:53)),ct(zone=65523,nat)",
 	} {
 		f, err := flowtext.Parse(want)
 		if err != nil || f.Foreign != "" || f.String() != want {

@@ -76,6 +76,9 @@ func parseAction(word string) (Action, error) {
 		return parseOutput(value)
 	case "set_field":
 		return parseSetField(value)
+	case "group":
+		n, err := number32(value)
+		return Group{n}, err
 	case "meter":
 		n, err := number32(value)
 		return Meter{n}, err
@@ -206,6 +209,8 @@ func parseCT(inner string) (CT, error) {
 			a.NAT = true
 		case strings.HasPrefix(word, "nat(src="):
 			a.Source, err = parseNATSource(strings.TrimSuffix(word[len("nat(src="):], ")"))
+		case strings.HasPrefix(word, "nat(dst="):
+			a.Destination, err = netip.ParseAddrPort(strings.TrimSuffix(word[len("nat(dst="):], ")"))
 		case name == "table":
 			a.Table, err = number8(value)
 		case name == "zone":

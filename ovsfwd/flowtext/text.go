@@ -90,7 +90,7 @@ func (OutputInPort) String() string { return openflow.OutputInPort().String() }
 
 // String writes "ct(commit,table=61,zone=65520,exec(...))".
 func (a CT) String() string {
-	s := openflow.CTSpec{Commit: a.Commit, Force: a.Force, Zone: a.Zone, NAT: a.NAT, Source: a.Source, Table: a.Table}
+	s := openflow.CTSpec{Commit: a.Commit, Force: a.Force, Zone: a.Zone, NAT: a.NAT, Source: a.Source, Destination: a.Destination, Table: a.Table}
 	for _, set := range a.Exec {
 		s.Exec = append(s.Exec, set.sent())
 	}
@@ -125,6 +125,9 @@ func (a Resubmit) String() string { return openflow.Resubmit(a.Table).String() }
 
 // String writes "goto_table:70".
 func (a GotoTable) String() string { return openflow.GotoTable(a.Table).String() }
+
+// String writes "group:7".
+func (a Group) String() string { return openflow.Hash(openflow.HashGroup{ID: a.ID}).String() }
 
 // String writes "learn(table=32,...)".
 func (a Learn) String() string {

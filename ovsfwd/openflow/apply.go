@@ -53,11 +53,15 @@ func (t *FlowTable) Apply(ctx context.Context) (Result, error) {
 		return result, err
 	}
 	changes, last := t.split(t.changes())
+	changes, behind := t.delayed(changes)
 	if err := t.send(ctx, changes); err != nil {
 		return result, err
 	}
 	t.commit(changes)
 	result.count(changes)
+	if err := t.sendBehind(ctx, behind, &result); err != nil {
+		return result, err
+	}
 	if err := t.sendLast(ctx, changes, last, &result); err != nil {
 		return result, err
 	}

@@ -67,6 +67,8 @@ type CTSpec struct {
 	// Source, with Commit, is the source that a new connection's packets get. It implies
 	// NAT.
 	Source NATSource
+	// Destination, with Commit, is the destination that a new connection's packets get. It implies NAT, and excludes Source.
+	Destination netip.AddrPort
 	// Table is where a copy of the packet continues, with its state known, or
 	// NoTable. The actions after CT see the packet as it was.
 	Table uint8
@@ -115,6 +117,8 @@ func (a ct) String() string {
 	switch {
 	case a.Source.Address.IsValid():
 		words = append(words, a.Source.String())
+	case a.Destination.IsValid():
+		words = append(words, fmt.Sprintf("nat(dst=%s)", a.Destination))
 	case a.NAT:
 		words = append(words, "nat")
 	}
@@ -154,6 +158,8 @@ func (a ct) wire(b []byte) ([]byte, error) {
 		if b, err = a.Source.wire(b); err != nil {
 			return nil, err
 		}
+	case a.Destination.IsValid():
+		b = destinationWire(b, a.Destination)
 	case a.NAT:
 		at := len(b)
 		b = endAction(append(startNicira(b, niciraNAT), make([]byte, natBytes)...), at)
@@ -171,15 +177,16 @@ func (a ct) wire(b []byte) ([]byte, error) {
 // no range.
 const natBytes = 6
 
-// The flag of struct nx_action_nat for a translated source, and the bits that say which
+// The flags of struct nx_action_nat for a translated source or destination, and the bits that say which
 // parts of the range follow (openvswitch/nicira-ext.h).
 const (
-	natSource   = 1
-	natIPv4Min  = 1 << 0
-	natIPv6Min  = 1 << 2
-	natPortMin  = 1 << 4
-	natPortMax  = 1 << 5
-	natReserved = 2
+	natSource      = 1
+	natDestination = 2
+	natIPv4Min     = 1 << 0
+	natIPv6Min     = 1 << 2
+	natPortMin     = 1 << 4
+	natPortMax     = 1 << 5
+	natReserved    = 2
 )
 
 func (s NATSource) wire(b []byte) ([]byte, error) {
@@ -203,6 +210,19 @@ func (s NATSource) wire(b []byte) ([]byte, error) {
 		b = binary.BigEndian.AppendUint16(b, s.Last)
 	}
 	return endAction(b, start), nil
+}
+
+func destinationWire(b []byte, to netip.AddrPort) []byte {
+	start := len(b)
+	parts := uint16(natIPv4Min | natPortMin)
+	if to.Addr().Is6() {
+		parts = natIPv6Min | natPortMin
+	}
+	b = append(startNicira(b, niciraNAT), make([]byte, natReserved)...)
+	b = binary.BigEndian.AppendUint16(b, natDestination)
+	b = binary.BigEndian.AppendUint16(b, parts)
+	b = append(b, to.Addr().AsSlice()...)
+	return endAction(binary.BigEndian.AppendUint16(b, to.Port()), start)
 }
 
 type ctClear struct{}

@@ -5,6 +5,7 @@ import "encoding/binary"
 // Types of actions (OpenFlow 1.5.1, 7.2.6).
 const (
 	actionOutput       = 0
+	actionGroup        = 22
 	actionDecNwTTL     = 24
 	actionSetField     = 25
 	actionCopyField    = 28

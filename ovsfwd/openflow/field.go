@@ -20,6 +20,9 @@ const (
 	Reg5
 	Reg6
 	Reg7
+	Reg8
+	Reg9
+	Reg10
 	TunSrc
 	TunDst
 	PktMark
@@ -130,7 +133,7 @@ func (f Field) spec() spec {
 		return spec{openFlow, 26, 16, ip, "ipv6_src", "ipv6_src", "OXM_OF_IPV6_SRC"}
 	case IPv6Dst:
 		return spec{openFlow, 27, 16, ip, "ipv6_dst", "ipv6_dst", "OXM_OF_IPV6_DST"}
-	case Reg0, Reg1, Reg2, Reg3, Reg4, Reg5, Reg6, Reg7:
+	case Reg0, Reg1, Reg2, Reg3, Reg4, Reg5, Reg6, Reg7, Reg8, Reg9, Reg10:
 		return f.registerSpec()
 	case PktMark, CTState, CTZone, CTMark, CTLabel, ConjID:
 		return f.metadataSpec()
@@ -158,6 +161,12 @@ func (f Field) registerSpec() spec {
 		return spec{nicira, 6, 4, hexadecimal, "reg6", "reg6", "NXM_NX_REG6"}
 	case Reg7:
 		return spec{nicira, 7, 4, hexadecimal, "reg7", "reg7", "NXM_NX_REG7"}
+	case Reg8:
+		return spec{nicira, 8, 4, hexadecimal, "reg8", "reg8", "NXM_NX_REG8"}
+	case Reg9:
+		return spec{nicira, 9, 4, hexadecimal, "reg9", "reg9", "NXM_NX_REG9"}
+	case Reg10:
+		return spec{nicira, 10, 4, hexadecimal, "reg10", "reg10", "NXM_NX_REG10"}
 	}
 	return unknownSpec(f)
 }
@@ -275,6 +284,14 @@ func (f Field) LongName() string {
 		return "NXM_OF_IP_SRC"
 	case IPv4Dst:
 		return "NXM_OF_IP_DST"
+	case TCPSrc:
+		return "NXM_OF_TCP_SRC"
+	case TCPDst:
+		return "NXM_OF_TCP_DST"
+	case UDPSrc:
+		return "NXM_OF_UDP_SRC"
+	case UDPDst:
+		return "NXM_OF_UDP_DST"
 	case IPv6Src:
 		return "NXM_NX_IPV6_SRC"
 	case IPv6Dst:

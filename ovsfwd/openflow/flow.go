@@ -47,6 +47,10 @@ const (
 	// DeleteMatching removes the flows of the table that match no packet that the
 	// flow does not match, if their owner is the one in the cookie.
 	DeleteMatching
+	// EnsureGroup adds the group, or replaces the one with its number.
+	EnsureGroup
+	// DeleteGroup removes the group with that number, if there is one, and the flows that use it.
+	DeleteGroup
 )
 
 // FlowMod is one change of a bundle.
@@ -54,7 +58,11 @@ type FlowMod struct {
 	Command Command
 	Flow    Flow
 	Cookie  uint64
-	// Key is the group that the flow belongs to, for messages.
+	// HardTimeout is the seconds after which the switch removes the added flow, zero: never.
+	HardTimeout uint16
+	// Group is the one of EnsureGroup and DeleteGroup, which have no flow.
+	Group HashGroup
+	// Key is the group of flows that the flow belongs to, for messages.
 	Key string
 }
 
@@ -67,6 +75,10 @@ func (m FlowMod) String() string {
 		return fmt.Sprintf("delete cookie=%#x/-1,table=%d", m.Cookie, m.Flow.Table)
 	case DeleteMatching:
 		return fmt.Sprintf("delete cookie=%#x/%#x,table=%d,%s", m.Cookie, ownerBits, m.Flow.Table, m.Flow.Match)
+	case EnsureGroup:
+		return fmt.Sprintf("add group %d", m.Group.ID)
+	case DeleteGroup:
+		return fmt.Sprintf("delete group %d", m.Group.ID)
 	}
 	return fmt.Sprintf("command(%d)", m.Command)
 }

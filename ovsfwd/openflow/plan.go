@@ -72,6 +72,7 @@ func (t *FlowTable) mods(changes []change) iter.Seq2[FlowMod, error] {
 	return func(yield func(FlowMod, error) bool) {
 		var current *group
 		var flows []Flow
+		sent := map[uint32]bool{}
 		for i, c := range changes {
 			if c.group == nil {
 				if i > 0 && changes[i-1].table == c.table && changes[i-1].cookie == c.cookie {
@@ -93,6 +94,12 @@ func (t *FlowTable) mods(changes []change) iter.Seq2[FlowMod, error] {
 			if err != nil {
 				yield(FlowMod{}, err)
 				return
+			}
+			for _, g := range groupsOf(flows[c.index]) {
+				if !sent[g.ID] && !yield(FlowMod{Command: EnsureGroup, Group: g, Key: c.group.key}, nil) {
+					return
+				}
+				sent[g.ID] = true
 			}
 			if !yield(FlowMod{Command: Add, Flow: flows[c.index], Cookie: c.cookie, Key: c.group.key}, nil) {
 				return

@@ -1,6 +1,7 @@
 package openflow_test
 
 import (
+	"fmt"
 	"net/netip"
 	"strings"
 	"testing"
@@ -67,6 +68,14 @@ func policyFlows() []openflow.Flow {
 		do(110, ip.Protocol(model.SCTP), openflow.Learn(learned), openflow.OutputRegister(openflow.Reg1)),
 		do(110, ip6.Protocol(model.SCTP), openflow.Learn(learned6), openflow.OutputRegister(openflow.Reg1)),
 	)
+	translated := func(to string) openflow.Action {
+		return openflow.CT(openflow.CTSpec{Commit: true, Zone: zone, Table: openflow.NoTable, Destination: netip.MustParseAddrPort(to)})
+	}
+	flows = append(flows,
+		do(41, ip.Bits(openflow.Reg10, 9, 0xffffffff), openflow.SetRegister(openflow.Reg9, 5), openflow.Hash(hashGroup())),
+		do(42, ip.Bits(openflow.Reg8, 0x104, 0x107), translated("10.10.1.2:80"), openflow.CT(openflow.CTSpec{NAT: true, Zone: 7, Table: openflow.NoTable})),
+		do(42, ip6.Bits(openflow.Reg9, 4, 0xffffffff), translated("[fd00::2]:8080"), openflow.CT(openflow.CTSpec{Zone: 7, Table: 31})),
+	)
 	for _, m := range []openflow.Match{ip, ip6} {
 		tcp, udp, sctp := m.Protocol(model.TCP), m.Protocol(model.UDP), m.Protocol(model.SCTP)
 		flows = append(
@@ -83,6 +92,59 @@ func policyFlows() []openflow.Flow {
 			do(80, m.ICMPMessage(8, 1), openflow.Conjunction(1, 3, 3), openflow.Conjunction(7, 2, 2)))
 	}
 	return flows
+}
+
+// hashGroup is a group with a bucket for each of four values of reg8.
+func hashGroup() openflow.HashGroup {
+	g := openflow.HashGroup{ID: 7}
+	for i := range uint32(4) {
+		g.Buckets = append(g.Buckets, []openflow.Action{openflow.SetBits(openflow.Reg8, 0x100|i, 0x1ff), openflow.Resubmit(42)})
+	}
+	return g
+}
+
+// A group comes with the first flow that uses it. Whoever deletes it deletes these flows, which come back with the group.
+func TestGroupComesWithItsFlows(t *testing.T) {
+	b := ovstest.NewBridge(t)
+	table := connected(t, b)
+	use := func(table uint8) openflow.Flow {
+		return openflow.Flow{Table: table, Priority: 7, Match: openflow.IPv4(), Actions: []openflow.Action{openflow.Hash(hashGroup())}}
+	}
+	has := func(when string, want bool) {
+		t.Helper()
+		out := b.Run("ovs-ofctl", "-O", "OpenFlow15", "dump-groups", "unix:"+b.Management())
+		const bucket = "bucket=bucket_id:3,actions=set_field:0x103/0x1ff->reg8,resubmit(,42)"
+		if got := strings.Contains(out, "group_id=7,type=select,selection_method=dp_hash,") && strings.Contains(out, bucket); got != want {
+			t.Errorf("%s: %v, want %v\n%s", when, got, want, out)
+		}
+	}
+	table.SetFlows("others", fixed(numbered(2)))
+	apply(t, b, table, openflow.Result{Messages: 2, Added: 2})
+	has("no flow uses it", false)
+	table.SetFlows("users", fixed([]openflow.Flow{use(41), use(42)}))
+	apply(t, b, table, openflow.Result{Messages: 2, Added: 2})
+	has("two flows use it", true)
+	b.Run("ovs-ofctl", "-O", "OpenFlow15", "del-groups", "unix:"+b.Management())
+	has("deleted", false)
+	ovstest.Poll(t, func() error {
+		if _, err := table.Apply(b.Context()); err != nil {
+			return err
+		}
+		if got := len(b.Flows()); got != 4 {
+			return fmt.Errorf("%d flows", got)
+		}
+		return nil
+	})
+	has("repaired", true)
+	table.RemoveFlows("users")
+	apply(t, b, table, openflow.Result{Messages: 2, Deleted: 2})
+	conn := dial(t, b)
+	if err := conn.Bundle(b.Context(), func(yield func(openflow.FlowMod, error) bool) {
+		yield(openflow.FlowMod{Command: openflow.DeleteGroup, Group: openflow.HashGroup{ID: 7}}, nil)
+	}); err != nil {
+		t.Fatal(err)
+	}
+	has("removed", false)
 }
 
 func TestPolicyFlowsReadBackAsWritten(t *testing.T) {

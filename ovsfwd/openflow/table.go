@@ -75,6 +75,8 @@ type FlowTable struct {
 	// It may have duplicates.
 	dirty []identity
 	last  last
+	// behind tells the flows that come behind others; it may be nil.
+	behind func(table uint8, group string) bool
 }
 
 // NewFlowTable returns an empty table for flows with the owner in the upper 16 bits

@@ -18,6 +18,8 @@ func (m FlowMod) wire(b []byte, xid uint32) ([]byte, error) {
 		command, mask, match = openflow15.FC_DELETE, math.MaxUint64, Any()
 	case DeleteMatching:
 		command, mask = openflow15.FC_DELETE, ownerBits
+	case EnsureGroup, DeleteGroup:
+		return m.Group.wire(b, xid, m.Command)
 	default:
 		return nil, fmt.Errorf("unknown %s", m)
 	}
@@ -27,7 +29,8 @@ func (m FlowMod) wire(b []byte, xid uint32) ([]byte, error) {
 	b = binary.BigEndian.AppendUint64(b, m.Cookie)
 	b = binary.BigEndian.AppendUint64(b, mask)
 	b = append(b, m.Flow.Table, command)
-	b = append(b, 0, 0, 0, 0) // no timeouts
+	b = append(b, 0, 0) // no idle timeout
+	b = binary.BigEndian.AppendUint16(b, m.HardTimeout)
 	b = binary.BigEndian.AppendUint16(b, m.Flow.Priority)
 	b = binary.BigEndian.AppendUint32(b, math.MaxUint32) // no buffered packet
 	b = binary.BigEndian.AppendUint32(b, openflow15.P_ANY)

@@ -1,0 +1,45 @@
+package openflow
+
+import "context"
+
+// BundleSize is the number of changes in a bundle of flows behind others.
+const BundleSize = 5000
+
+// Behind delays flows without which packets take another way: they are sent after all other changes, BundleSize at a time, so that however many there
+// are, the others do not wait for them, and an Apply that runs out of time has sent some of them. is tells these flows by their table
+// and group; the group is empty for a deletion. Behind is called before the first Apply.
+func (t *FlowTable) Behind(is func(table uint8, group string) bool) { t.behind = is }
+
+// delayed separates the changes that come behind others.
+func (t *FlowTable) delayed(changes []change) (first, behind []change) {
+	if t.behind == nil {
+		return changes, nil
+	}
+	for _, c := range changes {
+		switch {
+		case c.group == nil && t.behind(c.table, ""), c.group != nil && t.behind(c.table, c.group.key),
+			c.group != nil && t.states[c.id].right() && t.behind(c.table, ""): // a twin of a deleted flow
+			behind = append(behind, c)
+		default:
+			first = append(first, c)
+		}
+	}
+	return first, behind
+}
+
+// sendBehind sends them.
+func (t *FlowTable) sendBehind(ctx context.Context, changes []change, result *Result) error {
+	for len(changes) > 0 {
+		part := changes[:min(BundleSize, len(changes))]
+		for _, c := range changes {
+			t.dirty = append(t.dirty, c.id)
+		}
+		if err := t.send(ctx, part); err != nil {
+			return err
+		}
+		t.commit(part)
+		result.count(part)
+		changes = changes[len(part):]
+	}
+	return nil
+}
