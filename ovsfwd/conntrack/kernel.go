@@ -70,9 +70,23 @@ func (k *Kernel) Dump(visit func(Connection)) error {
 // and are no error. Other refusals are errors, and do not stop the other entries. If the table is full, the error
 // is ErrFull.
 func (k *Kernel) Write(puts []Put) (int, error) {
-	full := 0
-	written, err := send(k, puts, k.put, func(p *Put, code unix.Errno) error {
+	full, ended := 0, 0
+	steps := make([]step, 0, len(puts))
+	for i := range puts {
+		if puts[i].Instead != nil {
+			steps = append(steps, step{&puts[i], true})
+			ended++
+		}
+		steps = append(steps, step{&puts[i], false})
+	}
+	written, err := send(k, steps, k.step, func(s *step, code unix.Errno) error {
+		p := s.Put
 		switch {
+		case s.ends:
+			ended--
+			if code == unix.ENOENT {
+				return nil
+			}
 		case code == unix.EEXIST && p.New || code == unix.ENOENT && !p.New:
 			return nil
 		case code == unix.ENOMEM && p.New: // nf_conntrack_alloc
@@ -87,7 +101,22 @@ func (k *Kernel) Write(puts []Put) (int, error) {
 	if err != nil {
 		err = fmt.Errorf("write connections: %w", err)
 	}
-	return written, err
+	return written - ended, err
+}
+
+// step is the end of the entry that another one replaces, or the entry itself.
+type step struct {
+	*Put
+	ends bool
+}
+
+func (k *Kernel) step(s *step) {
+	if s.ends {
+		k.remove(s.Instead)
+		return
+	}
+	k.begin(s.Put)
+	k.m.End()
 }
 
 // Delete forgets entries that Dump gave, and returns how many of them were still
@@ -137,11 +166,6 @@ func send[T any](k *Kernel, items []T, write func(*T), judge func(*T, unix.Errno
 }
 
 // put writes the message of one entry.
-func (k *Kernel) put(p *Put) {
-	k.begin(p)
-	k.m.End()
-}
-
 // begin writes it but for its end.
 func (k *Kernel) begin(p *Put) {
 	flags := uint16(unix.NLM_F_ACK)
@@ -152,7 +176,7 @@ func (k *Kernel) begin(p *Put) {
 	k.m.Begin(subsystem, messageNew, flags, family(p.Original))
 	putTuple(b, attrOriginal, p.Original)
 	if p.New {
-		putTuple(b, attrReply, p.Reply)
+		p.putReply(b)
 	}
 	if p.Zone != 0 {
 		b.Uint16(attrZone, p.Zone)
@@ -171,6 +195,16 @@ func (k *Kernel) begin(p *Put) {
 	if mask := p.labelMask(); mask != (Label{}) {
 		b.Data(attrLabels, p.Label.bytes())
 		b.Data(attrLabelsMask, mask.bytes())
+	}
+}
+
+// putReply writes the direction of answers. The kernel wants it as it is without translation, and changes it then.
+func (p *Put) putReply(b *nfnetlink.Buffer) {
+	plain := p.Original.Reverse()
+	putTuple(b, attrReply, plain)
+	if p.Reply != plain {
+		putTranslation(b, attrNATDestination, p.Reply.Src, p.Reply.SrcPort)
+		putTranslation(b, attrNATSource, p.Reply.Dst, p.Reply.DstPort)
 	}
 }
 

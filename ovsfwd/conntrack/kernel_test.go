@@ -248,7 +248,7 @@ func FuzzParse(f *testing.F) {
 	var k Kernel
 	for _, p := range everything() {
 		k.m.Reset()
-		k.put(&p)
+		k.step(&step{&p, false})
 		f.Add(k.m.Attributes())
 	}
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -259,7 +259,7 @@ func FuzzParse(f *testing.F) {
 		// A parsed entry can be written.
 		var m nfnetlink.Messages
 		k := Kernel{m: m}
-		k.put(&Put{Connection: c, New: true})
+		k.step(&step{&Put{Connection: c, New: true}, false})
 		if again, ok := parse(k.m.Attributes()); !ok || again.Original.Src != c.Original.Src {
 			t.Errorf("%+v becomes %+v", c, again)
 		}

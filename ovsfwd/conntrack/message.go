@@ -287,7 +287,9 @@ func number32(b []byte) uint32 {
 // Put is an entry to write.
 type Put struct {
 	Connection
-	// New means that there is no entry yet; otherwise the entry comes from Dump.
+	// Instead is an entry from Dump, or nil, that has to go first: it has the same answers. No message comes between.
+	Instead *Connection
+	// New means that there is no entry yet; otherwise the entry comes from Dump. The Reply of a new one says what is translated.
 	New bool
 	// MarkMask selects the bits of the mark that are set as in Mark; all others
 	// stay.

@@ -38,47 +38,21 @@ func (c *Connection) MasqueradedBy(address netip.Addr) bool {
 // the kernel ends a masqueraded connection when its packets leave by another interface, or when its interface
 // loses the address (nf_nat_oif_changed, masq_inet_event). A new entry does not know the windows of TCP. The
 // kernel would guess them from the next segments. A server that then sends more than the guess would lose its
-// connection, so the new entry accepts any sequence number. No message comes between the end of an entry and
-// its new beginning. Rebind returns the number of new entries, and leaves echo requests and the like alone.
+// connection, so the new entry accepts any sequence number. Rebind returns the number of new entries, and leaves echo requests and the like alone.
 func (k *Kernel) Rebind(all []Connection) (int, error) {
-	var steps []rebinding
+	var puts []Put
 	for i := range all {
 		if c := &all[i]; !c.Original.IsICMP() {
-			steps = append(steps, rebinding{c, false}, rebinding{c, true})
+			p := Put{Connection: *c, Instead: c, New: true, MarkMask: math.MaxUint32}
+			p.Liberal = p.Original.Protocol == unix.IPPROTO_TCP
+			puts = append(puts, p)
 		}
 	}
-	taken, err := send(k, steps, k.rebind, func(r *rebinding, code unix.Errno) error {
-		if code == unix.ENOENT && !r.begin {
-			return nil // it has ended meanwhile
-		}
-		return fmt.Errorf("connection %s: %w", r.Original, code)
-	})
+	taken, err := k.Write(puts)
 	if err != nil {
 		err = fmt.Errorf("make masqueraded connections anew: %w", err)
 	}
-	return taken / 2, err
-}
-
-// rebinding is the end of an entry, or its new beginning.
-type rebinding struct {
-	*Connection
-	begin bool
-}
-
-func (k *Kernel) rebind(r *rebinding) {
-	if !r.begin {
-		k.remove(r.Connection)
-		return
-	}
-	p := &Put{Connection: *r.Connection, New: true, MarkMask: math.MaxUint32}
-	p.Liberal = p.Original.Protocol == unix.IPPROTO_TCP
-	p.Reply = p.Original.Reverse()
-	k.begin(p)
-	if to := r.Reply; to != p.Reply {
-		putTranslation(&k.m.Buffer, attrNATDestination, to.Src, to.SrcPort)
-		putTranslation(&k.m.Buffer, attrNATSource, to.Dst, to.DstPort)
-	}
-	k.m.End()
+	return taken, err
 }
 
 // putTranslation writes the translation of one end. To the kernel, too, an unchanged address and port is no

@@ -38,7 +38,7 @@ func (c *Client) FlushZone(ctx context.Context, zone uint16) error {
 	return c.lacking(ctx, err)
 }
 
-// FlushConntrack deletes the connections of a zone that have one of the addresses at an end. It returns their
+// FlushConntrack deletes the connections of a zone that have one of the addresses at an end, also at a translated one. It returns their
 // number, and the connections that it left: ICMPv6, since ovs-vswitchd dies (seen with 3.1.0) of the tuple of
 // such a connection, and of a partial tuple that matches one. Without addresses it does nothing.
 func (c *Client) FlushConntrack(ctx context.Context, zone uint16, addrs ...netip.Addr) (flushed int, left []conntrack.Connection, err error) {
@@ -54,7 +54,7 @@ func (c *Client) FlushConntrack(ctx context.Context, zone uint16, addrs ...netip
 	for _, one := range all {
 		t := one.Original
 		switch {
-		case !wanted[t.Src] && !wanted[t.Dst]:
+		case !wanted[t.Src] && !wanted[t.Dst] && !wanted[one.Reply.Src]:
 		case t.Protocol == unix.IPPROTO_ICMPV6:
 			left = append(left, one)
 		default:
