@@ -51,6 +51,9 @@ type Node struct {
 	PodCIDRs []netip.Prefix
 	// ServiceCIDRs are the prefixes of Services, which the host translates.
 	ServiceCIDRs []netip.Prefix
+	// Services says that the bridge leads connections of pods to Services to their endpoints (ServiceCIDRs, Service). It is tried on the
+	// userspace datapath only.
+	Services bool
 	// HostAddresses are all addresses of this node, sorted.
 	HostAddresses []netip.Addr
 	// AdminIngress says that a policy of the admin tier judges ingress here.
@@ -71,9 +74,9 @@ type Node struct {
 // the host.
 func (n Node) Switches() bool { return n.Offload && n.Mode == Steer }
 
-// own are the addresses of this node: those of the gateway port, its link-local
+// Own are the addresses of this node: those of the gateway port, its link-local
 // one among them, then all others.
-func (n Node) own() []netip.Addr {
+func (n Node) Own() []netip.Addr {
 	own := slices.Clone(n.Gateways)
 	if slices.ContainsFunc(own, func(a netip.Addr) bool { return !isIPv4(a) }) {
 		own = append(own, linkLocal(n.GatewayMAC))

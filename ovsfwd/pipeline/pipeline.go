@@ -60,7 +60,8 @@
 //     those to the node: the host may translate the destination, and judges then
 //     (rules.Input). Tables 85 and 90 pass those from the node.
 //   - A packet to a Service goes to the host (40) and is judged when it comes back with
-//     the endpoint's address. A pod's packet to its own Service comes back from the address
+//     the endpoint's address. With Node.Services, it gets the endpoint's address here where that can be
+//     (41), and is judged then. A pod's packet to its own Service comes back from the address
 //     Hairpin, which stands for the pod.
 //   - Packets to an unused address of this node's pod prefix are dropped (70), as
 //     are link-local IPv6 destinations (40) and tunnel packets for other nodes.
@@ -74,10 +75,10 @@
 // enforcement point changes), reg0[19] came by the tunnel with the virtual MAC, reg0[20] denied
 // by a rule, reg0[21] a pod to itself through a Service, reg0[22] must not allow
 // its connection, reg0[23..25] associations of SCTP, reg0[26] there is policy,
-// reg0[27] skips the host, reg0[28..31] connections with another source port (table 35), reg1 output port, reg2 the address that a pod asks for, reg3 the rule that denies, reg5 and reg6 the rules that allow
-// egress and ingress, reg7[0..15] and reg7[16..31] sets that the port is in (egress, ingress). Connections: mark 0x20 begun by the gateway port, 0x40 translated, 0x80 with another
+// reg0[27] skips the host, reg0[28..31] connections with another source port (table 35), reg4[19..21] to a Service, with an endpoint, answer of one (table 41), reg1 output port, reg2 the address that a pod asks for, reg3 the rule that denies, reg5 and reg6 the rules that allow
+// egress and ingress, reg7[0..15] and reg7[16..31] sets that the port is in (egress, ingress), reg8, reg9 and reg10 a slot, the endpoint of a client and how long it keeps it (table 41). Connections: mark 0x20 begun by the gateway port, 0x40 translated, 0x80 with another
 // source port; label[0..31] and label[32..63] the rules that allowed ingress and egress, label[64] allowed, label[65] with
-// another source port.
+// another source port, label[66] through a Service.
 //
 // The package does no I/O and knows no policy. It is tested by golden text, by
 // comparison with the reference flows, and by packets and traces in a real
@@ -100,6 +101,7 @@
 //     reference has no such table.
 //   - 33, 34: only with Node.Offload. The connections are those of the host, in zone 0.
 //   - 35: a pod that uses one source port for a Service and for its endpoint directly.
+//   - 41, 42, 43: only with Node.Services. Translation has a zone of its own, 65523.
 //   - 72: no decrement for packets from the gateway, since the host did it.
 //   - 105: also commits connections that are asked for from the ports of old ones.
 //   - 110: no new connection leaves while flows of policy are missing, for any reason, or
@@ -149,6 +151,7 @@ func Base(n Node) []openflow.Flow {
 		conntrackStateBase(n),
 		movedBase(n),
 		dnatBase(n),
+		servicesBase(n),
 		egressBase(n),
 		l3ForwardingFull(n),
 		outsideFull(n),

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/txtar"
@@ -86,8 +87,30 @@ func offloadNode() Node {
 	return n
 }
 
+// servicesNode is the full pipeline that leads to Services.
+func servicesNode() Node {
+	n := fullNode()
+	n.Services = true
+	return n
+}
+
+// serviceFlows are those of a Service with several endpoints, with one, and with affinity.
+func serviceFlows(n Node) (flows []openflow.Flow) {
+	if !n.Services {
+		return nil
+	}
+	for _, f := range families() {
+		for _, s := range slices.Concat(
+			servicePort(f, portAll, 0, f.pod1, f.peerPod, f.outside), servicePort(f, portLocal, 0, f.pod1), servicePort(f, portSticky, time.Hour, f.peerPod, f.outside),
+		) {
+			flows = append(flows, Service(n, s)...)
+		}
+	}
+	return flows
+}
+
 func all(n Node) []openflow.Flow {
-	flows := Base(n)
+	flows := append(Base(n), serviceFlows(n)...)
 	for _, a := range testPods() {
 		flows = append(flows, Endpoint(n, a)...)
 	}
@@ -107,6 +130,7 @@ func TestGolden(t *testing.T) {
 	admin.AdminIngress, admin.OrderedEgress = true, true
 	for path, n := range map[string]Node{
 		"testdata/pipeline.txtar": testNode(), "testdata/offload.txtar": offloadNode(), "testdata/full.txtar": fullNode(), "testdata/full-admin.txtar": admin,
+		"testdata/services.txtar": servicesNode(),
 	} {
 		pods := testPods()
 		got := &txtar.Archive{
@@ -118,6 +142,9 @@ func TestGolden(t *testing.T) {
 				{Name: "peer", Data: render(Peer(n, testPeer()))},
 				{Name: "peer with IPv6", Data: render(Peer(n, testPeer6()))},
 			},
+		}
+		if n.Services {
+			got.Files = append(got.Files, txtar.File{Name: "Services", Data: render(serviceFlows(n))})
 		}
 		if *update {
 			if err := os.WriteFile(path, txtar.Format(got), 0o644); err != nil {
@@ -214,7 +241,7 @@ func TestFlowsInstall(t *testing.T) {
 	b := ovstest.NewBridge(t)
 	admin := fullNode()
 	admin.AdminIngress, admin.OrderedEgress = true, true
-	for _, n := range []Node{testNode(), offloadNode(), fullNode(), admin} {
+	for _, n := range []Node{testNode(), offloadNode(), fullNode(), admin, servicesNode()} {
 		b.Run("ovs-ofctl", "-O", "OpenFlow15", "del-flows", "unix:"+b.Management())
 		install(t, b, all(n))
 		var want []string

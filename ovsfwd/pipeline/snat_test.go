@@ -33,14 +33,14 @@ const snatUplink = 77
 // exempt is an outside address that is an exception.
 const exempt = "203.0.113.9"
 
-func newSNATLab(t *testing.T, setUp func(*SNAT), policy ...openflow.Flow) *snatLab {
+func newSNATLab(t *testing.T, setUp func(*Node), policy ...openflow.Flow) *snatLab {
 	t.Helper()
 	full := fullNode()
 	c := newClusterOf(t, false, func(n *Node) {
 		n.Mode, n.Userspace, n.PodCIDRs, n.ServiceCIDRs = Full, true, full.PodCIDRs, full.ServiceCIDRs
 		n.HostAddresses, n.SNAT = full.HostAddresses, testSNAT(snatUplink)
 		n.SNAT.Exceptions = []netip.Prefix{netip.MustParsePrefix(exempt + "/32")}
-		setUp(n.SNAT)
+		setUp(n)
 	}, func(flows []openflow.Flow) []openflow.Flow { return append(flows, policy...) })
 	c.Run("ip", "-n", c.NS, "link", "add", "up0", "type", "veth", "peer", "name", "up0p")
 	for _, device := range []string{"up0", "up0p", "br-int"} {
@@ -134,7 +134,7 @@ func (l *snatLab) returns(what string, answer probe, to *wire, pod string, port 
 func TestSNAT(t *testing.T) {
 	for name, policy := range map[string][]openflow.Flow{"no policy": nil, "rules on both ends": everybodyMay(2)} {
 		t.Run(name, func(t *testing.T) {
-			l := newSNATLab(t, func(*SNAT) {}, policy...)
+			l := newSNATLab(t, func(*Node) {}, policy...)
 			streams(l)
 			hostsOwn(l)
 			untranslated(l)
@@ -310,7 +310,7 @@ func forged(l *snatLab) {
 
 // TestSNATDenied checks that policy judges before translation, by the pod's address.
 func TestSNATDenied(t *testing.T) {
-	l := newSNATLab(t, func(*SNAT) {}, egressOnlyTo(outside)...)
+	l := newSNATLab(t, func(*Node) {}, egressOnlyTo(outside)...)
 	p := l.udpProbe("10.10.0.2", outside, 1000, 53)
 	l.fromPod(0, l.node.GatewayMAC, p)
 	port := l.leaves("allowed", p)
@@ -324,7 +324,7 @@ func TestSNATDenied(t *testing.T) {
 
 // TestSNATExhausted checks that a packet that gets no port is dropped.
 func TestSNATExhausted(t *testing.T) {
-	l := newSNATLab(t, func(s *SNAT) { s.Last = s.First })
+	l := newSNATLab(t, func(n *Node) { n.SNAT.Last = n.SNAT.First })
 	p := l.udpProbe("10.10.0.2", outside, 1000, 53)
 	l.fromPod(0, l.node.GatewayMAC, p)
 	l.leaves("first", p)
@@ -336,4 +336,70 @@ func TestSNATExhausted(t *testing.T) {
 	p = l.udpProbe("10.10.0.3", outside, 1000, 54)
 	l.fromPod(1, l.node.GatewayMAC, p)
 	l.leaves("to another port", p)
+}
+
+// TestSNATOfServices: a connection through a Service to a server outside leaves with the node's address, and its answers come from the Service.
+func TestSNATOfServices(t *testing.T) {
+	f := families()[0]
+	for name, policy := range map[string][]openflow.Flow{"no policy": nil, "egress to the endpoint": egressOnlyTo(outside)} {
+		t.Run(name, func(t *testing.T) {
+			flows := policy
+			for _, s := range servicePort(f, portOutside, 0, f.outside) {
+				flows = append(flows, Service(Node{GatewayPort: 2}, s)...)
+			}
+			l := newSNATLab(t, func(n *Node) { n.Services = true }, flows...)
+			for i := range 3 {
+				p := l.udpProbe(f.pod0, f.service, 7000, portOutside)
+				l.fromPod(0, l.node.GatewayMAC, p)
+				src, sport, dst, dport := fourTuple(l.arrives("datagram", p, l.underlay))
+				if src.String() != nodeAddress || dst.String() != f.outside || dport != portEndpoint {
+					t.Errorf("datagram %d: from %s to %s, port %d", i, src, dst, dport)
+				}
+				answer := l.udpProbe(f.outside, nodeAddress, portEndpoint, sport)
+				l.fromOutside(answer)
+				l.between("answer", l.arrives("answer", answer, l.pod0), f.service, f.pod0, portOutside, 7000)
+			}
+		})
+	}
+}
+
+// TestSNATOfServiceAndEndpoint: a pod uses one source port for a Service and for its endpoints outside. Each connection leaves with a port of its own, and gets
+// its own answers, also with rules that commit.
+func TestSNATOfServiceAndEndpoint(t *testing.T) {
+	f := families()[0]
+	endpoints := []string{f.outside, "8.8.4.4", "9.9.9.9"}
+	for name, policy := range map[string][]openflow.Flow{"no policy": nil, "rules on both ends": everybodyMay(2)} {
+		t.Run(name, func(t *testing.T) {
+			flows := policy
+			for _, s := range servicePort(f, portAll, 0, endpoints...) {
+				flows = append(flows, Service(Node{GatewayPort: 2}, s)...)
+			}
+			l := newSNATLab(t, func(n *Node) { n.Services = true }, flows...)
+			answered := func(what, to, endpoint string, sport, dport, at uint16) {
+				t.Helper()
+				p := l.udpProbe(f.pod0, to, sport, dport)
+				l.fromPod(0, l.node.GatewayMAC, p)
+				frame := l.arrives(what, p, l.underlay)
+				if frame == nil {
+					return
+				}
+				src, from, dst, arrived := fourTuple(frame)
+				if src.String() != nodeAddress || arrived != at || endpoint != "" && dst.String() != endpoint {
+					t.Errorf("%s: from %s to %s, port %d", what, src, dst, arrived)
+				}
+				answer := l.udpProbe(dst.String(), nodeAddress, at, from)
+				l.fromOutside(answer)
+				l.between(what+", answer", l.arrives(what+", answer", answer, l.pod0), to, f.pod0, dport, sport)
+			}
+			for i := range uint16(3) {
+				sport := 7200 + i
+				for range 2 {
+					for _, e := range endpoints {
+						answered("directly to "+e, e, e, sport, portEndpoint, portEndpoint)
+					}
+					answered("through the Service", f.service, "", sport, portAll, portEndpoint)
+				}
+			}
+		})
+	}
 }

@@ -37,6 +37,8 @@ package pipeline
 //	table=105,priority=200,ct_state=+new+trk,ip,reg0=0x20000/0x20000 actions=COMMIT
 //	table=110,priority=212,ct_label=0/ALLOWED,ip,reg0=0x4030000/0x4430000 actions=
 //	    ct(commit,zone=65520,exec(set_field:ALLOWED/ALLOWED->ct_label)),TRANSLATE
+//	table=110,priority=213,ct_label=0/ALLOWED,ip,reg0=0x44030000/0x44430000 actions=
+//	    ct(commit,zone=65520,exec(set_field:ALLOWED+MOVED/ALLOWED+MOVED->ct_label)),TRANSLATE        (see table 35)
 //	table=110,priority=202,ip,reg0=0x30000/0x30000 actions=TRANSLATE
 //	table=111,priority=200,ip,reg0=0x20000/0x20000,nw_src=NODE actions=
 //	    set_field:NODE'S MAC->eth_src,set_field:ROUTER'S->eth_dst,dec_ttl,output:UPLINK
@@ -105,20 +107,23 @@ const (
 )
 
 const (
-	priorityUplinkInvalid  uint16 = 245
-	priorityUplinkForged   uint16 = 244
-	priorityUplinkAnswer   uint16 = 243
-	priorityUplinkHost     uint16 = 242
-	priorityUplinkLookup   uint16 = 215
-	priorityTranslated     uint16 = 212
-	priorityTranslateAgain uint16 = 207
-	priorityUnanswered     uint16 = 205
-	priorityTranslateLate  uint16 = 202
-	priorityNotOutside     uint16 = 193
-	priorityTranslateMore  uint16 = 193
-	priorityException      uint16 = 192
-	priorityByHost         uint16 = 205
-	priorityTranslateKnown uint16 = 189
+	priorityUplinkInvalid      uint16 = 245
+	priorityUplinkForged       uint16 = 244
+	priorityUplinkAnswer       uint16 = 243
+	priorityUplinkHost         uint16 = 242
+	priorityUplinkLookup       uint16 = 215
+	priorityTranslated         uint16 = 212
+	priorityMovedTranslated    uint16 = 213
+	priorityLedTranslateNew    uint16 = 208
+	priorityLedMovedTranslated uint16 = 218
+	priorityTranslateAgain     uint16 = 207
+	priorityUnanswered         uint16 = 205
+	priorityTranslateLate      uint16 = 202
+	priorityNotOutside         uint16 = 193
+	priorityTranslateMore      uint16 = 193
+	priorityException          uint16 = 192
+	priorityByHost             uint16 = 205
+	priorityTranslateKnown     uint16 = 189
 )
 
 // flowList collects flows.
@@ -132,7 +137,7 @@ func snatBase(n Node) []openflow.Flow {
 	if n.SNAT == nil {
 		return nil
 	}
-	return slices.Concat(snatClassifier(n.SNAT), snatAnswers(n.SNAT), snatForwarding(n), snatOutput(n.SNAT))
+	return slices.Concat(snatClassifier(n.SNAT), snatAnswers(n.SNAT), snatForwarding(n), snatOutput(n))
 }
 
 func snatClassifier(s *SNAT) []openflow.Flow {
@@ -213,8 +218,9 @@ func snatForwarding(n Node) []openflow.Flow {
 }
 
 // snatOutput makes the flows that commit, translate and send the packets chosen.
-func snatOutput(s *SNAT) []openflow.Flow {
+func snatOutput(n Node) []openflow.Flow {
 	var l flowList
+	s := n.SNAT
 	begun := commit(openflow.SetCTMark(SNATMark))
 	ip := openflow.IPv4()
 	for _, again := range []openflow.Match{asks(ip), notAllowed(ip)} {
@@ -229,6 +235,19 @@ func snatOutput(s *SNAT) []openflow.Flow {
 	})
 	known := outputKnown | translate
 	l.add(TableOutput, priorityTranslated, notAllowed(ip).Bits(openflow.Reg0, known|judged, known|judged|neverAllow), allowConnection(), translated)
+	l.add(TableOutput, priorityMovedTranslated, notAllowed(ip).Bits(openflow.Reg0, known|judged|moved, known|judged|moved|neverAllow), allowWith(movedLabel()), translated)
+	if n.Services {
+		led := ip.Bits(openflow.Reg4, serviceLed, serviceLed)
+		l.add(TableCommit, priorityLedTranslateNew, led.CTState(openflow.CTNew|openflow.CTTrk, 0).Bits(openflow.Reg0, translate, translate), openflow.GotoTable(TableOutput))
+		for _, way := range []struct {
+			priority uint16
+			bits     uint32
+			labels   []openflow.Label
+		}{{priorityLedTranslated, 0, []openflow.Label{serviceLabel()}}, {priorityLedMovedTranslated, moved, []openflow.Label{serviceLabel(), movedLabel()}}} {
+			bits := known | judged | way.bits
+			l.add(TableOutput, way.priority, notAllowed(led).Bits(openflow.Reg0, bits, bits|neverAllow), allowMarked(SNATMark, way.labels...), translated)
+		}
+	}
 	l.add(TableOutput, priorityTranslateLate, ip.Bits(openflow.Reg0, known, known), translated)
 
 	if s.Router != nil {

@@ -49,7 +49,7 @@ func spoofGuardBase(n Node) []openflow.Flow {
 			})
 		}
 	}
-	return slices.Concat(flows, tunnelEnds(n.own()), neighboursBase(n))
+	return slices.Concat(flows, tunnelEnds(n.Own()), neighboursBase(n))
 }
 
 // strangers drops what comes by the tunnel and no node's flow takes, as the default flow would, and counts it.

@@ -74,7 +74,7 @@ func conntrackStateBase(n Node) []openflow.Flow {
 		add(priorityNormal, begun, openflow.SetMAC(openflow.EthDst, n.GatewayMAC), next)
 	}
 	half := openflow.CTInv | openflow.CTTrk
-	for _, a := range n.own() {
+	for _, a := range n.Own() {
 		add(priorityHalf, from(single(a)).CTState(half, 0).Bits(openflow.Reg0, sourceGW, sourceMask), next)
 		add(priorityHalf, to(single(a)).CTState(half, 0).Bits(openflow.Reg0, macRewrite, macRewrite), next)
 	}

@@ -8,7 +8,7 @@ package pipeline
 //	table=31,priority=237,ct_state=-new+est-rpl+trk,ct_mark=0/0x20,tcp,tcp_flags=+syn-ack,reg0=0x1/0x3000ffff,nw_src=PODS actions=
 //	    set_field:0x20000000/0x20000000->reg0,ct_clear,resubmit(,31)                     (and +inv; and udp, any)
 //	table=31,priority=239,tcp,reg0=0x20000000/0x30000000,nw_src=IP actions=set_field:0x50000000/0x50000000->reg0,
-//	    ct(commit,table=30,zone=65522,nat(src=IP:61440-65535),exec(set_field:0x80->ct_mark))  (and udp)
+//	    ct(commit,zone=65522,nat(src=IP:61440-65535),exec(set_field:0x80->ct_mark)),ct(table=31,zone=65520)  (and udp)
 //	table=31,priority=238,ip,reg0=0x20000000/0x30000000 actions=drop
 //	table=31,priority=236,ct_state=-new+est-rpl+trk,ct_mark=0/0x20,tcp,tcp_flags=-syn,reg0=0x1/0x3000ffff,nw_src=PODS actions=
 //	    set_field:0x10000000/0x10000000->reg0,ct(table=35,zone=65522,nat)                (and +inv)
@@ -91,8 +91,12 @@ func movedBase(n Node) []openflow.Flow {
 	// No packet with an invalid state can be committed (OFPBAC_MATCH_INCONSISTENT), so the state goes first.
 	collides := []openflow.Action{openflow.SetBits(openflow.Reg0, movedCollides, movedCollides), openflow.CTClear(), openflow.Resubmit(TableConntrackState)}
 	for _, p := range n.PodCIDRs {
-		for _, m := range byBothWays(from(p).Protocol(model.TCP)) {
-			for _, known := range append(m.known(), m.CTState(openflow.CTNew|openflow.CTTrk, 0)) {
+		for _, m := range byAllWays(n, from(p).Protocol(model.TCP)) {
+			asked := m.known()
+			if m.unlabelled {
+				asked = append(asked, m.CTState(openflow.CTNew|openflow.CTTrk, 0))
+			}
+			for _, known := range asked {
 				l.add(TableConntrackState, priorityMovedKnown, known.NoSYN(), openflow.SetBits(openflow.Reg0, movedAsked, movedAsked), lookup)
 			}
 			if n.Mode != Full {
@@ -105,7 +109,7 @@ func movedBase(n Node) []openflow.Flow {
 		if n.Mode != Full {
 			continue
 		}
-		for _, m := range byBothWays(from(p).Protocol(model.UDP)) {
+		for _, m := range byAllWays(n, from(p).Protocol(model.UDP)) {
 			l.add(TableConntrackState, priorityCollides, m.known()[0], collides...)
 		}
 	}
@@ -122,14 +126,14 @@ func movedOn() []openflow.Flow {
 }
 
 // movedEndpoint makes the flows for packets of a pod that begin a connection with the ports of another one. The userspace datapath lets a packet
-// go through conntrack six times, of which rules that commit need four: so there is no look-up first. The entry of a known connection stays.
+// go on behind conntrack six times, of which rules that commit need four: so there is no look-up first. The entry of a known connection stays.
 func movedEndpoint(a *model.Attachment) []openflow.Flow {
 	var l flowList
 	for _, addr := range a.Addresses {
 		move := []openflow.Action{openflow.SetBits(openflow.Reg0, movedAsked|moved, movedAsked|moved), openflow.CT(openflow.CTSpec{
-			Commit: true, Zone: MovedZone, Table: TableConntrack, Exec: []openflow.Action{openflow.SetCTMark(movedMark)},
+			Commit: true, Zone: MovedZone, Table: openflow.NoTable, Exec: []openflow.Action{openflow.SetCTMark(movedMark)},
 			Source: openflow.NATSource{Address: addr.Unmap(), First: firstMovedPort, Last: lastMovedPort},
-		})}
+		}), openflow.CT(openflow.CTSpec{Zone: Zone, Table: TableConntrackState})}
 		for _, protocol := range []model.Protocol{model.TCP, model.UDP} {
 			m := from(single(addr.Unmap())).Protocol(protocol).Bits(openflow.Reg0, movedCollides, movedCollides|movedAsked)
 			l.add(TableConntrackState, priorityMove, m, move...)
@@ -142,6 +146,8 @@ func movedEndpoint(a *model.Attachment) []openflow.Flow {
 type oneWay struct {
 	openflow.Match
 	mark uint32
+	// unlabelled: the way is not told by the label of a connection.
+	unlabelled bool
 }
 
 // byBothWays narrows a match to packets from the gateway port, and to those from a pod.
@@ -149,7 +155,22 @@ func byBothWays(m openflow.Match) []oneWay {
 	by := func(source uint32) openflow.Match {
 		return m.Bits(openflow.Reg0, source, sourceMask|movedAsked|movedCollides)
 	}
-	return []oneWay{{by(sourceGW), 0}, {by(sourcePod), GatewayMark}}
+	return []oneWay{{by(sourceGW), 0, true}, {by(sourcePod), GatewayMark, true}}
+}
+
+// byAllWays is byBothWays. With Services in the bridge it adds two more collisions of packets from a pod: one directly to an endpoint with a connection through a
+// Service, and one through a Service with a direct connection.
+func byAllWays(n Node, m openflow.Match) []oneWay {
+	all := byBothWays(m)
+	if !n.Services {
+		return all
+	}
+	pod := m.Bits(openflow.Reg0, sourcePod, sourceMask|movedAsked|movedCollides)
+	both := openflow.Label{Hi: AllowedLabel().Hi | serviceLabel().Hi}
+	return append(all,
+		oneWay{pod.Bits(openflow.Reg4, 0, serviceLed).CTLabel(both, both), 0, false},
+		oneWay{pod.Bits(openflow.Reg4, serviceLed, serviceLed).CTLabel(AllowedLabel(), both), 0, false},
+	)
 }
 
 // known narrows the match to packets with the ports of a connection that began by the other way: those that fit it, and those that do not.

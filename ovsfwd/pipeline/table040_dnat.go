@@ -33,7 +33,7 @@ func dnatBase(n Node) []openflow.Flow {
 	for _, f := range model.Families() {
 		flows = append(flows, openflow.Flow{Table: TableDNAT, Priority: priorityNowhere, Match: from(single(Hairpin(f)))})
 	}
-	for _, a := range n.own() {
+	for _, a := range n.Own() {
 		flows = append(flows, openflow.Flow{
 			Table: TableDNAT, Priority: priorityHigh, Match: to(single(a)).Bits(openflow.Reg0, sourcePod, sourceMask),
 			Actions: []openflow.Action{openflow.SetMAC(openflow.EthDst, n.GatewayMAC), openflow.GotoTable(TableL2Forwarding)},

@@ -94,7 +94,7 @@ func l3ForwardingFull(n Node) []openflow.Flow {
 		flows = append(flows, openflow.Flow{Table: TableL3Forwarding, Priority: priority, Match: m, Actions: actions})
 	}
 	toGateway := openflow.SetMAC(openflow.EthDst, n.GatewayMAC)
-	for _, a := range n.own() {
+	for _, a := range n.Own() {
 		add(priorityNormal, to(single(a)).Bits(openflow.Reg0, macRewrite, macRewrite),
 			toGateway, openflow.GotoTable(TableL2Forwarding))
 	}

@@ -20,7 +20,7 @@ const (
 
 func adminIngressBase(n Node) []openflow.Flow {
 	flows := []openflow.Flow{next(TableAdminIngress, TableIngress)}
-	for _, a := range n.own() {
+	for _, a := range n.Own() {
 		flows = append(flows, openflow.Flow{
 			Table: TableAdminIngress, Priority: priorityAdminOwnNode,
 			Match: from(single(a)).Bits(openflow.Reg0, sourceGW, sourceMask), Actions: jump(TableCommit),

@@ -30,7 +30,7 @@ func ingressBase(n Node) []openflow.Flow {
 		next(TableIngressDefault, TableCommit),
 		next(TableIngressMetrics, TableCommit),
 	}
-	for _, a := range n.own() {
+	for _, a := range n.Own() {
 		m := from(single(a))
 		if !slices.Contains(n.Gateways, a) {
 			m = m.Bits(openflow.Reg0, sourceGW, sourceMask)

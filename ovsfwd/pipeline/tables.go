@@ -21,8 +21,12 @@ const (
 	TableHostConntrack uint8 = 33
 	TableHostState     uint8 = 34
 	// TableMoved is for connections that get another source port.
-	TableMoved          uint8 = 35
-	TableDNAT           uint8 = 40
+	TableMoved uint8 = 35
+	TableDNAT  uint8 = 40
+	// TableSelect and TableTranslate are for connections to Services, TableAffinity has learned flows of their clients alone.
+	TableSelect         uint8 = 41
+	TableTranslate      uint8 = 42
+	TableAffinity       uint8 = 43
 	TableAdminEgress    uint8 = 45
 	TableEgress         uint8 = 50
 	TableEgressDefault  uint8 = 60
@@ -87,6 +91,9 @@ func Tables() []Table {
 		{TableHostState, "established past the host", "past the host", neither},
 		{TableMoved, "moved ports", "", neither},
 		{TableDNAT, "services", "Services, own node", neither},
+		{TableSelect, "endpoints of Services", "endpoint", neither},
+		{TableTranslate, "to the endpoint", "", neither},
+		{TableAffinity, "clients of Services", "", neither},
 		{TableAdminEgress, "admin tier, egress", "", model.Egress},
 		{TableEgress, "NetworkPolicies, egress", "", model.Egress},
 		{TableEgressDefault, "isolation and baseline tier, egress", "isolation, egress", model.Egress},

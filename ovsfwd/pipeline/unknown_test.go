@@ -120,3 +120,55 @@ func TestKnownConnections(t *testing.T) {
 		back("steer: segment of the server", ack, l.gw)
 	}
 }
+
+// TestServicesWhileThePlaceChanges: connections to Services begin in the host. Those that the bridge leads stay in the bridge, also if a request is sent
+// again or policy's zone does not know the connection.
+func TestServicesWhileThePlaceChanges(t *testing.T) {
+	policy := everybodyMay(2)
+	l := newServiceLab(t, policy)
+	for i, f := range families() {
+		l.inMode(Full, slices.Concat(servicesOfLab(), policy))
+		gw, base := l.node.GatewayMAC, 7500+10*uint16(i)
+		there := func(what string, sport uint16, flags byte, to *wire, dst string, dport uint16) {
+			t.Helper()
+			p := l.segment(f.pod0, f.service, sport, portLocal, flags, 100, 100)
+			l.fromPod(0, gw, p)
+			l.between(what, l.comes(what, p, to, 64), f.pod0, dst, sport, dport)
+		}
+		led := func(what string, sport uint16, flags byte) {
+			t.Helper()
+			there(what, sport, flags, l.pod1, f.pod1, portEndpoint)
+		}
+		datagram := func(what string, sport uint16, to *wire, dst string, dport uint16) {
+			t.Helper()
+			p := l.udpProbe(f.pod0, f.service, sport, portLocal)
+			l.fromPod(0, gw, p)
+			l.between(what, l.comes(what, p, to, 64), f.pod0, dst, sport, dport)
+		}
+		back := func(what string, flags byte) {
+			t.Helper()
+			p := l.segment(f.pod1, f.pod0, portEndpoint, base, flags, 100, 101)
+			l.fromPod(1, gw, p)
+			l.between(what, l.comes(what, p, l.pod0, 64), f.service, f.pod0, portLocal, base)
+		}
+		led("opening", base, syn)
+		led("another one", base+1, syn)
+		datagram("datagram", base+2, l.pod1, f.pod1, portEndpoint)
+		for _, mode := range []Mode{BeginsInSwitch, BeginsInHost} {
+			what := mode.String() + ", " + f.pod0 + ": "
+			l.inMode(mode, policy)
+			led(what+"request again", base+1, syn)
+			back(what+"answer", syn|ack)
+			led(what+"segment", base, ack)
+			back(what+"segment of the server", ack)
+			datagram(what+"datagram", base+2, l.pod1, f.pod1, portEndpoint)
+			l.Run("ovs-appctl", "-t", l.Daemons.VSwitchdControl(), "dpctl/flush-conntrack", "zone=65520")
+			led(what+"segment that policy's zone does not know", base, ack)
+			sport := base + 4 + uint16(mode)
+			for range 2 {
+				there(what+"new request", sport, syn, l.gw, f.service, portLocal)
+				datagram(what+"new datagram", sport, l.gw, f.service, portLocal)
+			}
+		}
+	}
+}

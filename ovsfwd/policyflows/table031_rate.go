@@ -10,7 +10,7 @@ package policyflows
 // The meter is before both, and limits the connections that the pod adds in a second.
 //
 // The source address identifies the pod. The port does not: packets to a Service come
-// back through the gateway port. They count twice, because they add two connections.
+// back through the gateway port, or, in the bridge, come here again with the endpoint. They count twice, because they add two connections.
 //
 // To the kernel, each packet of a connection is new until the other end answers. ALLOWED
 // excludes one-way streams that policy has allowed from the count.
