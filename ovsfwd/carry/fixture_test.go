@@ -43,6 +43,10 @@ const (
 	podC4, podC6   = "10.10.0.4", "fd00:10:10::4"
 	service4       = "10.96.0.10"
 	service6       = "fd00:96::10"
+	outside4       = "10.96.0.11" // a Service with the world as the endpoint
+	outside6       = "fd00:96::11"
+	three4         = "10.96.0.12" // a Service with two endpoints on b and one on the world
+	three6         = "fd00:96::12"
 	node4, node6   = "172.16.9.1", "fd00:172::1"
 	world4, world6 = "172.16.9.2", "fd00:172::2"
 	gateway4       = "10.10.0.1"
@@ -50,6 +54,7 @@ const (
 	servicePort    = 80
 	nodePort       = 30080
 	backendPort    = 8080
+	otherPort      = 8081
 )
 
 const rules4and6 = `
@@ -58,12 +63,23 @@ table inet test {
 		type nat hook prerouting priority dstnat;
 		meta l4proto { tcp, udp } ip daddr 10.96.0.10 th dport 80 dnat ip to 10.10.0.3:8080
 		meta l4proto { tcp, udp } ip6 daddr fd00:96::10 th dport 80 dnat ip6 to [fd00:10:10::3]:8080
+		meta l4proto { tcp, udp } ip daddr 10.96.0.11 th dport 80 dnat ip to 172.16.9.2:8080
+		meta l4proto { tcp, udp } ip6 daddr fd00:96::11 th dport 80 dnat ip6 to [fd00:172::2]:8080
+		ip daddr 10.96.0.12 tcp dport 80 dnat ip addr . port to numgen random mod 3 map { 0 : 10.10.0.3 . 8080, 1 : 10.10.0.3 . 8081, 2 : 172.16.9.2 . 8080 }
+		ip6 daddr fd00:96::12 tcp dport 80 dnat ip6 addr . port to numgen random mod 3 map { 0 : fd00:10:10::3 . 8080, 1 : fd00:10:10::3 . 8081, 2 : fd00:172::2 . 8080 }
 		tcp dport 30080 ip daddr 172.16.9.1 dnat ip to 10.10.0.3:8080
 		tcp dport 30080 ip6 daddr fd00:172::1 dnat ip6 to [fd00:10:10::3]:8080
 	}
 	chain hide {
 		type nat hook postrouting priority srcnat;
 		oifname "up0" masquerade
+	}
+}
+# The kernel sees what Open vSwitch reads from pods' interfaces too, as without the agent's own table.
+table inet bypass {
+	chain prerouting {
+		type filter hook prerouting priority raw;
+		iifname "pod-*" drop
 	}
 }
 table inet judge {
@@ -204,6 +220,7 @@ func (c *cluster) addPod(name string, addresses []netip.Addr) {
 	ns := c.namespace(name)
 	port := "pod-" + name
 	c.ip(c.NS, "link add "+port+" type veth peer name eth0 netns "+ns)
+	c.in(c.NS, "sysctl", "-qw", "net.ipv4.conf."+port+".arp_ignore=8", "net.ipv6.conf."+port+".disable_ipv6=1")
 	c.ip(c.NS, "link set "+port+" up")
 	c.ip(ns, "link set eth0 mtu 1450 up")
 	c.in(ns, "ethtool", "-K", "eth0", "tx", "off")
@@ -229,7 +246,7 @@ func (c *cluster) addPod(name string, addresses []netip.Addr) {
 	c.pods = append(c.pods, a)
 }
 
-// steer has packets judged by netfilter (Steer) or in the switch (Full).
+// steer has packets judged by netfilter (Steer), in the switch (Full), or by whoever knows their connections.
 func (c *cluster) steer(m pipeline.Mode) {
 	c.t.Helper()
 	c.node.Mode = m
@@ -239,12 +256,36 @@ func (c *cluster) steer(m pipeline.Mode) {
 	for _, pod := range c.pods {
 		c.flows.SetFlows("pod "+pod.Pod.String(), func() []openflow.Flow { return pipeline.Endpoint(node, pod) })
 	}
-	if m == pipeline.Full {
+	c.flows.SetFlows("services", func() []openflow.Flow { return c.serviceFlows() })
+	if m != pipeline.Steer {
 		c.Ofctl("add-flows", c.policyFlows())
 	}
 	if _, err := c.flows.Apply(c.Context()); err != nil {
 		c.t.Fatal(err)
 	}
+}
+
+// serviceFlows are those by which the bridge leads to the Services, if it does.
+func (c *cluster) serviceFlows() (flows []openflow.Flow) {
+	if !c.node.Services || c.node.Mode != pipeline.Full {
+		return nil
+	}
+	for _, at := range [][3]string{{three4, podB4, world4}, {three6, podB6, world6}} {
+		b, world := netip.MustParseAddr(at[1]), netip.MustParseAddr(at[2])
+		flows = append(flows, pipeline.Service(c.node, pipeline.ServiceFrontend{
+			Address: netip.AddrPortFrom(netip.MustParseAddr(at[0]), servicePort), Protocol: model.TCP,
+			Endpoints: []netip.AddrPort{netip.AddrPortFrom(b, backendPort), netip.AddrPortFrom(b, otherPort), netip.AddrPortFrom(world, backendPort)},
+		})...)
+	}
+	for _, at := range [][2]string{{service4, podB4}, {service6, podB6}, {outside4, world4}, {outside6, world6}} {
+		for _, p := range []model.Protocol{model.TCP, model.UDP} {
+			flows = append(flows, pipeline.Service(c.node, pipeline.ServiceFrontend{
+				Address: netip.AddrPortFrom(netip.MustParseAddr(at[0]), servicePort), Protocol: p,
+				Endpoints: []netip.AddrPort{netip.AddrPortFrom(netip.MustParseAddr(at[1]), backendPort)},
+			})...)
+		}
+	}
+	return flows
 }
 
 // policyFlows writes the flows of the policy to a file: egress by source address
@@ -268,9 +309,14 @@ func (c *cluster) policyFlows() string {
 	return f
 }
 
-// toSwitch flips to the full pipeline, connections and all; toKernel flips back.
+// toSwitch leads packets and connections to the switch, as a change of the backend does; toKernel leads them back.
 func (c *cluster) toSwitch() {
 	c.t.Helper()
+	c.carry(c.carrier.ToSwitchAhead)
+	for _, m := range []pipeline.Mode{pipeline.BeginsInHost, pipeline.BeginsInSwitch} {
+		c.steer(m)
+		c.settle()
+	}
 	c.carry(c.carrier.ToSwitch)
 	c.steer(pipeline.Full)
 	c.settle()
@@ -288,9 +334,53 @@ func (c *cluster) toSwitch() {
 func (c *cluster) toKernel() {
 	c.t.Helper()
 	c.carry(c.carrier.ToKernel)
+	for _, m := range []pipeline.Mode{pipeline.BeginsInSwitch, pipeline.BeginsInHost} {
+		c.steer(m)
+		c.settle()
+	}
+	if c.node.Services {
+		c.change(pipeline.CloseServices)
+		c.settle()
+	}
+	c.carry(c.carrier.ToKernelBehind)
 	c.steer(pipeline.Steer)
+	c.change(pipeline.OpenServices)
 	c.settle()
-	c.carry(c.carrier.ToKernel)
+	c.carry(c.carrier.ToKernelBehind)
+}
+
+// leaveServices has the host lead to Services, while the switch judges.
+func (c *cluster) leaveServices() {
+	c.t.Helper()
+	c.change(pipeline.CloseServices)
+	c.settle()
+	inNamespace(c.t, c.NS, func() {
+		if err := c.carrier.LeaveServices(c.Context()); err != nil {
+			c.t.Error(err)
+		}
+	})
+	c.node.Services = false
+	c.steer(pipeline.Full)
+	c.change(pipeline.OpenServices)
+}
+
+// change makes changes of a bridge that leads to Services, or may have done so.
+func (c *cluster) change(changes func(pipeline.Node) []openflow.FlowMod) {
+	c.t.Helper()
+	conn, err := openflow.Dial(c.Context(), c.Management())
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	defer func() { _ = conn.Close() }()
+	if err := conn.Bundle(c.Context(), func(yield func(openflow.FlowMod, error) bool) {
+		for _, m := range changes(c.node) {
+			if !yield(m, nil) {
+				return
+			}
+		}
+	}); err != nil {
+		c.t.Fatal(err)
+	}
 }
 
 func (c *cluster) settle() {

@@ -30,6 +30,11 @@ func (z *kernelZone) in(zones ...uint16) ([]conntrack.Connection, error) {
 	return all, err
 }
 
+// services returns none: on the kernel's datapath the host leads to Services.
+func (z *kernelZone) services(context.Context) ([]conntrack.Connection, error) { return nil, nil }
+
+func (z *kernelZone) dropServices(context.Context, []conntrack.Connection) (int, error) { return 0, nil }
+
 func (z *kernelZone) loosen(context.Context) error { return nil }
 
 func (z *kernelZone) learn(_ context.Context, seeds []seed) (int, error) {

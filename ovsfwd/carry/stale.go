@@ -4,6 +4,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/felixlike/felixlike/ovsfwd/conntrack"
+	"github.com/felixlike/felixlike/rules"
 )
 
 // endings are the TCP connections that ended at one enforcement point, by their
@@ -24,8 +25,11 @@ func ended(k *conntrack.Connection) bool {
 // that reuses its port then begins a new connection over the old entry. That entry
 // is one without a packet since the copy, or one with the wrong direction.
 func (e endings) outlived(entry *conntrack.Connection) bool {
-	if entry.Original.Protocol != unix.IPPROTO_TCP || entry.Translated() || !entry.State.Lives() {
+	if entry.Original.Protocol != unix.IPPROTO_TCP || !entry.State.Lives() {
 		return false
+	}
+	if entry.Translated() { // one that was copied of a connection through a Service
+		return entry.Mark&rules.MarkService != 0 && e[entry.Original] && carried(entry)
 	}
 	return e[entry.Reply] || e[entry.Original] && carried(entry)
 }

@@ -63,7 +63,7 @@ func toSwitch(ctx context.Context, kernel *conntrack.Kernel, z zone, s *sight, a
 			through = append(through, k)
 		}
 	})
-	if err != nil || len(through) == 0 && len(over) == 0 {
+	if err != nil || len(through) == 0 && len(over) == 0 && !ahead {
 		return r, err
 	}
 	// What begins in the host now goes on there, so the zone gets no entry for it. An entry that it has is of an older connection with these ports, whose end the
@@ -94,8 +94,18 @@ func toSwitch(ctx context.Context, kernel *conntrack.Kernel, z zone, s *sight, a
 			at[k.Original] = k
 		}
 	}
+	services, err := z.services(ctx)
+	unread = errors.Join(unread, err)
+	led, elsewhere := map[conntrack.Tuple]bool{}, services
+	if !ahead { // else the bridge leads nothing
+		led, elsewhere = ledHere(through, services, at, s)
+	}
 	var seeds []seed
 	for _, k := range through {
+		if led[k.Original] {
+			r.Allowed++
+			continue
+		}
 		for _, x := range s.bridgeTuples(&k) {
 			r.Allowed++
 			if s, lacks := compare(k, x, at); lacks {
@@ -105,6 +115,9 @@ func toSwitch(ctx context.Context, kernel *conntrack.Kernel, z zone, s *sight, a
 	}
 	if r.Ended, err = z.drop(ctx, obsolete); err == nil {
 		r.Written, err = z.learn(ctx, seeds)
+	}
+	if err == nil { // only now: until then the host's connections are not known
+		_, err = z.dropServices(ctx, elsewhere)
 	}
 	return r, errors.Join(unread, err)
 }

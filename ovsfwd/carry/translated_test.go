@@ -21,7 +21,7 @@ func TestTranslatedIsNotCarried(t *testing.T) {
 	translated.Mark = pipeline.SNATMark
 	k.Original.SrcPort = 1
 	k.Timeout, translated.Timeout = 100, 100
-	if got := allowed([]conntrack.Connection{k, translated}, true).list; len(got) != 1 || got[0].Mark != 0 {
+	if got := allowed([]conntrack.Connection{k, translated}, nil, true, false, &sight{}).list; len(got) != 1 || got[0].Mark != 0 {
 		t.Errorf("carried %+v", got)
 	}
 }

@@ -23,6 +23,9 @@ type zone interface {
 	learn(ctx context.Context, seeds []seed) (int, error)
 	// drop forgets connections of TCP.
 	drop(ctx context.Context, obsolete []conntrack.Connection) (int, error)
+	// services returns the connections that the bridge leads to Services, dropServices forgets some of them.
+	services(ctx context.Context) ([]conntrack.Connection, error)
+	dropServices(ctx context.Context, obsolete []conntrack.Connection) (int, error)
 	// forget forgets the connections from and to addresses.
 	forget(ctx context.Context, addrs []netip.Addr) (int, error)
 	// disallow takes the mark of allowed connections from these.
@@ -87,11 +90,27 @@ func (z *userspaceZone) learn(ctx context.Context, seeds []seed) (int, error) {
 }
 
 func (z *userspaceZone) drop(ctx context.Context, obsolete []conntrack.Connection) (int, error) {
+	return z.flush(ctx, pipeline.Zone, obsolete)
+}
+
+func (z *userspaceZone) services(ctx context.Context) ([]conntrack.Connection, error) {
+	all, err := z.client.DumpConntrack(ctx, pipeline.ServiceZone)
+	if knowsNothing(err) {
+		err = nil
+	}
+	return all, err
+}
+
+func (z *userspaceZone) dropServices(ctx context.Context, obsolete []conntrack.Connection) (int, error) {
+	return z.flush(ctx, pipeline.ServiceZone, obsolete)
+}
+
+func (z *userspaceZone) flush(ctx context.Context, zone uint16, obsolete []conntrack.Connection) (int, error) {
 	tuples := make([]conntrack.Tuple, len(obsolete))
 	for i, k := range obsolete {
 		tuples[i] = k.Original
 	}
-	return z.client.FlushConnections(ctx, pipeline.Zone, tuples)
+	return z.client.FlushConnections(ctx, zone, tuples)
 }
 
 func isOver(k *conntrack.Connection) bool {
@@ -141,8 +160,10 @@ func (s *seed) packets() []openflow.PacketOut {
 }
 
 func (s *seed) marks() []openflow.Action {
-	allowed := pipeline.AllowedLabel()
-	return []openflow.Action{openflow.SetCTLabelBits(allowed, allowed), openflow.SetCTMark(s.mark())}
+	// The host leads it to the Service now.
+	allowed, all := pipeline.AllowedLabel(), pipeline.ServiceLabel()
+	all.Hi |= allowed.Hi
+	return []openflow.Action{openflow.SetCTLabelBits(allowed, all), openflow.SetCTMark(s.mark())}
 }
 
 // disallow sends a made-up packet of each connection's original direction through conntrack. ovs-vswitchd
@@ -176,6 +197,9 @@ func (z *userspaceZone) forget(ctx context.Context, addrs []netip.Addr) (int, er
 	forgotten, left, err := z.client.FlushConntrack(ctx, pipeline.Zone, addrs...)
 	if err == nil {
 		_, _, err = z.client.FlushConntrack(ctx, pipeline.MovedZone, addrs...) // TCP and UDP only
+	}
+	if err == nil {
+		_, _, err = z.client.FlushConntrack(ctx, pipeline.ServiceZone, addrs...) // TCP and UDP only
 	}
 	if err == nil {
 		err = z.forgetAssociations(ctx, addrs)

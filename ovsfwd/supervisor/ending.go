@@ -25,11 +25,11 @@ func (s *supervisor) ending() {
 	ctx, cancel := context.WithTimeout(context.Background(), endingTimeout)
 	defer cancel()
 	saved := s.awayAfter(awayAtLatest)
-	s.save(ctx, s.carry, s.silence, s.carry)
+	s.save(ctx, s.carry, s.silence, s.carryBehind)
 	if saved() {
 		// The kernel may have made entries for masqueraded connections meanwhile, without the
 		// mark.
-		s.save(ctx, s.carry)
+		s.save(ctx, s.carryBehind)
 	}
 	s.away()
 }

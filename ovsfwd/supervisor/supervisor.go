@@ -267,6 +267,15 @@ func (s *supervisor) silence(ctx context.Context) error {
 
 // carry copies the connections that policy in a userspace datapath allowed to the kernel.
 func (s *supervisor) carry(ctx context.Context) error {
+	return s.carryBy(ctx, (*carry.Carrier).ToKernel)
+}
+
+// carryBehind is carry once the switch lets no packet pass any more.
+func (s *supervisor) carryBehind(ctx context.Context) error {
+	return s.carryBy(ctx, (*carry.Carrier).ToKernelBehind)
+}
+
+func (s *supervisor) carryBy(ctx context.Context, toKernel func(*carry.Carrier, context.Context) (carry.Result, error)) error {
 	behind, err := hostnet.ReadBehind(s.o.Gateway)
 	if err != nil || len(behind.Own) == 0 {
 		return err
@@ -276,7 +285,7 @@ func (s *supervisor) carry(ctx context.Context) error {
 	c.OnUpdate(model.NodeUpdate{Node: &model.Node{Name: here, PodCIDRs: behind.Own}})
 	c.OnUpdate(model.NodeUpdate{Node: &model.Node{Name: peers, PodCIDRs: behind.Peers, Addresses: behind.PeerNodes}})
 	began := time.Now()
-	r, err := c.ToKernel(ctx)
+	r, err := toKernel(c, ctx)
 	if r.Allowed > 0 {
 		s.log.Info("carried connections", "to", "kernel", "known", r.Allowed, "written", r.Written, "took", time.Since(began).Round(time.Millisecond))
 	}
