@@ -24,6 +24,8 @@ type ForwardingManager struct {
 	// led are the tiers whose tables the flows that were set last lead packets through.
 	led      Tiers
 	services servicePrefixes
+	// inBridge has the flows of Services that the bridge leads to.
+	inBridge *switchServices
 	// snat has the ports of translation by the switch; nil without it. outside is the next hop to the outside.
 	snat     *pipeline.SNAT
 	outside  model.Hop
@@ -43,7 +45,7 @@ func NewForwardingManager(node string, bridge pipeline.Node, flows Flows) *Forwa
 	snat := bridge.SNAT
 	bridge.SNAT = nil
 	return &ForwardingManager{
-		snat: snat, bridge: bridge, node: node, flows: flows, services: services,
+		inBridge: newSwitchServices(flows), snat: snat, bridge: bridge, node: node, flows: flows, services: services,
 		attachments: map[model.PodID]*model.Attachment{}, owners: newOwners(), dirty: dirty[model.PodID]{},
 		tiers: newTierUse(),
 	}
@@ -58,7 +60,7 @@ func (m *ForwardingManager) SetMode(mode pipeline.Mode) {
 }
 
 // OnUpdate takes this node's NodeUpdate and HostAddressesUpdate, an OffloadUpdate, the prefixes of
-// Services, updates of attachments, and of policies those of ordered tiers.
+// Services, ports of Services, updates of attachments, and of policies those of ordered tiers.
 func (m *ForwardingManager) OnUpdate(u model.Update) {
 	for _, c := range m.owners.update(u) {
 		for _, a := range []*model.Attachment{c.before, c.after} {
@@ -67,6 +69,7 @@ func (m *ForwardingManager) OnUpdate(u model.Update) {
 			}
 		}
 	}
+	m.inBridge.update(u)
 	switch u := u.(type) {
 	case model.NodeUpdate:
 		if u.Node.Name == m.node {
@@ -121,6 +124,7 @@ func (m *ForwardingManager) CompleteDeferredWork() {
 		return
 	}
 	node := withNode(m.bridge, m.self)
+	m.inBridge.complete(node)
 	if m.baseDirty {
 		node.SNAT = m.translation()
 		m.flows.SetFlows("base", func() []openflow.Flow { return pipeline.Base(node) })

@@ -41,8 +41,8 @@ type ServiceManager struct {
 	// denials is the last DenialsUpdate that is not rendered yet.
 	denials *bool
 	begun   bool
-	// unreconciled is set while connections may lead to former endpoints, or past the first ones.
-	unreconciled bool
+	// hostStranded is set while connections of the host may lead to former endpoints, or past the first ones, bridgeStranded while those that the bridge leads may.
+	hostStranded, bridgeStranded bool
 	// picks and shared count the uses of chains, and of elements that several ports have.
 	picks  map[rules.ServicePick]int
 	shared map[sharedElement]int
@@ -90,7 +90,7 @@ func (m *ServiceManager) CompleteDeferredWork() {
 	}
 	if !m.begun {
 		m.begun = true
-		m.unreconciled = true // by changes while no process ran
+		m.hostStranded, m.bridgeStranded = true, true // by changes while no process ran
 		m.begin()
 	}
 	if m.denials != nil {
@@ -107,7 +107,9 @@ func (m *ServiceManager) CompleteDeferredWork() {
 	// An address may go from one Service to another.
 	for _, id := range changed {
 		old := m.ports[id]
-		m.unreconciled = m.unreconciled || strands(old, m.pending[id], m.tcp)
+		if strands(old, m.pending[id], m.tcp) {
+			m.hostStranded, m.bridgeStranded = true, true
+		}
 		if old != nil {
 			m.render(old, m.table.Remove, -1)
 			delete(m.ports, id)

@@ -6,6 +6,7 @@ import (
 
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/conntrack"
+	"github.com/felixlike/felixlike/ovsfwd/pipeline"
 	"github.com/felixlike/felixlike/rules"
 )
 
@@ -84,9 +85,22 @@ func (m *ServiceManager) EndTCP() { m.tcp = true }
 // Stranded returns a function that reports whether an entry of UDP or SCTP, or TCP after EndTCP, leads past the endpoints of its Service,
 // or nil if no change since the last Reconciled can have left one. It needs to know the addresses of this node.
 func (m *ServiceManager) Stranded() func(c *conntrack.Connection, local func(netip.Addr) bool) bool {
-	if !m.unreconciled {
+	if !m.hostStranded {
 		return nil
 	}
+	return m.stranded(0)
+}
+
+// StrandedInBridge is Stranded for the connections that the bridge leads to Services, since the last Ended.
+func (m *ServiceManager) StrandedInBridge() func(c *conntrack.Connection) bool {
+	if !m.bridgeStranded {
+		return nil
+	}
+	stranded := m.stranded(pipeline.ServiceZone)
+	return func(c *conntrack.Connection) bool { return stranded(c, func(netip.Addr) bool { return false }) }
+}
+
+func (m *ServiceManager) stranded(zone uint16) func(c *conntrack.Connection, local func(netip.Addr) bool) bool {
 	all := destinations{}
 	for id, p := range m.ports {
 		if m.tcp || id.Protocol != model.TCP {
@@ -94,12 +108,12 @@ func (m *ServiceManager) Stranded() func(c *conntrack.Connection, local func(net
 		}
 	}
 	return func(c *conntrack.Connection, local func(netip.Addr) bool) bool {
-		if p := model.Protocol(c.Original.Protocol); c.Zone != 0 || p != model.UDP && p != model.SCTP && (p != model.TCP || !m.tcp) {
+		if p := model.Protocol(c.Original.Protocol); c.Zone != zone || p != model.UDP && p != model.SCTP && (p != model.TCP || !m.tcp) {
 			return false
 		}
 		to := netip.AddrPortFrom(c.Original.Dst, c.Original.DstPort)
 		endpoints, found := all[frontend{to, c.Original.Protocol}]
-		ours := c.Mark&rules.MarkService != 0
+		ours := zone == pipeline.ServiceZone || c.Mark&rules.MarkService != 0
 		if !found && (ours || local(to.Addr()) && m.servesNodePorts(to.Addr())) {
 			unspecified := netip.IPv4Unspecified()
 			if to.Addr().Is6() {
@@ -124,7 +138,8 @@ func (m *ServiceManager) servesNodePorts(a netip.Addr) bool {
 }
 
 // Repaired says that the table was not as it should be for some time.
-func (m *ServiceManager) Repaired() { m.unreconciled = true }
+func (m *ServiceManager) Repaired() { m.hostStranded = true }
 
-// Reconciled says that the entries of Stranded are gone.
-func (m *ServiceManager) Reconciled() { m.unreconciled = false }
+// Reconciled says that the entries of Stranded are gone, Ended that those of StrandedInBridge are.
+func (m *ServiceManager) Reconciled() { m.hostStranded = false }
+func (m *ServiceManager) Ended()      { m.bridgeStranded = false }
