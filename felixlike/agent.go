@@ -246,8 +246,7 @@ func (a *agent) driver(ctx context.Context) (*api, *node.Bridge) {
 		migration.Untracked()
 	}
 	migration.Steer(a.backend.Place().Mode())
-	back := node.NewOVSRestart(migration, log.With("component", "driver"))
-	host := hostnet.NewReconciler()
+	back, host := node.NewOVSRestart(migration, log.With("component", "driver")), hostnet.NewReconciler()
 	br := node.NewBridge(a.bridgeOptions(fwd, host, back))
 	hops := hostnet.NewHops(model.GatewayPort)
 	if ports.SNAT != nil {
@@ -323,13 +322,14 @@ func (a *agent) driver(ctx context.Context) (*api, *node.Bridge) {
 		},
 		Gateway: audit.Gateway{Port: ports.GatewayPort, MAC: ports.GatewayMAC}, LostInterfaces: a.lost.Attachments,
 	})
+	services, endServices := backend.ServicesBesideBridge(a.backendConfig, migration.EndServices)
 	api.Driver = driver.New(driver.Config{
 		Cluster:  cluster.Config{Node: cfg.NodeName, ServiceCIDRs: ports.ServiceCIDRs, Isolation: cfg.Isolation == config.IsolationNamespaces},
 		Inputs:   driver.Inputs{Source: a.source, Attachments: a.watchAttachments},
 		Backend:  a.backend,
 		Handover: a.handover(ctx, migration),
 		Managers: all,
-		Stages:   a.stages(a.startupHandover(migration), back, conntrack, br, host, hosts.Table.Stage(), senders, tunnelPort.Stage, firewalls, forwards, egress, egressAddresses, backend.Services(a.backendConfig), backend.RemovePodSources(a.backendConfig)),
+		Stages:   a.stages(a.startupHandover(migration), back, conntrack, br, host, hosts.Table.Stage(), senders, tunnelPort.Stage, firewalls, forwards, egress, egressAddresses, services, endServices, backend.RemovePodSources(a.backendConfig)),
 		View:     api.view,
 		Modules: append(slices.Concat(api.modules(), fwd.modules(), a.serviceProxy(api, timing, fwd.tenants)),
 			driver.Source(api.view, addressesNeeded, a.watchHostAddresses), driver.Source(api.view, "", a.watchHops(hops)), driver.Source(api.view, "", a.offloading.Run),

@@ -40,13 +40,14 @@ func (a *agent) forwarding() *forwarding {
 	if c.Multitenant() {
 		f := &forwarding{
 			flows: openflow.NewFlowTable(multitenant.Owner, multitenant.Version), tenants: tenants.New(c.Node, c.Cluster),
-			owner: multitenant.Owner, others: []uint16{pipeline.Owner, pipeline.PolicyOwner, pipeline.AssociationOwner},
+			owner: multitenant.Owner, others: []uint16{pipeline.Owner, pipeline.PolicyOwner, pipeline.AssociationOwner, pipeline.AffinityOwner},
 		}
 		f.multitenant = backend.MultitenantManager(c, f.flows)
 		f.forwardingManager, f.tunnel = f.multitenant, nothing{}
 		return f
 	}
 	f := &forwarding{flows: openflow.NewFlowTable(pipeline.Owner, pipeline.Version), owner: pipeline.Owner, others: []uint16{multitenant.Owner}}
+	f.flows.Behind(managers.BehindOthers)
 	f.forwardingManager = managers.NewForwardingManager(a.cfg.NodeName, c.Switch.Node, f.flows)
 	f.tunnel = managers.NewTunnelManager(a.cfg.NodeName, c.TrafficMode, c.Switch.Node, f.flows)
 	return f

@@ -16,7 +16,7 @@ import (
 )
 
 // stages returns all stages in their order.
-func (a *agent) stages(startup *handover.Startup, back *node.OVSRestart, conntrack *hostnet.Conntrack, br *node.Bridge, host *hostnet.Reconciler, hosts, senders, tunnelPort, firewalls, forwards, egress, egressAddresses, services, podSources backend.Stage) []backend.Stage {
+func (a *agent) stages(startup *handover.Startup, back *node.OVSRestart, conntrack *hostnet.Conntrack, br *node.Bridge, host *hostnet.Reconciler, hosts, senders, tunnelPort, firewalls, forwards, egress, egressAddresses, services, endServices, podSources backend.Stage) []backend.Stage {
 	all := []backend.Stage{
 		startup.Before(),
 		// It needs no other stage, and waits for none.
@@ -36,6 +36,7 @@ func (a *agent) stages(startup *handover.Startup, back *node.OVSRestart, conntra
 		services,
 		startup.Between(),
 		back.Before(),
+		a.migration.BeforeForwarding(),
 		{Name: backend.ForwardingStage, Timeout: switchTimeout, Invalidate: br.RereadFlows, Watch: br.WatchFlows, Forwarding: a.migration.Forwarding(), Apply: func(ctx context.Context) (backend.Applied, error) {
 			applied, err := a.migration.Apply(ctx, br.ApplyFlows)
 			if err == nil {
@@ -45,6 +46,7 @@ func (a *agent) stages(startup *handover.Startup, back *node.OVSRestart, conntra
 			return applied, err
 		}},
 		br.RestoreStage(),
+		endServices,
 		podSources,
 		startup.After(),
 		back.After(),
@@ -106,6 +108,9 @@ func (a *agent) bridgeOptions(fwd *forwarding, host *hostnet.Reconciler, back *n
 // bridgeConfig is the part of the bridge's configuration that needs no Node object.
 func (a *agent) bridgeConfig() ovsdb.Config {
 	snat, zones := a.backendConfig.Switch.Node.SNAT != nil, []uint16{pipeline.Zone, pipeline.MovedZone}
+	if a.backendConfig.ServiceProxy {
+		zones = append(zones, pipeline.ServiceZone)
+	}
 	if snat {
 		zones = append(zones, pipeline.SNATZone)
 	}

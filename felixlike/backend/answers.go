@@ -142,6 +142,9 @@ func (a *answers) to(in openflow.PacketIn) (openflow.PacketOut, bool) {
 	case mac == nil:
 		return openflow.PacketOut{}, false // the pod has gone
 	}
+	if pipeline.FromService(in.Register(4)) { // the client has asked the Service
+		actions = append(actions, openflow.CT(openflow.CTSpec{Zone: pipeline.ServiceZone, NAT: true, Table: openflow.NoTable}))
+	}
 	return openflow.PacketOut{
 		InPort:  openflow.FromNowhere,
 		Actions: append(actions, openflow.SetRegister(openflow.Reg1, in.InPort()), openflow.OutputRegister(openflow.Reg1)),

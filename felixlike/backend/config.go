@@ -67,7 +67,7 @@ func ConfigOf(cfg *config.Effective, datapath string) (Config, error) {
 		ServiceProxy: cfg.ServiceProxy == config.ServiceProxyFull, NodePortAddresses: cfg.NodePortAddresses,
 		Switch: Switch{RunDir: cfg.OVSRunDir, Bridge: cfg.Bridge, Node: pipeline.Node{
 			GatewayPort: ovsdb.GatewayOFPort, TunnelPort: ovsdb.TunnelOFPort, GatewayMAC: ovsdb.GatewayMAC(cfg.NodeName),
-			Userspace: datapath == ovsdb.DatapathNetdev, ServiceCIDRs: cfg.ServiceCIDRs, SNAT: SNAT(cfg.SNAT == config.OpenFlow),
+			Userspace: datapath == ovsdb.DatapathNetdev, ServiceCIDRs: cfg.ServiceCIDRs, Services: cfg.ServiceProxy == config.ServiceProxyFull && datapath == ovsdb.DatapathNetdev, SNAT: SNAT(cfg.SNAT == config.OpenFlow),
 		}},
 	}, nil
 }

@@ -268,7 +268,7 @@ func (p *switchPolicy) Remove(ctx context.Context, _ string) error {
 }
 
 func (p *switchPolicy) removeFlows(ctx context.Context) error {
-	for _, owner := range []uint16{pipeline.PolicyOwner, pipeline.AssociationOwner} {
+	for _, owner := range []uint16{pipeline.PolicyOwner, pipeline.AssociationOwner, pipeline.AffinityOwner} {
 		none := Link{Socket: p.link.Socket, Flows: openflow.NewFlowTable(owner, pipeline.Version)}
 		_, err := none.Apply(ctx)
 		none.Close()
@@ -282,12 +282,31 @@ func (p *switchPolicy) removeFlows(ctx context.Context) error {
 	if err := p.removeMeters(ctx); err != nil {
 		return err
 	}
-	for _, zone := range []uint16{pipeline.Zone, pipeline.MovedZone} {
+	if err := p.removeGroups(ctx); err != nil {
+		return err
+	}
+	for _, zone := range []uint16{pipeline.Zone, pipeline.MovedZone, pipeline.ServiceZone} {
 		if err := p.daemon.FlushZone(ctx, zone); err != nil {
 			return fmt.Errorf("delete the connections of the pipeline: %w", err)
 		}
 	}
 	return nil
+}
+
+// removeGroups removes the groups of Services. Flows that use them are gone: packets take another way.
+func (p *switchPolicy) removeGroups(ctx context.Context) error {
+	conn, err := openflow.Dial(ctx, p.link.Socket)
+	if err != nil {
+		return err
+	}
+	err = conn.Bundle(ctx, func(yield func(openflow.FlowMod, error) bool) {
+		for _, g := range pipeline.ServiceGroups() {
+			if !yield(openflow.FlowMod{Command: openflow.DeleteGroup, Group: g}, nil) {
+				return
+			}
+		}
+	})
+	return errors.Join(err, conn.Close())
 }
 
 // open adds flows that let all packets pass in a switch with forwarding flows that lead to the

@@ -52,7 +52,7 @@ func (f *flow) ask(t *testing.T) string {
 func TestServicesWithoutConntrack(t *testing.T) {
 	l := newServicesLab(t)
 	failing := false
-	s := services(l.config(), func(netns int, m *managers.ServiceManager) (int, error) {
+	s, _ := services(l.config(), func(netns int, m *managers.ServiceManager) (int, error) {
 		if failing {
 			return 0, errors.New("no conntrack")
 		}

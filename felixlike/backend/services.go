@@ -18,14 +18,46 @@ import (
 // ServicesStage is the stage of the table of Services.
 const ServicesStage = "services"
 
+// EndServicesStage is the stage that ends connections which the bridge led to former endpoints.
+const EndServicesStage = "services-bridge"
+
+// LeaveServicesStage is the stage before the forwarding flows, in which connections that the bridge leads to Services change their way.
+const LeaveServicesStage = "services-leave"
+
 // Services returns the stage of the table that leads connections to Services to their endpoints. It is the same beside every
 // backend. If another program serves them, it removes a table of ours.
 //
 // It writes nothing before a model.ServiceHealthUpdate has come behind all ports: connections go on through the table of the
 // process before.
-func Services(c Config) Stage { return services(c, endStranded) }
+func Services(c Config) Stage {
+	s, _ := services(c, endStranded)
+	return s
+}
 
-func services(c Config, endStranded func(netns int, m *managers.ServiceManager) (int, error)) Stage {
+// EndServices forgets those of the connections that the bridge leads to Services that are wrong, and returns their number. It reports false if it has to
+// be asked again.
+type EndServices func(ctx context.Context, wrong func(*conntrack.Connection) bool) (int, bool, error)
+
+// ServicesBesideBridge is Services with a stage that comes behind the flows of the bridge, and ends the connections that these led to former endpoints.
+func ServicesBesideBridge(c Config, end EndServices) (table, connections Stage) {
+	table, m := services(c, endStranded)
+	return table, Stage{Name: EndServicesStage, BestEffort: true, Timeout: 30 * time.Second, Apply: Writes(func(ctx context.Context) (int, error) {
+		if m == nil || !m.Known() {
+			return 0, nil
+		}
+		stranded := m.StrandedInBridge()
+		if stranded == nil {
+			return 0, nil
+		}
+		n, done, err := end(ctx, stranded)
+		if done {
+			m.Ended()
+		}
+		return n, err
+	})}
+}
+
+func services(c Config, endStranded func(netns int, m *managers.ServiceManager) (int, error)) (Stage, *managers.ServiceManager) {
 	table := maps.New(maps.Options{Table: rules.ServicesTable, NetNS: c.NetNS})
 	if !c.ServiceProxy {
 		return Stage{Name: ServicesStage, StartupOnly: true, BestEffort: true, Timeout: 10 * time.Second, Apply: func(context.Context) (Applied, error) {
@@ -37,7 +69,7 @@ func services(c Config, endStranded func(netns int, m *managers.ServiceManager) 
 				return Applied{}, err
 			}
 			return Applied{Writes: 1}, err
-		}}
+		}}, nil
 	}
 	m := ServiceManager(c, table)
 	return Stage{
@@ -63,7 +95,7 @@ func services(c Config, endStranded func(netns int, m *managers.ServiceManager) 
 			}
 			return did, err
 		},
-	}
+	}, m
 }
 
 // endStranded forgets the flows that lead past the endpoints of their Services, and returns their number. The table has the new

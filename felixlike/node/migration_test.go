@@ -51,6 +51,15 @@ func TestChangeOfForwardingFlowsIsWaitedFor(t *testing.T) {
 			t.Errorf("%s: %d waits, want %d; error %v", step.what, waits, step.waits, err)
 		}
 	}
+	// A change of the backend waits for the same thing once.
+	waits, refuses = 0, nil
+	c.at.Node.Userspace = false
+	for want, writes := range []int{0, 1} {
+		c.waited.Store(false) // the mode has changed
+		if err := errors.Join(apply(writes, nil), c.Settle(t.Context())); err != nil || waits != want+1 || !c.settled.Load() {
+			t.Errorf("%d changes: %d waits, error %v", writes, waits, err)
+		}
+	}
 }
 
 // TestFailedCarryIsTold: some connections may be copied before a failure.
