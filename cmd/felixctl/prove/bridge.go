@@ -11,6 +11,7 @@ import (
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/flowtext"
 	"github.com/felixlike/felixlike/ovsfwd/openflow"
+	"github.com/felixlike/felixlike/ovsfwd/pipeline"
 	"github.com/felixlike/felixlike/ovsfwd/policyflows"
 )
 
@@ -25,6 +26,9 @@ type inSwitch struct {
 	mark, label flowtext.Word
 	nat         string
 }
+
+// toService stands in for the port of packets that the bridge leads to an endpoint of a Service. No packet of a proof is for a Service (node.canBe).
+const toService = 1<<32 - 1
 
 // left are packets that leave the switch by a port; port 0 has those that it drops.
 type left struct {
@@ -343,7 +347,17 @@ func (b *bridge) actions(all []flowtext.Action, st inSwitch, depth int) (map[lef
 			err = into(a.Table, st)
 		case flowtext.Resubmit:
 			err = into(a.Table, st)
+		case flowtext.Group: // it chooses the endpoint of a Service
+			done.add(b.space, left{port: toService}, rest)
+			return joined(b.space, done), nil
 		case flowtext.CT:
+			if a.Destination.IsValid() {
+				done.add(b.space, left{port: toService}, rest)
+				return joined(b.space, done), nil
+			}
+			if a.Zone == pipeline.ServiceZone && !a.Commit && a.Table == openflow.NoTable {
+				continue // which knows no new connection
+			}
 			known := st
 			known.track(a)
 			st.mark, st.label = known.mark, known.label

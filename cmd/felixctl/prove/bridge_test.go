@@ -2,11 +2,14 @@ package prove
 
 import (
 	"errors"
+	"fmt"
 	"math/rand/v2"
+	"net/netip"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/felixlike/felixlike/cmd/felixctl/trace"
 	"github.com/felixlike/felixlike/cmd/felixctl/trace/cluster"
@@ -18,6 +21,23 @@ import (
 	"github.com/felixlike/felixlike/ovsfwd/openflow"
 )
 
+// serve has the agent lead to a Service with several endpoints and to one with affinity.
+func serve(m *control.Model) {
+	m.Settings.ServiceProxy, m.Settings.Userspace, m.ServicesKnown = true, true, true
+	m.Settings.ServiceCIDRs = []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("fd00:96::/112")}
+	for i, affinity := range []time.Duration{0, time.Hour} {
+		p := model.ServicePort{ID: model.ServicePortID{Namespace: "shop", Name: fmt.Sprint(i), Protocol: model.TCP, Port: 80}, Affinity: affinity}
+		for _, a := range [][3]string{{"10.96.0.1", "10.10.1.7", "192.0.2.7"}, {"fd00:96::1", "fd00:10:1::7", "2001:db8::7"}} {
+			f := model.Frontend{Kind: model.ClusterIP, Addr: netip.MustParseAddr(a[0]), Port: uint16(80 + i)}
+			for _, e := range a[1:] {
+				f.Endpoints = append(f.Endpoints, model.ServiceEndpoint{AddrPort: netip.AddrPortFrom(netip.MustParseAddr(e), 8080)})
+			}
+			p.Frontends = append(p.Frontends, f)
+		}
+		m.ServicePorts = append(m.ServicePorts, &p)
+	}
+}
+
 // TestBridgeAgreesWithTrace compares what becomes of packets from one local pod to another one in the switch under openflow with the walk of single packets.
 func TestBridgeAgreesWithTrace(t *testing.T) {
 	names, err := filepath.Glob(cases + "/*.txtar")
@@ -26,8 +46,11 @@ func TestBridgeAgreesWithTrace(t *testing.T) {
 	}
 	r := rand.New(rand.NewPCG(5, 6))
 	judged, through := 0, 0
-	for _, name := range names {
+	for i, name := range names {
 		m := modelOf(t, events(t, name), "n1")
+		if i%2 == 0 {
+			serve(m)
+		}
 		st := stateOf(t, *m, config.OpenFlow)
 		site := cluster.SiteOf(m, st)
 		for _, f := range model.Families() {

@@ -171,14 +171,38 @@ func (w *bridge) leave(port uint32, f *fields) {
 // its state known, and the actions behind see it as it was.
 func (w *bridge) ct(a flowtext.CT, f *fields) error {
 	known := *f
-	w.tracker.track(a, &known)
-	if a.Source.Address.IsValid() {
-		known[openflow.IPv4Src] = flowtext.WordOf(a.Source.Address.AsSlice())
+	if a.Zone != pipeline.ServiceZone {
+		w.tracker.track(a, &known)
 	}
 	if a.Table == openflow.NoTable {
+		f.translate(a) // the packet stays
 		return nil
 	}
+	known.translate(a)
 	return w.table(a.Table, &known)
+}
+
+// translate gives the packet the address that a new connection gets.
+func (f *fields) translate(a flowtext.CT) {
+	if from := a.Source.Address; from.Is4() {
+		f[openflow.IPv4Src] = flowtext.WordOf(from.AsSlice())
+	} else if from.IsValid() {
+		f[openflow.IPv6Src] = flowtext.WordOf(from.AsSlice())
+	}
+	to := a.Destination
+	if !to.IsValid() {
+		return
+	}
+	at := openflow.IPv4Dst
+	if to.Addr().Is6() {
+		at = openflow.IPv6Dst
+	}
+	f[at] = flowtext.WordOf(to.Addr().AsSlice())
+	port := openflow.TCPDst
+	if f[openflow.IPProto].Lo == uint64(model.UDP) {
+		port = openflow.UDPDst
+	}
+	f[port] = flowtext.Word{Lo: uint64(to.Port())}
 }
 
 // flowText is the flow without its table.
@@ -246,6 +270,9 @@ func ctEffect(a flowtext.CT) string {
 	}
 	if a.Source.Address.IsValid() {
 		text = "source translated to " + a.Source.Address.String()
+	}
+	if a.Destination.IsValid() {
+		text = "translated to the endpoint " + a.Destination.String()
 	}
 	if a.Table == openflow.NoTable {
 		return text

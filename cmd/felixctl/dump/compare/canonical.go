@@ -73,7 +73,7 @@ func sortedFlows(flows []*flowtext.Flow) []*flowtext.Flow {
 
 // learned reports whether the flow comes and goes with traffic.
 func learned(f *flowtext.Flow) bool {
-	return f.Owner() == pipeline.AssociationOwner || f.Owner() == pipeline.TouchOwner
+	return f.Owner() == pipeline.AssociationOwner || f.Owner() == pipeline.AffinityOwner || f.Owner() == pipeline.TouchOwner
 }
 
 func owned(f *flowtext.Flow) bool {

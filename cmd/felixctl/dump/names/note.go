@@ -104,6 +104,8 @@ func (n *Names) flow(o *flowtext.Flow) string {
 			f.add(n.titledRule(a.ID))
 		case flowtext.SetField:
 			f.add(n.term(flowtext.Term(a)))
+		case flowtext.CT:
+			f.labelled("to", n.Address(a.Destination.Addr()))
 		}
 	}
 	const most = 3

@@ -52,7 +52,7 @@ func NewNode(m *control.Model, name string) (*Node, error) {
 		Layout: m.Settings.NFTablesLayout, Kept: m.KeptInMaps, NodePortAddresses: m.Settings.NodePortAddresses,
 		Switch: backend.Switch{Node: pipeline.Node{
 			GatewayPort: ovsdb.GatewayOFPort, TunnelPort: ovsdb.TunnelOFPort, GatewayMAC: ovsdb.GatewayMAC(m.Node),
-			Userspace: m.Settings.Userspace, ServiceCIDRs: m.Settings.ServiceCIDRs, Offload: m.Settings.Offload, SNAT: backend.SNAT(m.Settings.SNAT),
+			Userspace: m.Settings.Userspace, ServiceCIDRs: m.Settings.ServiceCIDRs, Services: m.Settings.ServiceProxy && m.Settings.Userspace, Offload: m.Settings.Offload, SNAT: backend.SNAT(m.Settings.SNAT),
 		}},
 	}
 	n := &Node{}
