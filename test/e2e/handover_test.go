@@ -216,7 +216,10 @@ func nothingLeft(t *testing.T, n *lab.Node, inForce string) {
 			"ovs-ofctl -O OpenFlow15 dump-flows " + bridge + " cookie=0xf11d000000000000/0xffff000000000000 | grep cookie; " +
 			"ovs-ofctl -O OpenFlow15 dump-flows " + bridge + " | grep zone=65520; " +
 			"ovs-ofctl -O OpenFlow15 dump-meters " + bridge + " | grep meter=; " +
-			"ovs-appctl -t " + filepath.Join(n.OVSDir(), "ovs-vswitchd.*.ctl") + " dpctl/dump-conntrack zone=65520",
+			"ovs-ofctl -O OpenFlow15 dump-groups " + bridge + " | grep group_id=; " +
+			"ovs-ofctl -O OpenFlow15 dump-flows " + bridge + " cookie=0xf11b000000000000/0xffff000000000000 | grep cookie; " +
+			"ovs-appctl -t " + filepath.Join(n.OVSDir(), "ovs-vswitchd.*.ctl") + " dpctl/dump-conntrack zone=65520; " +
+			"ovs-appctl -t " + filepath.Join(n.OVSDir(), "ovs-vswitchd.*.ctl") + " dpctl/dump-conntrack zone=65523",
 	} {
 		if left := shell(t, n, script); kind != inForce && left != "" {
 			t.Errorf("left on %s of %s beside %s:\n%s", n.Name(), kind, inForce, left)
