@@ -76,9 +76,13 @@ func TestChangesLoseNoRequest(t *testing.T) {
 	for _, p := range []string{"a", "c"} {
 		comeBack(t, l.Pod(pod(p)))
 	}
-	tr := startTraffic(t, l, [][2]string{{"c", "a"}, {"a", "b"}, {"a", "d"}}, [][2]string{{"b", "a"}})
-	for range 5 {
-		for _, to := range []string{config.OpenFlow, config.NFTables, config.OpenFlow, config.IPTablesNFT} {
+	pairs, times, places := [][2]string{{"c", "a"}, {"a", "b"}, {"a", "d"}}, 5, []string{config.OpenFlow, config.NFTables, config.OpenFlow, config.IPTablesNFT}
+	if emulated() { // each packet takes so long that no more are possible
+		pairs, times, places = pairs[:1], 1, places[:2]
+	}
+	tr := startTraffic(t, l, pairs, [][2]string{{"b", "a"}})
+	for range times {
+		for _, to := range places {
 			for _, n := range []*lab.Node{l.Node("node1"), l.Node("node2"), l.Node("node3")} {
 				change(t, n, to)
 			}
