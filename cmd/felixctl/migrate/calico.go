@@ -30,6 +30,9 @@ const (
 const looserOrder = "A GlobalNetworkPolicy and a NetworkPolicy of Calico have the same order. They are converted in the order of their names. " +
 	"Some versions of Calico compare names that begin with the namespace, and ask them in another order: give them different orders."
 
+// looserAdmin is about policies of the tier default that allow, and policies of the tier Admin that may deny.
+const looserAdmin = "Calico asks ClusterNetworkPolicies of the tier Admin, and AdminNetworkPolicies, before the tier default. Here policies of Antrea's kinds come before them: what these allow, the tier Admin does not deny."
+
 // calicoPolicy is a decoded policy.
 type calicoPolicy struct {
 	at              int
@@ -69,6 +72,9 @@ func (c *conversion) calico(documents []document) {
 	last, behind := c.calicoDefault(byTier[nil])
 	if slices.ContainsFunc(documents, isAdmin) {
 		behind = ordered{true, true}
+		if slices.ContainsFunc(last, (*converted).allowsFirst) {
+			c.loosen(looserAdmin)
+		}
 		if len(tiers) > 0 {
 			c.note(noteAdmin)
 		}

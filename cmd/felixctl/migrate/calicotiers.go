@@ -105,8 +105,11 @@ func tierOf(row *Object, name string, all []*calicoTier) *calicoTier {
 	return nil
 }
 
-// isAdmin reports whether a document is, or may be, a ClusterNetworkPolicy of the tier Admin.
+// isAdmin reports whether a document is, becomes, or may be, a ClusterNetworkPolicy of the tier Admin.
 func isAdmin(d document) bool {
+	if isAdminPolicy(d.ref) {
+		return d.ref.Kind == "AdminNetworkPolicy"
+	}
 	if d.ref.Kind != "ClusterNetworkPolicy" || groupOf(d.ref.APIVersion) != policyapi.GroupName {
 		return false
 	}

@@ -53,6 +53,7 @@ func TestCommands(t *testing.T) {
 // though every object was converted.
 func TestAllowsMore(t *testing.T) {
 	const np = "{apiVersion: networking.k8s.io/v1, kind: NetworkPolicy, metadata: {name: k, namespace: shop}, spec: {podSelector: {}, "
+	const adminText = "{apiVersion: policy.networking.k8s.io/v1alpha1, kind: AdminNetworkPolicy, metadata: {name: a}, spec: {priority: 1, subject: {namespaces: {}}, egress: [{action: Deny, to: [{networks: [203.0.113.0/24]}]}]}}\n"
 	for name, test := range map[string]struct{ text, want string }{
 		"own node, Calico":     {strings.Replace(calicoText, "ingress: [%]", "types: [Egress]", 1), "reaches its own node, on every port"},
 		"own node, Cilium":     {strings.Replace(ciliumText, "ingress", "egress", 1), "The policies: default/cilium-a"},
@@ -60,6 +61,15 @@ func TestAllowsMore(t *testing.T) {
 		"block":                {ciliumText + "---\n" + np + "ingress: [{from: [{ipBlock: {cidr: 10.0.0.0/8}}]}]}}", "under Cilium, a block matches no pods"},
 		"node of the pod":      {strings.Replace(ciliumText, "ingress: [{}]", "ingressDeny: [{fromEntities: [all]}]", 1), "own node to the pod always pass"},
 		"pass":                 {strings.Replace(calicoText, "%", "{action: Pass}", 1), "a Pass is converted to an Allow"},
+		"pass over the tier Admin": {
+			"{apiVersion: projectcalico.org/v3, kind: Tier, metadata: {name: t}, spec: {order: 1}}\n---\n" +
+				strings.NewReplacer("%", "{action: Pass, source: {nets: [10.0.0.1]}}", "spec: {", "spec: {tier: t, ").Replace(calicoText) + "---\n" + adminText,
+			"that of Antrea's kinds skips all tiers",
+		},
+		"allowed before the tier Admin": {
+			"{apiVersion: projectcalico.org/v3, kind: GlobalNetworkPolicy, metadata: {name: g}, spec: {types: [Egress], egress: [{action: Allow}]}}\n---\n" + adminText,
+			"the tier Admin does not deny",
+		},
 		"order": {
 			strings.Replace(calicoText, "%", "{action: Deny, source: {nets: [10.0.0.1]}}, {action: Allow}", 1) +
 				"---\n{apiVersion: projectcalico.org/v3, kind: GlobalNetworkPolicy, metadata: {name: g}, spec: {types: [Ingress]}}", "have the same order",

@@ -40,6 +40,13 @@ type direction struct {
 	allows []rule
 }
 
+// allowsFirst reports whether a rule for pods allows something before NetworkPolicies of Kubernetes.
+func (p *converted) allowsFirst() bool {
+	return len(p.nodes) == 0 && slices.ContainsFunc(slices.Concat(p.ingress.parts, p.egress.parts), func(one part) bool {
+		return slices.ContainsFunc(one.rules, func(r rule) bool { return r.action == antrea.Allow })
+	})
+}
+
 // part is a list of rules with a priority. suffix distinguishes the names of the parts of a policy.
 type part struct {
 	suffix   string
