@@ -80,9 +80,7 @@ func (c *conversion) calico(documents []document) {
 		}
 	}
 	c.emitTiers(tiers, byTier, behind)
-	for _, out := range last {
-		c.emit(out.at, out.render())
-	}
+	c.emitDefault(last, slices.ContainsFunc(documents, ofOtherTiers))
 	c.isolateHosts(hosts)
 }
 
