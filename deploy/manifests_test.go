@@ -8,6 +8,7 @@ import (
 	"errors"
 	"io"
 	"maps"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/containernetworking/cni/libcni"
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/spf13/pflag"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -97,7 +99,7 @@ func TestConfiguration(t *testing.T) {
 	want := config.Defaults()
 	want.NodeName, want.Datastore, want.OVSRunDir = "n1", "kubernetes", "/run/felixlike/ovs"
 	want.CNIConfDir = "/host/etc/cni/net.d" // the container has it there
-	if d := cmp.Diff(want, settings(t, c.Data["agent.yaml"])); d != "" {
+	if d := cmp.Diff(want, settings(t, c.Data["agent.yaml"]), cmpopts.EquateComparable(netip.Prefix{})); d != "" {
 		t.Errorf("settings beside the defaults (-want +got):\n%s", d)
 	}
 	list, err := libcni.ConfListFromBytes([]byte(c.Data["05-felixlike.conflist"]))

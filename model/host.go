@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"net/netip"
 	"slices"
 )
 
@@ -105,18 +106,63 @@ type HostPoliciesUpdate struct{ Policies *HostPolicies }
 
 func (HostPoliciesUpdate) isUpdate() {}
 
+// FailsafePort is a range of ports that no policy closes for the node itself.
+type FailsafePort struct {
+	PortRange
+	// Net has the other hosts. If it is not valid, these are all.
+	Net netip.Prefix `json:"net,omitzero"`
+}
+
+// String returns the ports as PortRange does, with the hosts as in "tcp/22@192.0.2.0/24".
+func (p FailsafePort) String() string {
+	if !p.Net.IsValid() {
+		return p.PortRange.String()
+	}
+	return p.PortRange.String() + "@" + p.Net.String()
+}
+
+// Covers reports whether all packets of o are among those of p.
+func (p FailsafePort) Covers(o FailsafePort) bool {
+	hosts := !p.Net.IsValid() || o.Net.IsValid() && p.Net.Bits() <= o.Net.Bits() && p.Net.Contains(o.Net.Addr())
+	return hosts && p.Protocol == o.Protocol && p.First <= o.First && o.Last <= p.Last
+}
+
 // Failsafe are the ports that no policy closes for the node itself.
 type Failsafe struct {
-	In  []PortRange `json:"in,omitempty"`
-	Out []PortRange `json:"out,omitempty"`
+	In  []FailsafePort `json:"in,omitempty"`
+	Out []FailsafePort `json:"out,omitempty"`
 	// GRE keeps tunnels of that type open.
 	GRE bool `json:"gre,omitempty"`
 }
 
 // Ports returns the ports of one direction.
-func (f Failsafe) Ports(d Direction) []PortRange {
+func (f Failsafe) Ports(d Direction) []FailsafePort {
 	if d == Egress {
 		return f.Out
 	}
 	return f.In
+}
+
+// Open reports whether a packet of one direction to a port passes. peer is the address of its other end.
+func (f Failsafe) Open(d Direction, peer netip.Addr, protocol Protocol, port uint16) bool {
+	packet := FailsafePort{PortRange{protocol, port, port}, netip.PrefixFrom(peer, peer.BitLen())}
+	return slices.ContainsFunc(f.Ports(d), func(p FailsafePort) bool { return p.Covers(packet) })
+}
+
+// Ranges returns the ports of both directions.
+func (f Failsafe) Ranges() (all []PortRange) {
+	for _, p := range slices.Concat(f.In, f.Out) {
+		all = append(all, p.PortRange)
+	}
+	return all
+}
+
+// Nets returns the prefixes of hosts that ports of both directions have.
+func (f Failsafe) Nets() (all []netip.Prefix) {
+	for _, p := range slices.Concat(f.In, f.Out) {
+		if p.Net.IsValid() {
+			all = append(all, p.Net)
+		}
+	}
+	return all
 }

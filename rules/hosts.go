@@ -171,7 +171,11 @@ func (at hostsPoint) chains(r *Renderer, own model.Applied, failsafe model.Fails
 		first.Rules = append(first.Rules, passedTo(PodNetworksSet, "to a pod", away)...)
 	}
 	for _, p := range failsafe.Ports(d) {
-		first.Rules = append(first.Rules, tables.Rule{Matches: portMatch(p), Action: tables.Return{}, Comment: "failsafe"})
+		matches := portMatch(p.PortRange)
+		if p.Net.IsValid() {
+			matches = append(matches, tables.MatchPrefix{Side: peerSide(d), Prefix: p.Net})
+		}
+		first.Rules = append(first.Rules, tables.Rule{Matches: matches, Action: tables.Return{}, Comment: "failsafe"})
 	}
 	if failsafe.GRE {
 		first.Rules = append(first.Rules, tables.Rule{Matches: []tables.Match{tables.MatchProtocol{Protocol: model.GRE}}, Action: tables.Return{}, Comment: "tunnel"})

@@ -162,14 +162,19 @@ func dispatchAllowed(d model.Direction) tables.Action {
 	return tables.Accept{}
 }
 
+// peerSide returns the end of a packet that is the peer in a direction.
+func peerSide(d model.Direction) tables.Side {
+	if d == model.Egress {
+		return tables.Destination
+	}
+	return tables.Source
+}
+
 // alternatives expands a rule, which is a product of unions, to the list of
 // conjunctions that kernels evaluate. In each, the matches on ports precede the one on the
 // peer: they cost a tenth of a look-up in a set, and most packets fail them.
 func alternatives(rule *model.Rule, d model.Direction, families []model.Family) [][]tables.Match {
-	side := tables.Source
-	if d == model.Egress {
-		side = tables.Destination
-	}
+	side := peerSide(d)
 	var all [][]tables.Match
 	if rule.AnyPeer {
 		for _, ports := range portMatches(rule) {

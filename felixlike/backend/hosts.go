@@ -191,8 +191,8 @@ func RemoveHosts(ctx context.Context, netns int) (bool, error) {
 // are the ports of the API servers that the agent uses.
 func FailsafeOf(cfg *config.Effective, servers []uint16) model.Failsafe {
 	f := model.Failsafe{In: slices.Clone(cfg.FailsafeIn), Out: slices.Clone(cfg.FailsafeOut)}
-	port := func(to *[]model.PortRange, protocol model.Protocol, n uint16) {
-		if p := (model.PortRange{Protocol: protocol, First: n, Last: n}); !slices.Contains(*to, p) {
+	port := func(to *[]model.FailsafePort, protocol model.Protocol, n uint16) {
+		if p := (model.FailsafePort{PortRange: model.PortRange{Protocol: protocol, First: n, Last: n}}); !slices.Contains(*to, p) {
 			*to = append(*to, p)
 		}
 	}
@@ -201,7 +201,7 @@ func FailsafeOf(cfg *config.Effective, servers []uint16) model.Failsafe {
 	port(&f.In, model.UDP, 546)
 	port(&f.Out, model.UDP, 67)
 	port(&f.Out, model.UDP, 547)
-	for _, to := range []*[]model.PortRange{&f.In, &f.Out} {
+	for _, to := range []*[]model.FailsafePort{&f.In, &f.Out} {
 		switch n := TunnelPortOf(&cfg.Config); {
 		case cfg.WireGuardInUse() == 0 && cfg.TunnelInUse() == "":
 		case n != 0:

@@ -59,7 +59,7 @@ func TestHostsTable(t *testing.T) {
 	var programmed *model.HostPolicies
 	off := false
 	stage := func() Stage {
-		h := NewHosts(Config{Node: "n1", NetNS: ns.FD}, model.Failsafe{In: []model.PortRange{{Protocol: model.TCP, First: 22, Last: 22}}, GRE: true})
+		h := NewHosts(Config{Node: "n1", NetNS: ns.FD}, model.Failsafe{In: []model.FailsafePort{{PortRange: model.PortRange{Protocol: model.TCP, First: 22, Last: 22}}}, GRE: true})
 		h.Attempt = func(p, wanted *model.HostPolicies) error { return nil }
 		h.Programmed = func(p *model.HostPolicies, refused string) {
 			if programmed = p; refused != "" {

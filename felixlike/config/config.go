@@ -171,8 +171,8 @@ type Config struct {
 	// "auto" all packets pass the host while there are rules that this would matter to.
 	Offload string `json:"offload" help:"packets of established connections that policy has allowed, on the kernel's datapath with a netfilter backend: auto (switched in the bridge, unless rules of other programs have to see them), on (switched), or off (all through the host)"`
 	// FailsafeIn and FailsafeOut are the ports that no policy for nodes closes. Change them where a node is reached in another way.
-	FailsafeIn  Ports `json:"failsafe.in" help:"ports of the node that no policy for nodes closes, as tcp/22 or tcp/2379-2380; DHCP, the tunnel, WireGuard and healthAddress come on top"`
-	FailsafeOut Ports `json:"failsafe.out" help:"ports of other hosts that no policy for nodes closes to the node; DHCP, the tunnel, WireGuard and the API servers of this agent come on top"`
+	FailsafeIn  Ports `json:"failsafe.in" help:"ports of the node that no policy for nodes closes, as tcp/22 or tcp/2379-2380, or from some hosts only as tcp/22@192.0.2.0/24; DHCP, the tunnel, WireGuard and healthAddress come on top"`
+	FailsafeOut Ports `json:"failsafe.out" help:"ports of other hosts that no policy for nodes closes to the node, of some hosts only as tcp/6443@192.0.2.10/32; DHCP, the tunnel, WireGuard and the API servers of this agent come on top"`
 	// RunDir holds the control socket and that of the CNI plugin.
 	RunDir string `json:"runDir" help:"directory of the control socket and the CNI plugin's"`
 	// StateDir keeps the last good versions of manifests over restarts. Change it where /var/lib is not kept over a reboot.
@@ -227,8 +227,8 @@ func Defaults() Config {
 		Offload:             OffloadAuto,
 
 		// ssh, API server, kubelet, and etcd with its peers; out also DNS.
-		FailsafeIn:  Ports{tcp(22), tcp(6443), tcp(10250), {Protocol: model.TCP, First: 2379, Last: 2380}},
-		FailsafeOut: Ports{tcp(6443), tcp(10250), {Protocol: model.TCP, First: 2379, Last: 2380}, {Protocol: model.UDP, First: 53, Last: 53}, tcp(53)},
+		FailsafeIn:  Ports{tcp(22), tcp(6443), tcp(10250), ports(model.TCP, 2379, 2380)},
+		FailsafeOut: Ports{tcp(6443), tcp(10250), ports(model.TCP, 2379, 2380), ports(model.UDP, 53, 53), tcp(53)},
 
 		RunDir:   "/run/felixlike",
 		StateDir: "/var/lib/felixlike",

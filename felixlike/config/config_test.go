@@ -121,6 +121,16 @@ func TestBadSettingsAreNamed(t *testing.T) {
 		{"API server on no port", "", []string{"FELIXLIKE_API_SERVER=192.0.2.10:0"}, nil, `"192.0.2.10:0" is not an address`},
 		{"number as API server", header + "apiServer: [10]\n", nil, nil, "apiServer: [10]: must be a list of addresses"},
 		{"addresses of node ports with host bits", "", nil, []string{"--node-port-addresses", "192.0.2.10/24"}, "nodePortAddresses: 192.0.2.10/24 has bits behind its length: 192.0.2.0/24 is meant"},
+		{"failsafe port without a number", "", nil, []string{"--failsafe-in", "tcp/"}, `flag --failsafe-in: "tcp/" is not a port`},
+		{"failsafe port for no hosts", header + "failsafe: {in: ['tcp/22@']}\n", nil, nil, `failsafe.in: "tcp/22@": after @ there must be one prefix`},
+		{"failsafe port for two prefixes", "", nil, []string{"--failsafe-in", "tcp/22@192.0.2.0/24@fd00::/8"}, `and not "192.0.2.0/24@fd00::/8"`},
+		{"failsafe port for an address", "", nil, []string{"--failsafe-out", "tcp/22@192.0.2.1"}, `flag --failsafe-out: "tcp/22@192.0.2.1": after @ there must be one prefix`},
+		{"failsafe port for mapped addresses", "", nil, []string{"--failsafe-out", "tcp/22@::ffff:192.0.2.0/120"}, "there must be one prefix"},
+		{"failsafe port for host bits", "", []string{"FELIXLIKE_FAILSAFE_IN=tcp/22@fd00::1/64"}, nil, `"tcp/22@fd00::1/64": fd00::1/64 has bits behind its length: fd00::/64 is meant`},
+		{"failsafe port twice", "", nil, []string{"--failsafe-in", "tcp/22,udp/22,tcp/22"}, `flag --failsafe-in: "tcp/22" is there twice`},
+		{"failsafe port for hosts twice", "", nil, []string{"--failsafe-in", "tcp/22@10.0.0.0/8,tcp/22@10.0.0.0/8"}, `"tcp/22@10.0.0.0/8" is there twice`},
+		{"failsafe port that is open to all", "", nil, []string{"--failsafe-in", "tcp/22@10.0.0.0/8,tcp/22"}, `"tcp/22@10.0.0.0/8" has no effect: "tcp/22" covers it`},
+		{"failsafe port in a greater prefix", "", nil, []string{"--failsafe-in", "tcp/20-30@10.0.0.0/8,tcp/22@10.1.0.0/16"}, `"tcp/22@10.1.0.0/16" has no effect: "tcp/20-30@10.0.0.0/8" covers it`},
 		{"port of encryption", header + "wireguard: {port: 70000}\n", nil, nil, "wireguard.port: 70000 is not between 1 and 65535"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

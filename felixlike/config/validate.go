@@ -98,7 +98,7 @@ func (c *Config) checkServiceProxy() error {
 	}
 	for _, p := range c.NodePortAddresses {
 		if p != p.Masked() {
-			all = append(all, fmt.Errorf("nodePortAddresses: %s has bits behind its length: %s is meant", p, p.Masked()))
+			all = append(all, fmt.Errorf("nodePortAddresses: %w", hostBits(p)))
 		}
 	}
 	return errors.Join(all...)
@@ -208,7 +208,7 @@ func checkServiceCIDRs(all Prefixes) error {
 	for i, p := range all {
 		switch {
 		case p != p.Masked():
-			return fmt.Errorf("%s has bits behind its length: %s is meant", p, p.Masked())
+			return hostBits(p)
 		case p.Bits() == 0 || p.Addr().IsMulticast() || p.Addr().IsLoopback() || p.Addr().IsLinkLocalUnicast():
 			return fmt.Errorf("%s cannot be the prefix of Service addresses", p)
 		}

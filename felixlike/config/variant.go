@@ -54,7 +54,7 @@ func (c *Config) checkVariantPrefixes() error {
 	}
 	pods := c.ClusterCIDR[0]
 	if pods != pods.Masked() {
-		return fmt.Errorf("clusterCIDR: %s has bits behind its length: %s is meant", pods, pods.Masked())
+		return fmt.Errorf("clusterCIDR: %w", hostBits(pods))
 	}
 	var services []netip.Prefix
 	for _, p := range c.ServiceCIDRs {

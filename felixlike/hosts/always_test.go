@@ -3,6 +3,7 @@ package hosts
 import (
 	"errors"
 	"net"
+	"net/netip"
 	"strings"
 	"syscall"
 	"testing"
@@ -12,6 +13,8 @@ import (
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/felixlike/datastore"
+	"github.com/felixlike/felixlike/felixlike/hosts/boot"
+	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/test/eventually"
 )
 
@@ -87,6 +90,48 @@ func TestFailsafeDefaults(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// TestFailsafeAddresses: a failsafe port with a prefix is open for the hosts of the prefix alone, in both directions and families. Status names it.
+func TestFailsafeAddresses(t *testing.T) {
+	w := newWorld(t)
+	of := func(port uint16, hosts string) model.FailsafePort {
+		p := tcp(port)
+		p.Net = netip.MustParsePrefix(hosts)
+		return p
+	}
+	a := w.start(t, nil, 0, func(o *Options) {
+		o.Failsafe = model.Failsafe{
+			In:  []model.FailsafePort{of(22, "192.168.60.2/32"), of(80, "fd60::/64"), of(6443, "192.168.60.4/30")},
+			Out: []model.FailsafePort{of(22, "fd60::2/128"), of(80, "192.168.60.0/24"), of(6443, "fd60::4/126")},
+		}
+	})
+	a.Begin(t, policyOf(t, "all", denyAll))
+	a.awaits(t, control.HostsConfirmed)
+	for _, c := range []struct{ from, to, port, want string }{
+		{"peer", "node", "22", "4"},
+		{"peer", "node", "80", "6"},
+		{"peer", "node", "6443", ""},
+		{"node", "peer", "22", "6"},
+		{"node", "peer", "80", "4"},
+		{"node", "peer", "6443", ""},
+	} {
+		if got := w.reaches(c.from, c.to, c.port); got != c.want {
+			t.Errorf("%s > %s %s: families %q, want %q", c.from, c.to, c.port, got, c.want)
+		}
+	}
+	if h := a.hosts(t); h.FailsafeIn[0] != "tcp/22@192.168.60.2/32" || h.FailsafeOut[0] != "tcp/22@fd60::2/128" {
+		t.Errorf("status: in %q, out %q", h.FailsafeIn, h.FailsafeOut)
+	}
+	// A node that boots has them, too.
+	w.at["node"].Run(t, "nft", "flush", "ruleset")
+	w.in("node", func() error {
+		_, err := boot.Load(t.Context(), w.dir, 0)
+		return err
+	})
+	if in, out := w.reaches("peer", "node", "22"), w.reaches("node", "peer", "22"); in != "4" || out != "6" {
+		t.Errorf("after a boot: in %q, out %q", in, out)
 	}
 }
 

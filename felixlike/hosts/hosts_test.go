@@ -156,8 +156,11 @@ func (w *world) alive(c net.Conn) {
 }
 
 func failsafe() model.Failsafe {
-	port := func(n uint16) model.PortRange { return model.PortRange{Protocol: model.TCP, First: n, Last: n} }
-	return model.Failsafe{In: []model.PortRange{port(22)}, Out: []model.PortRange{port(22)}}
+	return model.Failsafe{In: []model.FailsafePort{tcp(22)}, Out: []model.FailsafePort{tcp(22)}}
+}
+
+func tcp(port uint16) model.FailsafePort {
+	return model.FailsafePort{PortRange: model.PortRange{Protocol: model.TCP, First: port, Last: port}}
 }
 
 // agent is an agent of the world's node.

@@ -111,8 +111,12 @@ func (o objects) model(t *testing.T, node string, attached ...control.Attachment
 // failsafe returns the failsafe ports of the nodes.
 func failsafe() *model.Failsafe {
 	return &model.Failsafe{
-		In:  []model.PortRange{{Protocol: model.TCP, First: 22, Last: 22}},
-		Out: []model.PortRange{{Protocol: model.TCP, First: 6443, Last: 6443}},
+		In: []model.FailsafePort{
+			{PortRange: model.PortRange{Protocol: model.TCP, First: 22, Last: 22}},
+			{PortRange: model.PortRange{Protocol: model.TCP, First: 2049, Last: 2049}, Net: netip.MustParsePrefix("192.0.2.0/24")},
+			{PortRange: model.PortRange{Protocol: model.TCP, First: 2049, Last: 2049}, Net: netip.MustParsePrefix("2001:db8::/64")},
+		},
+		Out: []model.FailsafePort{{PortRange: model.PortRange{Protocol: model.TCP, First: 6443, Last: 6443}}},
 	}
 }
 

@@ -2,6 +2,7 @@ package policytest
 
 import (
 	"fmt"
+	"net/netip"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"pgregory.net/rapid"
@@ -11,12 +12,20 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// Failsafe returns the failsafe ports of the nodes of HostPolicies.
+// Failsafe returns the failsafe ports of the nodes of HostPolicies. The first one is open to every host.
 func Failsafe() model.Failsafe {
-	port := func(p model.Protocol, n uint16) []model.PortRange {
-		return []model.PortRange{{Protocol: p, First: n, Last: n}}
+	numbers := portNumbers()
+	port := func(p model.Protocol, at int, hosts ...string) model.FailsafePort {
+		out := model.FailsafePort{PortRange: model.PortRange{Protocol: p, First: numbers[at], Last: numbers[at]}}
+		for _, text := range hosts {
+			out.Net = netip.MustParsePrefix(text)
+		}
+		return out
 	}
-	return model.Failsafe{In: port(model.TCP, portNumbers()[0]), Out: port(model.UDP, portNumbers()[1])}
+	return model.Failsafe{
+		In:  []model.FailsafePort{port(model.TCP, 0), port(model.TCP, 1, "10.10.0.8/29"), port(model.TCP, 1, "203.0.113.0/24"), port(model.UDP, 2, "fd00:10::/64")},
+		Out: []model.FailsafePort{port(model.UDP, 1), port(model.TCP, 2, "192.168.50.12/32"), port(model.TCP, 2, "2001:db8::/32")},
+	}
 }
 
 // HostPolicies adds policies that apply to the nodes themselves to a cluster, few of which are not valid.

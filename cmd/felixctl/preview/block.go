@@ -12,9 +12,9 @@ import (
 )
 
 // blocks lists the prefixes that rules of the policies name, exceptions among them,
-// each once, and the addresses of nodes if a rule has nodes as peers. An invalid
+// each once, the addresses of nodes if a rule has nodes as peers, and other prefixes. An invalid
 // prefix matches nothing.
-func blocks(policies []anyPolicy, nodes []*corev1.Node) []netip.Prefix {
+func blocks(policies []anyPolicy, nodes []*corev1.Node, others ...netip.Prefix) []netip.Prefix {
 	seen := map[netip.Prefix]bool{}
 	var all []netip.Prefix
 	add := func(text string) {
@@ -33,8 +33,16 @@ func blocks(policies []anyPolicy, nodes []*corev1.Node) []netip.Prefix {
 			add(text)
 		}
 	}
+	for _, p := range others {
+		add(p.String())
+	}
 	slices.SortFunc(all, netip.Prefix.Compare)
 	return all
+}
+
+// blocks lists the prefixes that the policies and the failsafe ports distinguish.
+func (v *verdicts) blocks(policies []anyPolicy) []netip.Prefix {
+	return blocks(policies, v.objects.Nodes, v.failsafe.Nets()...)
 }
 
 // outside returns the regions of addresses that no block divides any further, for a

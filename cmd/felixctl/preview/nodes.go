@@ -32,7 +32,6 @@ type SocketChange struct {
 // hosts compares the decisions of policies for nodes before and after.
 type hosts struct {
 	*verdicts
-	failsafe model.Failsafe
 	// clusters have the policies before and after, bare the same without failsafe ports.
 	clusters, bare [2]*oracle.Cluster
 	policies       []anyPolicy
@@ -94,7 +93,7 @@ func newHosts(o control.Objects, before, after []anyPolicy, m *control.Model) *h
 	if len(h.policies) == 0 {
 		return h
 	}
-	divides := blocks(h.policies, nil)
+	divides := blocks(h.policies, nil, h.failsafe.Nets()...)
 	h.peers = classes(o.Pods, h.namespaces, h.policies, h.policies, divides)
 	h.peers = append(h.peers, nodeClasses(o.Nodes, h.policies, divides)...)
 	for _, f := range h.families {
@@ -222,7 +221,7 @@ func (h *hosts) decide(d model.Direction, subject, peer *end, f model.Family) []
 		packet, from, to, destination = oracle.Packet{Source: own, Destination: a}, subject, peer, pod
 	}
 	var all verdictRanges
-	apart := slices.Clip(h.failsafe.Ports(d))
+	apart := h.failsafe.Ranges()
 	if d == model.Ingress {
 		apart = append(apart, tooBig(f))
 	}

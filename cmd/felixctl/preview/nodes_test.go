@@ -48,7 +48,7 @@ func TestNodes(t *testing.T) {
 		t.Fatal(err)
 	}
 	ssh := model.PortRange{Protocol: model.TCP, First: 22, Last: 22}
-	m := &control.Model{Node: "n1", HostAddresses: []netip.Addr{netip.MustParseAddr("192.168.0.1")}, Failsafe: &model.Failsafe{In: []model.PortRange{ssh}}}
+	m := &control.Model{Node: "n1", HostAddresses: []netip.Addr{netip.MustParseAddr("192.168.0.1")}, Failsafe: &model.Failsafe{In: []model.FailsafePort{{PortRange: ssh}}}}
 	socket := func(local, peer, process string) control.Socket {
 		s := control.Socket{Protocol: model.TCP, Local: netip.MustParseAddrPort(local), Process: process, UID: 7}
 		if peer != "" {
@@ -141,7 +141,7 @@ func TestFailsafeAlone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m := &control.Model{Node: "n1", HostAddresses: []netip.Addr{netip.MustParseAddr("192.168.0.1")}, Failsafe: &model.Failsafe{In: []model.PortRange{{Protocol: model.TCP, First: 22, Last: 22}}}}
+	m := &control.Model{Node: "n1", HostAddresses: []netip.Addr{netip.MustParseAddr("192.168.0.1")}, Failsafe: &model.Failsafe{In: []model.FailsafePort{{PortRange: model.PortRange{Protocol: model.TCP, First: 22, Last: 22}}}}}
 	sockets := []control.Socket{{Protocol: model.TCP, Local: netip.MustParseAddrPort("[::]:22"), Process: "sshd"}, {Protocol: model.TCP, Local: netip.MustParseAddrPort("[::]:80"), Process: "web"}}
 	if err := p.Nodes(t.Context(), o, c, m, func(context.Context) ([]control.Socket, error) { return sockets, nil }); err != nil {
 		t.Fatal(err)
@@ -153,5 +153,60 @@ func TestFailsafeAlone(t *testing.T) {
 		if d.Becomes != KeptOpen || len(d.Ports) != 1 || d.Ports[0] != "tcp/22" {
 			t.Errorf("%+v", d)
 		}
+	}
+}
+
+// TestFailsafeAddresses: a preview says to which peers a failsafe port with addresses stays open, and closes it to the others. So does reach.
+func TestFailsafeAddresses(t *testing.T) {
+	const ssh = `
+{apiVersion: crd.antrea.io/v1beta1, kind: ClusterNetworkPolicy, metadata: {name: ssh}, spec: {priority: 1, appliedTo: [{nodeSelector: {matchLabels: {role: worker}}}], ingress: [{action: Drop, ports: [{port: 22}]}]}}
+`
+	failsafe := model.Failsafe{}
+	for _, hosts := range []string{"192.168.0.3/32", "198.51.100.0/24"} {
+		failsafe.In = append(failsafe.In, model.FailsafePort{PortRange: model.PortRange{Protocol: model.TCP, First: 22, Last: 22}, Net: netip.MustParsePrefix(hosts)})
+	}
+	o, c := objects(t, threeHosts), Change{SetAntrea: objects(t, ssh).Antrea.All()}
+	m := &control.Model{Node: "n1", HostAddresses: []netip.Addr{netip.MustParseAddr("192.168.0.1")}, Failsafe: &failsafe}
+	sockets := []control.Socket{
+		{Protocol: model.TCP, Local: netip.MustParseAddrPort("0.0.0.0:22"), Process: "sshd"},
+		{Protocol: model.TCP, Local: netip.MustParseAddrPort("192.168.0.1:22"), Peer: netip.MustParseAddrPort("198.51.100.9:40000"), Process: "sshd"},
+		{Protocol: model.TCP, Local: netip.MustParseAddrPort("192.168.0.1:22"), Peer: netip.MustParseAddrPort("192.168.0.2:40000"), Process: "sshd"},
+	}
+	p := &Preview{}
+	if err := p.Nodes(t.Context(), o, c, m, func(context.Context) ([]control.Socket, error) { return sockets, nil }); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, d := range Grouped(p.OfNodes) {
+		got = append(got, fmt.Sprintf("%s > %s: %s", strings.Join(d.From, ","), strings.Join(d.To, ","), d.Becomes))
+	}
+	for _, s := range p.Sockets {
+		got = append(got, fmt.Sprintf("%s %s: %s", s.Local, strings.Join(s.Peers, ","), s.Becomes))
+	}
+	slices.Sort(got)
+	want := []string{
+		"0.0.0.0:22 node n3,198.51.100.0/24: kept open by the failsafe ports",
+		"0.0.0.0:22 shop/web,node n2,anyone else outside: denied",
+		"192.168.0.1:22 192.168.0.2: denied",
+		"192.168.0.1:22 198.51.100.9: kept open by the failsafe ports",
+		"node n3,198.51.100.0/24 > node n1,node n2: kept open by the failsafe ports",
+		"shop/web,node n1,node n2,anyone else outside > node n1,node n2: denied",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
+
+	o.Antrea = objects(t, ssh).Antrea
+	r, err := ReachOf(t.Context(), o, Question{From: "outside", To: "node:n1", Port: failsafe.In[0].PortRange, Failsafe: failsafe})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got = nil
+	for _, way := range r.Ways {
+		got = append(got, strings.Join(way.From, ",")+" "+way.Verdict)
+	}
+	slices.Sort(got)
+	if want := []string{"198.51.100.0/24 allowed", "anyone else outside denied"}; !slices.Equal(got, want) {
+		t.Errorf("reach: %q, want %q", got, want)
 	}
 }

@@ -285,7 +285,7 @@ func (w *World) possibleAddresses(policies []anyPolicy, own map[netip.Addr]bool,
 				continue
 			}
 			parts := []netip.Prefix{root}
-			for _, b := range blocks(policies, w.objects.Nodes) {
+			for _, b := range w.blocks(policies) {
 				if b.Bits() > root.Bits() && root.Contains(b.Addr()) {
 					parts = append(parts, b)
 				}

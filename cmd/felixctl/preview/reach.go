@@ -103,10 +103,10 @@ func (v *verdicts) of(text string, policies []anyPolicy) (all []*end, without []
 			without = append(without, podName(p))
 		}
 	}
-	all = classes(pods, v.namespaces, policies, nil, blocks(policies, v.objects.Nodes))
+	all = classes(pods, v.namespaces, policies, nil, v.blocks(policies))
 	others := nodes(v.objects.Nodes, policies)
 	for _, f := range v.families {
-		others = append(others, outside(f, append(blocks(policies, v.objects.Nodes), want.prefixes...), v.taken())...)
+		others = append(others, outside(f, append(v.blocks(policies), want.prefixes...), v.taken())...)
 	}
 	for _, e := range others {
 		if want.has(e) {

@@ -139,7 +139,7 @@ func (h *hosts) services(all []control.Service) (out []ServiceChange) {
 	known := map[key][2]string{}
 	ofFamily, spansOf := map[model.Family][]arrivals{}, map[model.Family][]model.PortRange{}
 	for _, f := range h.families {
-		spansOf[f] = spans(h.policies, nil, f, h.failsafe.In...)
+		spansOf[f] = spans(h.policies, nil, f, h.failsafe.Ranges()...)
 		for _, e := range h.peers {
 			if e.node != nil {
 				ofFamily[f] = append(ofFamily[f], h.arrivals(e, f)...)

@@ -45,7 +45,7 @@ func serviceOf(t *testing.T, text string) control.Service {
 
 func previewOfNodes(t *testing.T, o control.Objects, c Change) *Preview {
 	t.Helper()
-	m := &control.Model{Node: "n1", Failsafe: &model.Failsafe{In: []model.PortRange{{Protocol: model.TCP, First: 22, Last: 22}}}}
+	m := &control.Model{Node: "n1", Failsafe: &model.Failsafe{In: []model.FailsafePort{{PortRange: model.PortRange{Protocol: model.TCP, First: 22, Last: 22}}}}}
 	p, err := Of(t.Context(), o, c)
 	if err == nil {
 		err = p.Nodes(t.Context(), o, c, m, func(context.Context) ([]control.Socket, error) { return nil, nil })

@@ -48,7 +48,7 @@ func (w *World) Set(text string) (*Set, error) { return w.set(text) }
 
 // Divide makes the ends such that each is in a set or not. All sets of Ends, Judge and Possible must be among these.
 func (w *World) Divide(sets []*Set) {
-	of := blocks(w.policies, w.objects.Nodes)
+	of := w.blocks(w.policies)
 	all := slices.Clone(of)
 	for _, s := range sets {
 		all = append(all, s.prefixes...)
@@ -154,7 +154,7 @@ func (v *verdicts) evaluate(from, to *end, f model.Family, ports, others []model
 	if to.node != nil {
 		others = append(slices.Clip(others), tooBig(f))
 	}
-	for _, r := range spans(policies, b, f, inFamily(f, ports, others, v.failsafe.In, v.failsafe.Out)...) {
+	for _, r := range spans(policies, b, f, inFamily(f, ports, others, v.failsafe.Ranges())...) {
 		if len(ports) == 0 || slices.ContainsFunc(ports, func(p model.PortRange) bool { return Covers(p, r) }) {
 			visit(r, cluster.Evaluate(oracle.Packet{Source: source, Destination: destination, Protocol: r.Protocol, Port: r.First}))
 		}

@@ -64,9 +64,7 @@ func (c *Cluster) DecidePreDNAT(node *corev1.Node, p Packet) Decision {
 }
 
 func (q question) failsafe() bool {
-	return slices.ContainsFunc(q.cluster.Hosts[q.node.Name].Failsafe.Ports(q.direction), func(r model.PortRange) bool {
-		return r.Protocol == q.packet.Protocol && r.First <= q.packet.Port && q.packet.Port <= r.Last
-	})
+	return q.cluster.Hosts[q.node.Name].Failsafe.Open(q.direction, q.peer, q.packet.Protocol, q.packet.Port)
 }
 
 // tooBig reports whether the packet is a router's answer to the node that a packet was too big. Pods are no routers: they come by the gateway port, but
