@@ -119,7 +119,7 @@ func (n *Node) runDir() string { return labs.RunDir(n.dir) }
 func (n *Node) Settings() *Settings { return &n.command.Settings }
 
 // StateDir returns the directory that the agent keeps over restarts.
-func (n *Node) StateDir() string { return filepath.Join(n.dir, "state") }
+func (n *Node) StateDir() string { return labs.StateDir(n.dir) }
 
 // StartAgent starts the node's agent; it does not wait until it serves.
 func (n *Node) StartAgent() error {

@@ -100,6 +100,28 @@ func (t *Target) resolve(socketGiven, labGiven bool) error {
 	if lab == "" {
 		return nil
 	}
+	return t.find(lab, source)
+}
+
+// Explicit adds the flags --lab and --lab-root to a command that acts on this machine unless they name a node of a lab. It does not read
+// the environment: a variable that is forgotten in a shell must not keep the command from this machine.
+func (t *Target) Explicit(c *cobra.Command) {
+	f := c.Flags()
+	f.StringVar(&t.lab, "lab", "", "`NAME/NODE`: act on a node of a lab, and not on this machine ("+LabVariable+" of the environment does not count); NAME will do for a lab with one node")
+	f.StringVar(&t.Root, "lab-root", labs.Root(), "folder of the labs (or "+labs.RootVariable+" of the environment)")
+	_ = c.RegisterFlagCompletionFunc("lab", func(_ *cobra.Command, _ []string, word string) ([]string, cobra.ShellCompDirective) {
+		return t.complete(word), cobra.ShellCompDirectiveNoFileComp
+	})
+	c.PreRunE = func(*cobra.Command, []string) error {
+		if !f.Changed("lab") {
+			return nil
+		}
+		return t.find(t.lab, "--lab "+t.lab) // also of an empty name: who gives one means no node of his own
+	}
+}
+
+// find finds the node of a lab that source names.
+func (t *Target) find(lab, source string) error {
 	var slash bool
 	t.Lab, t.Node, slash = strings.Cut(lab, "/")
 	if t.Lab == "" || slash && t.Node == "" || strings.Contains(t.Node, "/") {

@@ -86,6 +86,39 @@ func TestTarget(t *testing.T) {
 	}
 }
 
+// TestExplicit: a command that acts on this machine does so whatever the environment says, and on a node of a lab if --lab names one. Who gives an
+// empty name does not mean this machine.
+func TestExplicit(t *testing.T) {
+	root := someLabs(t)
+	t.Setenv(SocketVariable, "/nowhere/b")
+	for _, test := range []struct{ args, want string }{
+		{"", "/"},
+		{"--lab two/n1", "two/n1"},
+		{"--lab one", "one/n1"},
+		{"--lab=", "must be NAME/NODE"},
+		{"--lab two", "must be NAME/NODE; the nodes are n1, n2"},
+		{"--lab two/n3", "lab two has no node n3"},
+		{"--lab none", "there is no lab none"},
+	} {
+		for _, lab := range []string{"", "two/n2", "two", "none"} {
+			t.Setenv(LabVariable, lab)
+			var target Target
+			c := &cobra.Command{SilenceErrors: true, SilenceUsage: true, RunE: func(*cobra.Command, []string) error { return nil }}
+			target.Explicit(c)
+			c.SetArgs(append(strings.Fields(test.args), "--lab-root", root))
+			got := ""
+			if err := c.ExecuteContext(t.Context()); err != nil {
+				got = err.Error()
+			} else {
+				got = target.Lab + "/" + target.Node
+			}
+			if !strings.Contains(got, test.want) || test.want == "/" && got != test.want {
+				t.Errorf("%q with %s=%q: %q, want %q", test.args, LabVariable, lab, got, test.want)
+			}
+		}
+	}
+}
+
 // TestRootOfTheEnvironment: FELIXCTL_LAB_ROOT names the folder of the labs for commands with --lab-root and without; the flag is stronger.
 func TestRootOfTheEnvironment(t *testing.T) {
 	root, other := someLabs(t), t.TempDir()

@@ -14,14 +14,44 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/felixlike/felixlike/cmd/felixctl/agentflag"
+	"github.com/felixlike/felixlike/cmd/felixctl/labs"
 	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/hosts/boot"
+	"github.com/felixlike/felixlike/internal/namespace"
 	"github.com/felixlike/felixlike/internal/nearest"
 )
 
+// hostsNode is the node on which the command acts.
+type hostsNode struct {
+	// Target names a node of a lab, or this machine.
+	agentflag.Target
+	stateDir string
+}
+
+// do calls f with the stateDir of the agent, and a descriptor of the node's network namespace, zero for that of the process.
+func (n *hostsNode) do(ctx context.Context, f func(stateDir string, netns int) error) error {
+	if n.Lab == "" {
+		return f(stateDirOf(n.stateDir, agentConfig, os.Environ()), 0)
+	}
+	if n.stateDir != "" {
+		return errors.New("--lab and --state-dir are both given: give one of them")
+	}
+	at, err := labs.NewClient(n.Root, n.Lab).Node(ctx, n.Node)
+	if err != nil {
+		return err
+	}
+	ns, err := os.Open(namespace.Path(at.Namespace))
+	if err != nil {
+		return fmt.Errorf("lab %s: node %s: %w", n.Lab, at.Name, err)
+	}
+	defer ns.Close()
+	return f(labs.StateDir(labs.NodeDir(filepath.Join(n.Root, n.Lab), at.Name)), int(ns.Fd()))
+}
+
 func hostsCommand() *cobra.Command {
-	var stateDir string
+	n := &hostsNode{}
 	c := &cobra.Command{
 		Use:   "hosts",
 		Short: "Turn the policies of this node itself off and on",
@@ -30,7 +60,7 @@ func hostsCommand() *cobra.Command {
 		Args: nearest.Command,
 		RunE: func(c *cobra.Command, _ []string) error { return c.Help() },
 	}
-	c.AddCommand(&cobra.Command{
+	off := &cobra.Command{
 		Use:   "off",
 		Short: "Open this node: remove the table of its own policies, and have the agent not put it back",
 		Long: `Open this node: remove the table inet felixlike-hosts, which has the policies of the node
@@ -45,21 +75,28 @@ Without felixctl, the same is:
   nft delete table inet felixlike-hosts
 
 Exit codes: 0 the policies are off; 2 they are not, or not known to be.`,
-		Example: "  felixctl hosts off",
-		Args:    cobra.NoArgs,
+		Example: `  felixctl hosts off
+  felixctl hosts off --lab lab/node1`,
+		Args: cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			return hostsOff(c.Context(), c.OutOrStdout(), stateDirOf(stateDir, agentConfig, os.Environ()), 0)
+			return n.do(c.Context(), func(stateDir string, netns int) error {
+				return hostsOff(c.Context(), c.OutOrStdout(), stateDir, netns)
+			})
 		},
-	}, &cobra.Command{
+	}
+	on := &cobra.Command{
 		Use:     "on",
 		Short:   "End hosts off: the agent programs the policies of this node again",
 		Example: "  felixctl hosts on",
 		Args:    cobra.NoArgs,
 		RunE: func(c *cobra.Command, _ []string) error {
-			return hostsOn(c.OutOrStdout(), stateDirOf(stateDir, agentConfig, os.Environ()))
+			return n.do(c.Context(), func(stateDir string, _ int) error { return hostsOn(c.OutOrStdout(), stateDir) })
 		},
-	})
-	c.PersistentFlags().StringVar(&stateDir, "state-dir", "", "the agent's stateDir; if empty, as in "+agentConfig+" and the environment, else "+config.Defaults().StateDir)
+	}
+	n.Explicit(off)
+	n.Explicit(on)
+	c.AddCommand(off, on)
+	c.PersistentFlags().StringVar(&n.stateDir, "state-dir", "", "the agent's stateDir; if empty, as in "+agentConfig+" and the environment, else "+config.Defaults().StateDir)
 	return c
 }
 

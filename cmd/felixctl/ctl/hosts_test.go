@@ -4,11 +4,14 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/felixlike/felixlike/cmd/felixctl/labs"
 	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/hosts/boot"
 	"github.com/felixlike/felixlike/model"
@@ -76,5 +79,54 @@ func TestHostsOff(t *testing.T) {
 	var out bytes.Buffer
 	if err := hostsOff(t.Context(), &out, file, ns.FD); err == nil || !strings.Contains(err.Error(), "puts the policies back") || !strings.Contains(out.String(), "policies that were not confirmed\n") {
 		t.Errorf("%v %q", err, out.String())
+	}
+}
+
+// TestHostsOfLab: with --lab the command acts on the node of a lab, whose supervisor names its namespace, and not on this machine.
+func TestHostsOfLab(t *testing.T) {
+	ns := tablestest.NewNamespace(t, "nft")
+	ns.Run(t, "nft", "add table inet felixlike-hosts")
+	root, err := os.MkdirTemp("", "labs") // the path of a socket has to be short
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = os.RemoveAll(root) })
+	node := labs.NodeDir(filepath.Join(root, "demo"), "n1")
+	if err := os.MkdirAll(node, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	run := func(args ...string) (string, error) {
+		var out bytes.Buffer
+		c := hostsCommand()
+		c.SilenceErrors, c.SilenceUsage = true, true
+		c.SetOut(&out)
+		c.SetArgs(append(args, "--lab", "demo/n1", "--lab-root", root))
+		err := c.ExecuteContext(t.Context())
+		return out.String(), err
+	}
+	if out, err := run("off"); err == nil || !strings.Contains(err.Error(), "lab demo does not run") {
+		t.Errorf("without a supervisor: %q, %v", out, err)
+	}
+	l, err := net.Listen("unix", labs.Socket(root, "demo"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_ = json.NewEncoder(w).Encode(labs.Status{Name: "demo", Nodes: []labs.NodeStatus{{Name: "n0", Namespace: "none"}, {Name: "n1", Namespace: ns.Name}}})
+	})}
+	go func() { _ = server.Serve(l) }()
+	t.Cleanup(func() { _ = server.Close() })
+	if out, err := run("off", "--state-dir", "/nowhere"); err == nil || !strings.Contains(err.Error(), "are both given") {
+		t.Errorf("with --state-dir: %q, %v", out, err)
+	}
+	if left := ns.Run(t, "nft", "list", "tables"); !strings.Contains(left, "felixlike-hosts") {
+		t.Fatalf("left %q", left)
+	}
+	dir := filepath.Join(labs.StateDir(node), "hosts")
+	if out, err := run("off"); err != nil || !strings.Contains(out, "no longer in force") || ns.Run(t, "nft", "list", "tables") != "" || !boot.Off(dir) {
+		t.Errorf("off: %q, %v", out, err)
+	}
+	if out, err := run("on"); err != nil || !strings.Contains(out, "within seconds") || boot.Off(dir) {
+		t.Errorf("on: %q, %v", out, err)
 	}
 }

@@ -43,6 +43,20 @@ func (c *Client) Do(ctx context.Context, method, path string, in, out any) error
 	return nil
 }
 
+// Node returns the state of a node, by its name or that of its folder.
+func (c *Client) Node(ctx context.Context, node string) (NodeStatus, error) {
+	s, err := c.Status(ctx)
+	if err != nil {
+		return NodeStatus{}, err
+	}
+	for _, n := range s.Nodes {
+		if NodeFolder(n.Name) == NodeFolder(node) {
+			return n, nil
+		}
+	}
+	return NodeStatus{}, fmt.Errorf("lab %s has no node %s", c.name, node)
+}
+
 // NodeOfPod returns the node of a pod (namespace/name) of a lab.
 func NodeOfPod(ctx context.Context, lab, pod string) (string, error) {
 	s, err := NewClient(Root(), lab).Status(ctx)

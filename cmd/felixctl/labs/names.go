@@ -71,6 +71,9 @@ func folders(path string) ([]string, error) {
 // RunDir is the run directory of the agent, in the node's folder.
 func RunDir(nodeDir string) string { return filepath.Join(nodeDir, "agent") }
 
+// StateDir is the stateDir of the agent, in the node's folder.
+func StateDir(nodeDir string) string { return filepath.Join(nodeDir, "state") }
+
 // AgentLog is the log of the agent, in the node's folder.
 func AgentLog(nodeDir string) string { return filepath.Join(nodeDir, "agent.log") }
 
