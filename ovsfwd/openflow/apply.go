@@ -20,12 +20,12 @@ func (e *ConflictError) Error() string {
 	return fmt.Sprintf("conflicting flows: %s: %s; %s: %s", e.Keys[0], e.Flows[0], e.Keys[1], e.Flows[1])
 }
 
-// Apply brings the switch to the desired flows in one bundle. The first time, and
+// Apply brings the switch to the desired flows, in one bundle but for those of Last and Behind. The first time, and
 // after Connect, it reads the installed flows back. It does not send installed flows
 // again, deletes our flows that are not desired, and leaves flows with foreign cookies
 // alone. Later it sends only differences, and no bundle if there are none.
 //
-// A *ConflictError or *BundleError leaves the switch as it was. The flows stay
+// A *ConflictError, or a *BundleError of that bundle, leaves the switch as it was. The flows stay
 // desired, so the owner removes the named group and applies again.
 func (t *FlowTable) Apply(ctx context.Context) (Result, error) {
 	if t.sw == nil {
@@ -59,10 +59,11 @@ func (t *FlowTable) Apply(ctx context.Context) (Result, error) {
 	}
 	t.commit(changes)
 	result.count(changes)
+	t.last.unsettled = t.last.unsettled || len(changes) > 0
 	if err := t.sendBehind(ctx, behind, &result); err != nil {
 		return result, err
 	}
-	if err := t.sendLast(ctx, changes, last, &result); err != nil {
+	if err := t.sendLast(ctx, last, &result); err != nil {
 		return result, err
 	}
 	result.Repaired = t.repaired()

@@ -27,14 +27,12 @@ func (t *FlowTable) delayed(changes []change) (first, behind []change) {
 	return first, behind
 }
 
-// sendBehind sends them.
+// sendBehind sends the changes that were delayed. After an error, the next Apply reads back what the switch has.
 func (t *FlowTable) sendBehind(ctx context.Context, changes []change, result *Result) error {
 	for len(changes) > 0 {
 		part := changes[:min(BundleSize, len(changes))]
-		for _, c := range changes {
-			t.dirty = append(t.dirty, c.id)
-		}
 		if err := t.send(ctx, part); err != nil {
+			t.synced, t.trusted = false, false
 			return err
 		}
 		t.commit(part)

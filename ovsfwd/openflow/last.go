@@ -28,8 +28,7 @@ func (t *FlowTable) split(changes []change) (first, behind []change) {
 // sendLast waits until the first changes are in force, without the lock, and sends
 // the additions of the last group. If another program changed flows meanwhile, their
 // repair comes first: then the next Apply sends these additions.
-func (t *FlowTable) sendLast(ctx context.Context, first, behind []change, result *Result) error {
-	t.last.unsettled = t.last.unsettled || len(first) > 0
+func (t *FlowTable) sendLast(ctx context.Context, behind []change, result *Result) error {
 	if len(behind) == 0 {
 		return nil
 	}
