@@ -51,7 +51,7 @@ type service struct {
 	instead *conntrack.Connection
 }
 
-// exchanged reports whether an entry of the kernel, to an endpoint, makes room for that of the same connection with the Service's address.
+// exchanged notes an entry of the kernel to an endpoint that makes room for that of the same connection with the Service's address, and reports whether it is one.
 func (w *wanted) exchanged(k *conntrack.Connection) bool {
 	i, known := w.at[k.Original]
 	if !known || w.services[i] == nil {

@@ -71,14 +71,17 @@ func (k *Kernel) Dump(visit func(Connection)) error {
 // is ErrFull.
 func (k *Kernel) Write(puts []Put) (int, error) {
 	full, ended := 0, 0
+	var pairs []step
 	steps := make([]step, 0, len(puts))
 	for i := range puts {
-		if puts[i].Instead != nil {
-			steps = append(steps, step{&puts[i], true})
+		if p := &puts[i]; p.Instead == nil {
+			steps = append(steps, step{p, false})
+		} else {
+			pairs = append(pairs, step{p, true}, step{p, false})
 			ended++
 		}
-		steps = append(steps, step{&puts[i], false})
 	}
+	steps = append(pairs, steps...) // so that no batch ends within a pair
 	written, err := send(k, steps, k.step, func(s *step, code unix.Errno) error {
 		p := s.Put
 		switch {
@@ -101,7 +104,7 @@ func (k *Kernel) Write(puts []Put) (int, error) {
 	if err != nil {
 		err = fmt.Errorf("write connections: %w", err)
 	}
-	return written - ended, err
+	return max(written-ended, 0), err
 }
 
 // step is the end of the entry that another one replaces, or the entry itself.
@@ -165,8 +168,7 @@ func send[T any](k *Kernel, items []T, write func(*T), judge func(*T, unix.Errno
 	return taken, errors.Join(refused...)
 }
 
-// put writes the message of one entry.
-// begin writes it but for its end.
+// begin writes the message of an entry but for its end.
 func (k *Kernel) begin(p *Put) {
 	flags := uint16(unix.NLM_F_ACK)
 	if p.New {

@@ -287,7 +287,8 @@ func number32(b []byte) uint32 {
 // Put is an entry to write.
 type Put struct {
 	Connection
-	// Instead is an entry from Dump, or nil, that has to go first: it has the same answers. No message comes between.
+	// Instead is an entry from Dump, or nil, that has to go first: the two have the same answers. The kernel gets
+	// both messages in one batch.
 	Instead *Connection
 	// New means that there is no entry yet; otherwise the entry comes from Dump. The Reply of a new one says what is translated.
 	New bool
