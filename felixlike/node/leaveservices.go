@@ -4,15 +4,17 @@ import (
 	"context"
 	"errors"
 	"sync/atomic"
+	"time"
 
 	"github.com/felixlike/felixlike/felixlike/backend"
 	"github.com/felixlike/felixlike/felixlike/handover"
+	"github.com/felixlike/felixlike/ovsfwd/conntrack"
 	"github.com/felixlike/felixlike/ovsfwd/openflow"
 	"github.com/felixlike/felixlike/ovsfwd/pipeline"
 )
 
 // serviceMove moves connections to Services between the host and a bridge of the userspace datapath that leads to them. A change of the backend
-// passes modes in which the host begins them all. Before the last one to the host, packets wait that the host is to lead from then on. At the
+// passes modes in which the host begins them all. Before the last one to the host, packets of connections by way of the host wait. At the
 // start of the agent, the forwarding flows change in one step:
 //
 //	to the bridge    closed, and the forwarding flows after that; all connections copied; open
@@ -23,8 +25,8 @@ type serviceMove struct {
 	// started is set once forwarding flows of this process are programmed, closed while the bridge may have the flows of CloseServices, of this process or
 	// one before.
 	started, closed atomic.Bool
-	// arriving is set while the first forwarding flows take over from the host.
-	arriving bool
+	// arriving is until when the first forwarding flows take over from the host, at most.
+	arriving time.Time
 	// tries counts failures of the stage before the forwarding flows.
 	tries int
 }
@@ -42,7 +44,7 @@ func (c *Migration) BeforeForwarding() backend.Stage {
 			c.services.tries = 0
 			return 0, nil
 		}
-		if c.services.tries++; c.services.tries < handover.MaxTries {
+		if c.services.tries++; c.services.tries < handover.MaxTries && !errors.Is(err, conntrack.ErrFull) {
 			return 0, err
 		}
 		c.log.Error("connections through Services may be lost", "error", err)
@@ -57,7 +59,7 @@ func (c *Migration) moveServices(ctx context.Context) error {
 	serves, judges := c.at.Node.Services, c.wanted() == pipeline.Full
 	switch {
 	case judges && serves:
-		if !c.services.arriving {
+		if c.services.arriving.IsZero() {
 			return nil // the flows of a process before lead to Services as these do
 		}
 		return c.closeServices(ctx)
@@ -89,7 +91,7 @@ func (c *Migration) leaveServices(ctx context.Context) error {
 	return c.wait(ctx)
 }
 
-// closeServices adds the flows of CloseServices, for a minute from now.
+// closeServices adds the flows of CloseServices, for ClosedFor from now.
 func (c *Migration) closeServices(ctx context.Context) error {
 	c.services.closed.Store(true)
 	err := c.change(ctx, pipeline.CloseServices(c.at.Node))
@@ -99,11 +101,10 @@ func (c *Migration) closeServices(ctx context.Context) error {
 	return err
 }
 
-// beforeForwarding renews closeServices while a change is between its last copy and its end, however long its tries take: the host may have got the
-// connections already.
+// beforeForwarding renews closeServices with each try between the last copy of a change and its end: the host may have got the connections already.
 func (c *Migration) beforeForwarding(ctx context.Context, mode pipeline.Mode) error {
 	if mode == pipeline.Full || !c.services.closed.Load() || !c.services.started.Load() || !c.moving.TryLock() {
-		return nil // a copy has just closed them
+		return nil // or a copy is at work, which renews it if need be
 	}
 	defer c.moving.Unlock()
 	return c.closeServices(ctx)
@@ -121,7 +122,7 @@ func (c *Migration) afterForwarding(ctx context.Context, mode pipeline.Mode) err
 
 // openServices undoes closeServices, if connections are not still copied.
 func (c *Migration) openServices(ctx context.Context) error {
-	if c.services.arriving || !c.services.closed.Load() {
+	if time.Now().Before(c.services.arriving) || !c.services.closed.Load() {
 		return nil
 	}
 	err := c.change(ctx, pipeline.OpenServices(c.at.Node))

@@ -32,7 +32,7 @@ type Migration struct {
 	// mode is the pipeline.Mode of the desired forwarding flows. settled is set once all packets take them.
 	mode    atomic.Uint32
 	settled atomic.Bool
-	// waited is set once no packet follows forwarding flows from before the desired mode, by the wait of Apply.
+	// waited is set once Apply has waited until no packet follows forwarding flows from before the desired mode.
 	waited atomic.Bool
 	// unsettled is set while packets may follow forwarding flows from before the last change. Only apply uses it.
 	unsettled bool
@@ -109,7 +109,7 @@ func (c *Migration) Carry(ctx context.Context, to backend.Place) error {
 	c.log.Info("carried connections", "to", to, "known", r.Allowed, "written", r.Written, "ended", r.Ended, "took", time.Since(began))
 	if to == backend.InSwitch && c.wanted() == pipeline.Full && c.settled.Load() {
 		if _, err = c.carrier.ForgetInKernel(ctx); err == nil {
-			c.services.arriving = false
+			c.services.arriving = time.Time{}
 			err = c.openServices(ctx)
 		}
 	}
@@ -123,7 +123,9 @@ func (c *Migration) copying(ctx context.Context, to backend.Place) (func(context
 	case to == backend.InSwitch && started && mode == pipeline.Steer:
 		return c.carrier.ToSwitchAhead, nil
 	case to == backend.InSwitch:
-		c.services.arriving = c.services.arriving || !started
+		if !started {
+			c.services.arriving = time.Now().Add(pipeline.ClosedFor)
+		}
 		return c.carrier.ToSwitch, nil
 	case started && mode == pipeline.Steer:
 		return c.carrier.ToKernelBehind, nil
@@ -188,7 +190,9 @@ func (c *Migration) EndServices(ctx context.Context, wrong func(*conntrack.Conne
 	case by == nil, *by == pipeline.Steer:
 		return 0, by != nil, nil // whoever leads packets to the switch again forgets them all
 	}
-	c.moving.Lock() // a copy must not bring them back
+	if !c.moving.TryLock() { // a copy could bring them back
+		return 0, false, nil
+	}
 	defer c.moving.Unlock()
 	n, err := c.carrier.EndServices(ctx, wrong)
 	return n, err == nil, err

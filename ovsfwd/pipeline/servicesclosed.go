@@ -2,6 +2,7 @@ package pipeline
 
 import (
 	"math"
+	"time"
 
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/openflow"
@@ -24,12 +25,12 @@ const (
 	priorityClosedLed  uint16 = 219
 )
 
-// closedFor is the time in seconds after which the switch takes these flows for those of a process that was killed.
-const closedFor = 60
+// ClosedFor is the time after which the switch takes these flows for those of a process that was killed. A step of a change may be tried for so long.
+const ClosedFor = 3 * time.Minute
 
 const closedCookie = TouchOwner<<48 | 1
 
-// CloseServices are the changes by which the bridge begins no connections to Services, until OpenServices or for a minute.
+// CloseServices are the changes by which the bridge begins no connections to Services, until OpenServices or for ClosedFor.
 func CloseServices(n Node) []openflow.FlowMod {
 	var l flowList
 	l.add(TableSelect, math.MaxUint16, openflow.Any(), servicesToHost(n)...)
@@ -40,7 +41,7 @@ func CloseServices(n Node) []openflow.FlowMod {
 	}
 	changes := make([]openflow.FlowMod, len(l))
 	for i, f := range l {
-		changes[i] = openflow.FlowMod{Command: openflow.Add, Flow: f, Cookie: closedCookie, HardTimeout: closedFor, Key: "no new connections to Services in the bridge"}
+		changes[i] = openflow.FlowMod{Command: openflow.Add, Flow: f, Cookie: closedCookie, HardTimeout: uint16(ClosedFor / time.Second), Key: "no new connections to Services in the bridge"}
 	}
 	return changes
 }
