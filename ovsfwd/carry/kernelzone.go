@@ -31,7 +31,9 @@ func (z *kernelZone) in(zones ...uint16) ([]conntrack.Connection, error) {
 }
 
 // services returns none: on the kernel's datapath the host leads to Services.
-func (z *kernelZone) services(context.Context) ([]conntrack.Connection, error) { return nil, nil }
+func (z *kernelZone) services(context.Context) (all, moved []conntrack.Connection, err error) {
+	return nil, nil, nil
+}
 
 func (z *kernelZone) dropServices(context.Context, []conntrack.Connection) (int, error) {
 	return 0, nil

@@ -31,11 +31,16 @@ func throughService(k *conntrack.Connection) bool {
 	return k.Label.High&l.High == l.High && k.Label.Low&l.Low == l.Low
 }
 
-// byEndpoint returns the connections to Services by the direction that policy sees.
-func byEndpoint(services []conntrack.Connection) map[conntrack.Tuple]*conntrack.Connection {
+// byEndpoint returns the connections to Services by the direction that policy sees. moved are those with another port (pipeline.MovedZone), which policy sees.
+func byEndpoint(services, moved []conntrack.Connection) map[conntrack.Tuple]*conntrack.Connection {
 	all := make(map[conntrack.Tuple]*conntrack.Connection, len(services))
 	for i := range services {
 		all[services[i].Reply.Reverse()] = &services[i]
+	}
+	for i := range moved {
+		if through := all[moved[i].Original]; through != nil {
+			all[moved[i].Reply.Reverse()] = through
+		}
 	}
 	return all
 }
@@ -83,10 +88,14 @@ func (to *service) lead(k *conntrack.Connection) {
 }
 
 // ledHere returns the connections of the kernel that the bridge leads as well, past the host, and entries of the bridge that lead elsewhere than the kernel.
-func ledHere(through, services []conntrack.Connection, at map[conntrack.Tuple]*conntrack.Connection, s *sight) (led map[conntrack.Tuple]bool, elsewhere []conntrack.Connection) {
+func ledHere(through, services, moved []conntrack.Connection, at map[conntrack.Tuple]*conntrack.Connection, s *sight) (led map[conntrack.Tuple]bool, elsewhere []conntrack.Connection) {
 	known := map[conntrack.Tuple]*conntrack.Connection{}
 	for i := range services {
 		known[services[i].Original] = &services[i]
+	}
+	others := map[conntrack.Tuple]conntrack.Tuple{}
+	for i := range moved {
+		others[moved[i].Original] = moved[i].Reply.Reverse()
 	}
 	led = map[conntrack.Tuple]bool{}
 	for i := range through {
@@ -95,7 +104,11 @@ func ledHere(through, services []conntrack.Connection, at map[conntrack.Tuple]*c
 		if here == nil {
 			continue
 		}
-		judged := at[here.Reply.Reverse()]
+		sees := here.Reply.Reverse()
+		if to, is := others[sees]; is {
+			sees = to
+		}
+		judged := at[sees]
 		if here.Reply.Src == k.Reply.Src && here.Reply.SrcPort == k.Reply.SrcPort && judged != nil && isAllowed(judged) && throughService(judged) && !isOver(judged) && s.unseen(judged) {
 			led[k.Original] = true
 		} else {
@@ -122,7 +135,7 @@ func (c *Carrier) LeaveServices(ctx context.Context) error {
 func (c *Carrier) LeadsServices(ctx context.Context) (bool, error) {
 	var led []conntrack.Connection
 	err := c.withZone(ctx, func(_ *conntrack.Kernel, z zone) (err error) {
-		led, err = z.services(ctx)
+		led, _, err = z.services(ctx)
 		return err
 	})
 	return len(led) > 0, err
@@ -132,7 +145,7 @@ func (c *Carrier) LeadsServices(ctx context.Context) (bool, error) {
 func (c *Carrier) EndServices(ctx context.Context, wrong func(*conntrack.Connection) bool) (int, error) {
 	ended := 0
 	err := c.withZone(ctx, func(_ *conntrack.Kernel, z zone) error {
-		all, unread := z.services(ctx)
+		all, _, unread := z.services(ctx)
 		n, err := z.dropServices(ctx, slices.DeleteFunc(all, func(k conntrack.Connection) bool { return !wrong(&k) }))
 		ended = n
 		return errors.Join(unread, err)

@@ -3,7 +3,11 @@ package carry
 import (
 	"net"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/felixlike/felixlike/ovsfwd/pipeline"
 )
@@ -68,4 +72,45 @@ func TestServicesInTheBridgeGoOn(t *testing.T) {
 		begin()
 		alive("begun in the bridge")
 	}
+}
+
+// TestMovedConnectionThroughServiceGoesOn: the bridge gives a connection through a Service another port, if the pod uses its port directly to the endpoint as well.
+func TestMovedConnectionThroughServiceGoesOn(t *testing.T) {
+	c := newCluster(t)
+	c.node.Services = true
+	c.steer(pipeline.Full)
+	l := c.listen("b", net.JoinHostPort(podB4, port(backendPort)))
+	defer func() { _ = l.Close() }()
+	from := func(source int, name, to string) *stream {
+		s := &stream{name: name, stop: make(chan struct{})}
+		inNamespace(t, c.ns("a"), func() {
+			d := net.Dialer{Timeout: 5 * time.Second, LocalAddr: &net.TCPAddr{IP: net.ParseIP(podA4), Port: source}, Control: func(_, _ string, conn syscall.RawConn) error {
+				return conn.Control(func(fd uintptr) { _ = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEADDR, 1) })
+			}}
+			var err error
+			if s.client, err = d.Dial("tcp", to); err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+		})
+		c.accept(s, l)
+		return s
+	}
+	from(7007, "directly", net.JoinHostPort(podB4, port(backendPort)))
+	through := from(7007, "through the Service", net.JoinHostPort(service4, port(servicePort)))
+	if moved, err := c.carrier.client.DumpConntrack(c.Context(), pipeline.MovedZone); err != nil || len(moved) != 1 {
+		t.Fatalf("%d connections have another port, %v", len(moved), err)
+	}
+	for _, step := range []struct {
+		where string
+		to    func()
+	}{{"in the bridge", func() {}}, {"in the kernel", c.toKernel}, {"in the bridge, by way of the host", c.toSwitch}, {"in the kernel again", c.toKernel}} {
+		step.to()
+		through.name = "through the Service, " + step.where
+		through.ask(t)
+	}
+	c.toSwitch()
+	from(7008, "directly", net.JoinHostPort(podB4, port(backendPort)))
+	through = from(7008, "through the Service, when another program serves it", net.JoinHostPort(service4, port(servicePort)))
+	c.leaveServices()
+	through.ask(t)
 }

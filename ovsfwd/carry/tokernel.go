@@ -40,9 +40,9 @@ func toKernel(ctx context.Context, kernel *conntrack.Kernel, z zone, s *sight, b
 	if knowsNothing(unread) {
 		return Result{}, nil
 	}
-	services, err := z.services(ctx)
+	services, moved, err := z.services(ctx)
 	unread = errors.Join(unread, err)
-	wanted := allowed(known, services, z.tracksSCTP(), behind, s)
+	wanted := allowed(known, byEndpoint(services, moved), z.tracksSCTP(), behind, s)
 	r := Result{Allowed: len(wanted.list)}
 	if len(wanted.list) == 0 && len(wanted.ended) == 0 {
 		return r, unread
@@ -106,9 +106,8 @@ type wanted struct {
 }
 
 // allowed picks the connections of the zone that policy allowed. Those that the bridge leads to Services get an entry with the Service's address if behind is set.
-func allowed(known, services []conntrack.Connection, sctp, behind bool, s *sight) *wanted {
+func allowed(known []conntrack.Connection, led map[conntrack.Tuple]*conntrack.Connection, sctp, behind bool, s *sight) *wanted {
 	w := &wanted{at: make(map[conntrack.Tuple]int, len(known)), byService: map[conntrack.Tuple]int{}, ended: endings{}}
-	led := byEndpoint(services)
 	for i := range known {
 		k := &known[i]
 		if ended(k) && k.Mark != pipeline.GatewayMark {
@@ -236,7 +235,7 @@ func (c *Carrier) ForgetInKernel(ctx context.Context) (int, error) {
 	s, err := c.look()
 	if err == nil {
 		err = c.withZone(ctx, func(kernel *conntrack.Kernel, z zone) error {
-			services, err := z.services(ctx)
+			services, _, err := z.services(ctx)
 			if err == nil {
 				forgotten, err = forgetInKernel(kernel, s, services)
 			}

@@ -94,11 +94,11 @@ func toSwitch(ctx context.Context, kernel *conntrack.Kernel, z zone, s *sight, a
 			at[k.Original] = k
 		}
 	}
-	services, err := z.services(ctx)
+	services, moved, err := z.services(ctx)
 	unread = errors.Join(unread, err)
 	led, elsewhere := map[conntrack.Tuple]bool{}, services
 	if !ahead { // else the bridge leads nothing
-		led, elsewhere = ledHere(through, services, at, s)
+		led, elsewhere = ledHere(through, services, moved, at, s)
 	}
 	var seeds []seed
 	for _, k := range through {

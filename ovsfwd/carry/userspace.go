@@ -23,8 +23,8 @@ type zone interface {
 	learn(ctx context.Context, seeds []seed) (int, error)
 	// drop forgets connections of TCP.
 	drop(ctx context.Context, obsolete []conntrack.Connection) (int, error)
-	// services returns the connections that the bridge leads to Services, dropServices forgets some of them.
-	services(ctx context.Context) ([]conntrack.Connection, error)
+	// services returns the connections that the bridge leads to Services, and those of all kinds with another port. dropServices forgets some of the first.
+	services(ctx context.Context) (all, moved []conntrack.Connection, err error)
 	dropServices(ctx context.Context, obsolete []conntrack.Connection) (int, error)
 	// forget forgets the connections from and to addresses.
 	forget(ctx context.Context, addrs []netip.Addr) (int, error)
@@ -93,12 +93,14 @@ func (z *userspaceZone) drop(ctx context.Context, obsolete []conntrack.Connectio
 	return z.flush(ctx, pipeline.Zone, obsolete)
 }
 
-func (z *userspaceZone) services(ctx context.Context) ([]conntrack.Connection, error) {
-	all, err := z.client.DumpConntrack(ctx, pipeline.ServiceZone)
+func (z *userspaceZone) services(ctx context.Context) (all, moved []conntrack.Connection, err error) {
+	if all, err = z.client.DumpConntrack(ctx, pipeline.ServiceZone); err == nil && len(all) > 0 {
+		moved, err = z.client.DumpConntrack(ctx, pipeline.MovedZone)
+	}
 	if knowsNothing(err) {
 		err = nil
 	}
-	return all, err
+	return all, moved, err
 }
 
 func (z *userspaceZone) dropServices(ctx context.Context, obsolete []conntrack.Connection) (int, error) {
@@ -160,8 +162,8 @@ func (s *seed) packets() []openflow.PacketOut {
 }
 
 func (s *seed) marks() []openflow.Action {
-	// The host leads it to the Service now.
-	allowed, all := pipeline.AllowedLabel(), pipeline.ServiceLabel()
+	// The host leads it to the Service now, and gives it its port.
+	allowed, all := pipeline.AllowedLabel(), pipeline.TranslatedLabels()
 	all.Hi |= allowed.Hi
 	return []openflow.Action{openflow.SetCTLabelBits(allowed, all), openflow.SetCTMark(s.mark())}
 }
