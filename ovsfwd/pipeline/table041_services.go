@@ -98,7 +98,9 @@ func serviceLabel() openflow.Label { return openflow.Label{Hi: 4} }
 func ServiceLabel() openflow.Label { return serviceLabel() }
 
 // TranslatedLabels are the bits of a connection's label that say that the bridge translates it: ServiceLabel, and that of another source port (table 35).
-func TranslatedLabels() openflow.Label { return openflow.Label{Hi: serviceLabel().Hi | movedLabel().Hi} }
+func TranslatedLabels() openflow.Label {
+	return openflow.Label{Hi: serviceLabel().Hi | movedLabel().Hi}
+}
 
 // The values of reg8: a slot, and that there is one.
 const (
