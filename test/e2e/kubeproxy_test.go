@@ -932,6 +932,15 @@ func (c *serviceLab) traceOne(t *testing.T, s situation, found outcome) {
 		t.Errorf("%s: trace: exit code %d: %s%s", s, code, out, errs)
 		return
 	}
+	allowed := 0
+	for _, a := range answers {
+		if a.Verdict == "allowed" {
+			allowed++
+		}
+	}
+	if allowed > len(found.seen) && !s.one { // an endpoint may not have been drawn
+		found = parseOutcome(c.judgeAll([]situation{s}, 40, 8*time.Second)[s])
+	}
 	got := outcome{seen: map[string]string{}}
 	for _, a := range answers {
 		endpoint := c.names[a.Packet.Destination] + ":" + fmt.Sprint(a.Packet.Port)

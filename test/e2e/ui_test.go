@@ -110,8 +110,11 @@ func TestPages(t *testing.T) {
 				t.Errorf("it is not programmed as %s would:\n%s", backend, text)
 			}
 		}
-		// The pages ask again after some seconds, and the history has a packet once its report has come.
-		eventually.True(t, "the denied packet is on the page", func() bool { return strings.Contains(page("/denied?pod=x/b", nil), "x/only-from-c") })
+		// The pages ask again after some seconds, and the history has a packet once its report has come. It has a sample of the packets.
+		eventually.True(t, "the denied packet is on the page", func() bool {
+			expect(t, l, false, "x/b", "x/a", model.TCP, 80)
+			return strings.Contains(page("/denied?pod=x/b", nil), "x/only-from-c")
+		})
 		has("/matrix", nil, `class="p">80`)
 		if err := l.Node("node3").KillAgent(); err != nil {
 			t.Fatal(err)
