@@ -96,7 +96,7 @@ type wanted struct {
 	list []conntrack.Connection
 	// at finds them by their original direction.
 	at map[conntrack.Tuple]int
-	// services are those of list that the bridge leads to Services, nil for the others; byService finds them by the Service's address.
+	// services has for each connection of list the Service to which the bridge leads it, or nil. byService finds the connection by the Service's address.
 	services  []*service
 	byService map[conntrack.Tuple]int
 	// found reports for each connection of list whether the kernel has it.

@@ -290,7 +290,7 @@ type Put struct {
 	// Instead is an entry from Dump, or nil, that has to go first: the two have the same answers. The kernel gets
 	// both messages in one batch.
 	Instead *Connection
-	// New means that there is no entry yet; otherwise the entry comes from Dump. The Reply of a new one says what is translated.
+	// New means that there is no entry yet; otherwise the entry comes from Dump. The Reply of a new entry says how its addresses are translated.
 	New bool
 	// MarkMask selects the bits of the mark that are set as in Mark; all others
 	// stay.

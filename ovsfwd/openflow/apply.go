@@ -53,7 +53,7 @@ func (t *FlowTable) Apply(ctx context.Context) (Result, error) {
 		return result, err
 	}
 	changes, last := t.split(t.changes())
-	changes, behind := t.delayed(changes)
+	changes, behind := delayed(changes, t.behind, t.states)
 	if err := t.send(ctx, changes); err != nil {
 		return result, err
 	}

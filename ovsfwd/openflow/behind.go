@@ -11,14 +11,14 @@ const BundleSize = 5000
 func (t *FlowTable) Behind(is func(table uint8, group string) bool) { t.behind = is }
 
 // delayed separates the changes that come behind others.
-func (t *FlowTable) delayed(changes []change) (first, behind []change) {
-	if t.behind == nil {
+func delayed(changes []change, is func(table uint8, group string) bool, states map[identity]state) (first, behind []change) {
+	if is == nil {
 		return changes, nil
 	}
 	for _, c := range changes {
 		switch {
-		case c.group == nil && t.behind(c.table, ""), c.group != nil && t.behind(c.table, c.group.key),
-			c.group != nil && t.states[c.id].right() && t.behind(c.table, ""): // a twin of a deleted flow
+		case c.group == nil && is(c.table, ""), c.group != nil && is(c.table, c.group.key),
+			c.group != nil && states[c.id].right() && is(c.table, ""): // a twin of a deleted flow
 			behind = append(behind, c)
 		default:
 			first = append(first, c)

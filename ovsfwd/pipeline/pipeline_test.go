@@ -94,7 +94,7 @@ func servicesNode() Node {
 	return n
 }
 
-// serviceFlows are those of a Service with several endpoints, with one, and with affinity.
+// serviceFlows are the flows of three Services: with several endpoints, with one, and with affinity.
 func serviceFlows(n Node) (flows []openflow.Flow) {
 	if !n.Services {
 		return nil

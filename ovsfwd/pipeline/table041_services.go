@@ -35,7 +35,7 @@ package pipeline
 //
 // TO HOST is set_field:GATEWAY->reg1,set_field:0x10000/0x10000->reg0,goto_table:105, TRANSLATE is set_field:LED+CHOSEN/LED+CHOSEN->reg4,
 // set_field:0->reg8,set_field:0->reg9,set_field:0->reg10,ct(commit,zone=65523,nat(dst=EP:PORT)),ct(table=31,zone=65520). LED is reg4[19], CHOSEN reg4[20], BACK reg4[21], SERVICE ct_label[66].
-// VIP and PORT are those of a Service, EP an endpoint, ID its number.
+// A Service has the address VIP and the port PORT. EP is an endpoint, ID its number.
 //
 // Translation has a zone of its own, in front of policy. So policy sees a connection to the endpoint like any other, commits it and
 // allows it as such, and nothing is translated twice when a packet is judged again. A packet of a known connection goes through both
@@ -365,5 +365,5 @@ func endpointIDs(endpoints []netip.AddrPort) []uint32 {
 	return ids
 }
 
-// FromService reports whether reg4 is that of a packet that the bridge has led to an endpoint.
+// FromService reports by reg4 whether the bridge has led the packet to an endpoint.
 func FromService(reg4 uint32) bool { return reg4&serviceLed != 0 }

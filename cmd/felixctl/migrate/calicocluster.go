@@ -46,7 +46,7 @@ type defaultKinds struct {
 	used map[policyapi.Tier]int
 	// ingress and egress have the actions of later policies of Antrea's kinds before NetworkPolicies.
 	ingress, egress map[antrea.Action]bool
-	// stay are those of Antrea's kind, the last first.
+	// stay are the policies that stay of Antrea's kind, the last first.
 	stay []misfit
 }
 
@@ -80,7 +80,9 @@ func (c *conversion) emitDefault(all []*converted, others bool) {
 		}
 		c.emit(p.at, rendered[i])
 	}
-	c.noteStay(k.stay)
+	for _, why := range stayNotes(k.stay) {
+		c.note(why)
+	}
 }
 
 // choose returns the ClusterNetworkPolicy of Kubernetes that decides as the object does, without its priority, or the object.
@@ -135,8 +137,8 @@ func passesOther(rules []antrea.Rule, later map[antrea.Action]bool) bool {
 	return slices.ContainsFunc(rules, func(r antrea.Rule) bool { return len(later) > 1 || len(later) == 1 && !later[r.Action] })
 }
 
-// noteStay names the policies that stay Antrea's, by reason.
-func (c *conversion) noteStay(all []misfit) {
+// stayNotes name the policies that stay Antrea's, by reason.
+func stayNotes(all []misfit) (notes []string) {
 	names := map[string][]string{}
 	var reasons []string
 	for _, m := range slices.Backward(all) {
@@ -150,8 +152,9 @@ func (c *conversion) noteStay(all []misfit) {
 		names[m.reason] = append(names[m.reason], name)
 	}
 	for _, reason := range reasons {
-		c.note("Of Antrea's kind, because " + reason + ": " + strings.Join(names[reason], ", "))
+		notes = append(notes, "Of Antrea's kind, because "+reason+": "+strings.Join(names[reason], ", "))
 	}
+	return notes
 }
 
 // clusterPolicy returns the ClusterNetworkPolicy of Kubernetes that says what one of Antrea's says, without its priority.
