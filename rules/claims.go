@@ -92,7 +92,7 @@ func (c *Claims[K]) Settle() []K {
 			changed = append(changed, by)
 		}
 	}
-	clear(c.pending)
+	c.pending = map[K]string{} // cleared, it would keep the room of the first load
 	for _, k := range changed {
 		c.changes[k] = struct{}{}
 	}
@@ -106,7 +106,7 @@ func (c *Claims[K]) Changes() []K {
 		return nil
 	}
 	changes := slices.SortedFunc(maps.Keys(c.changes), c.compare)
-	clear(c.changes)
+	c.changes = map[K]struct{}{}
 	return changes
 }
 

@@ -151,7 +151,7 @@ func (t *prefixTree) Changes() TreeChanges {
 			out.Chains = append(out.Chains, tables.Chain{Name: t.space.chain(prefix), Rules: rules, Origin: t.space.origin(prefix)})
 		}
 	}
-	clear(t.dirty)
+	t.dirty = map[string]bool{} // cleared, it would keep the room of the first load
 	return out
 }
 

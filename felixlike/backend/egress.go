@@ -32,11 +32,11 @@ func Egress(c Config, addresses *hostnet.Addresses) (table, assigned Stage) {
 func egress(c Config, addresses *hostnet.Addresses, endAway func(netns int) error) (table, assigned Stage) {
 	nft := nftables.New(nftables.Options{Table: nftables.EgressTable, NetNS: c.NetNS})
 	m := EgressManager(c, nft, nft)
-	remove, programmed, first := removal(nft), false, true
+	remove, programmed, first := &remover{table: nft}, false, true
 	table = Stage{
 		Name: EgressStage, Required: true, Timeout: 30 * time.Second,
 		Managers:   []managers.Manager{m},
-		Invalidate: nft.Invalidate, Watch: nft.Watch,
+		Invalidate: remove.invalidate, Watch: nft.Watch,
 		Apply: func(ctx context.Context) (Applied, error) {
 			if first {
 				if s, err := nft.Snapshot(ctx); err == nil { // without nf_tables there is no table
@@ -45,10 +45,12 @@ func egress(c Config, addresses *hostnet.Addresses, endAway func(netns int) erro
 			}
 			if m.Needed() {
 				programmed = true
+				remove.again()
 				did, err := nft.Apply(ctx)
 				return applied(did), err
 			}
 			if programmed {
+				remove.again()
 				// The table without pods still leads packets of connections that leave by other nodes away.
 				if _, err := nft.Apply(ctx); err != nil {
 					return Applied{}, err
@@ -58,7 +60,7 @@ func egress(c Config, addresses *hostnet.Addresses, endAway func(netns int) erro
 				}
 				programmed = false
 			}
-			return remove(ctx)
+			return remove.apply(ctx)
 		},
 	}
 	assigned = Stage{

@@ -73,10 +73,10 @@ func NewHosts(c Config, failsafe model.Failsafe) *Hosts { return &Hosts{c: c, fa
 func (h *Hosts) Stage() Stage {
 	table := nftables.New(nftables.Options{Table: nftables.HostsTable, NetNS: h.c.NetNS})
 	m := boot.Manager(table, table, h.failsafe, h.c.TrafficMode)
-	remove := removal(table)
+	remove := &remover{table: table}
 	return Stage{
 		Name: HostsStage, BestEffort: true, Timeout: hostsTimeout, Managers: []managers.Manager{m},
-		Invalidate: table.Invalidate, Watch: table.Watch,
+		Invalidate: remove.invalidate, Watch: table.Watch,
 		Apply: func(ctx context.Context) (did Applied, err error) {
 			h.mu.Lock()
 			defer h.mu.Unlock()
@@ -94,7 +94,7 @@ func (h *Hosts) Stage() Stage {
 }
 
 // apply runs the stage. It returns the policies that are programmed.
-func (h *Hosts) apply(ctx context.Context, m *managers.HostsManager, table *nftables.Table, remove func(context.Context) (Applied, error)) (Applied, *model.HostPolicies, error) {
+func (h *Hosts) apply(ctx context.Context, m *managers.HostsManager, table *nftables.Table, remove *remover) (Applied, *model.HostPolicies, error) {
 	p := m.InForce()
 	if h.off() {
 		p = nil
@@ -103,16 +103,17 @@ func (h *Hosts) apply(ctx context.Context, m *managers.HostsManager, table *nfta
 		return Applied{}, nil, err
 	}
 	if p == nil {
-		did, err := remove(ctx)
+		did, err := remove.apply(ctx)
 		if err == nil {
 			h.applied.Store(true)
 			h.Programmed(nil, "")
 		}
 		return did, nil, err
 	}
+	remove.again()
 	result, err := table.Apply(ctx)
 	if h.off() { // since Apply began
-		_, off := remove(ctx)
+		_, off := remove.apply(ctx)
 		return applied(result), nil, errors.Join(err, off)
 	}
 	if err == nil {

@@ -23,11 +23,11 @@ func PodSources(c Config, bridged func() bool) Stage {
 	table := nftables.New(nftables.Options{Table: nftables.PodSourcesTable, NetNS: c.NetNS})
 	frames := nftables.New(nftables.Options{Table: nftables.PodSourcesTable, Bridge: true, NetNS: c.NetNS})
 	m, atBridges := PodSourceManager(c, table, table), managers.NewFrameManager(frames)
-	remove := removal(frames)
+	remove := &remover{table: frames}
 	return Stage{
 		Name: PodSourcesStage, Required: true, Timeout: 30 * time.Second, WatchIncomplete: true,
 		Managers:   []managers.Manager{m, atBridges},
-		Invalidate: func() { table.Invalidate(); frames.Invalidate() },
+		Invalidate: func() { table.Invalidate(); remove.invalidate() },
 		Watch:      table.Watch, WatchToo: frames.Watch,
 		Apply: func(ctx context.Context) (Applied, error) {
 			did, err := table.Apply(ctx)
@@ -36,11 +36,12 @@ func PodSources(c Config, bridged func() bool) Stage {
 				return all, err
 			}
 			if atBridges.Needed() {
+				remove.again()
 				did, err = frames.Apply(ctx)
 				all = all.and(did)
 			} else {
 				var removed Applied
-				removed, err = remove(ctx)
+				removed, err = remove.apply(ctx)
 				all.Writes += removed.Writes
 			}
 			if err != nil || !bridged() {
@@ -53,11 +54,11 @@ func PodSources(c Config, bridged func() bool) Stage {
 
 // RemovePodSources returns the stage that removes both tables in other modes.
 func RemovePodSources(c Config) Stage {
-	table := removal(nftables.New(nftables.Options{Table: nftables.PodSourcesTable, NetNS: c.NetNS}))
-	frames := removal(nftables.New(nftables.Options{Table: nftables.PodSourcesTable, Bridge: true, NetNS: c.NetNS}))
+	table := remover{table: nftables.New(nftables.Options{Table: nftables.PodSourcesTable, NetNS: c.NetNS})}
+	frames := remover{table: nftables.New(nftables.Options{Table: nftables.PodSourcesTable, Bridge: true, NetNS: c.NetNS})}
 	return Stage{Name: PodSourcesStage, StartupOnly: true, BestEffort: true, Timeout: 10 * time.Second, Apply: func(ctx context.Context) (Applied, error) {
-		one, err := table(ctx)
-		two, errFrames := frames(ctx)
+		one, err := table.apply(ctx)
+		two, errFrames := frames.apply(ctx)
 		return Applied{Writes: one.Writes + two.Writes}, errors.Join(err, errFrames)
 	}}
 }

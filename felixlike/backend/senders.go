@@ -20,7 +20,7 @@ const SendersStage = "senders"
 func Senders(c Config, hops managers.Hops) (Stage, func() []model.Problem) {
 	table := nftables.New(nftables.Options{Table: nftables.SendersTable, NetNS: c.NetNS})
 	if c.TrafficMode == model.Encap {
-		return Stage{Name: SendersStage, StartupOnly: true, BestEffort: true, Timeout: 10 * time.Second, Apply: removal(table)}, func() []model.Problem { return nil }
+		return Stage{Name: SendersStage, StartupOnly: true, BestEffort: true, Timeout: 10 * time.Second, Apply: (&remover{table: table}).apply}, func() []model.Problem { return nil }
 	}
 	m := SenderManager(c, table, table, hops)
 	return Stage{

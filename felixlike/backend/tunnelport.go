@@ -37,7 +37,7 @@ func TunnelPort(c Config) ClosedPort {
 	table := nftables.New(nftables.Options{Table: nftables.TunnelTable, NetNS: c.NetNS})
 	if c.TunnelPort == 0 {
 		return ClosedPort{
-			Stage:    Stage{Name: TunnelPortStage, StartupOnly: true, BestEffort: true, Timeout: 10 * time.Second, Apply: removal(table)},
+			Stage:    Stage{Name: TunnelPortStage, StartupOnly: true, BestEffort: true, Timeout: 10 * time.Second, Apply: (&remover{table: table}).apply},
 			Ends:     func() managers.Ends { return managers.Ends{} },
 			Problems: func() []model.Problem { return nil },
 			Dropped:  func(context.Context) (uint64, error) { return 0, nil },
@@ -93,18 +93,37 @@ func TunnelPort(c Config) ClosedPort {
 	}
 }
 
-// removal returns an Apply that removes a table, if it is there.
-func removal(table *nftables.Table) func(context.Context) (Applied, error) {
-	return func(ctx context.Context) (Applied, error) {
-		s, err := table.Snapshot(ctx)
-		if nftables.Missing(err) {
-			return Applied{}, nil // without nf_tables there is no table
-		}
-		if err != nil || !s.Exists {
-			return Applied{}, err
-		}
-		return Applied{Writes: 1}, errors.Join(table.Remove(ctx), table.Close())
+// remover removes a table that is not needed. Once it is gone, the kernel is not asked about it in each cycle, until it may be there again.
+type remover struct {
+	table *nftables.Table
+	gone  atomic.Bool
+}
+
+// apply removes the table, if it is there.
+func (r *remover) apply(ctx context.Context) (Applied, error) {
+	if r.gone.Swap(true) {
+		return Applied{}, nil
 	}
+	s, err := r.table.Snapshot(ctx)
+	if err == nil && s.Exists {
+		if err = errors.Join(r.table.Remove(ctx), r.table.Close()); err == nil {
+			return Applied{Writes: 1}, nil
+		}
+	}
+	if err == nil || nftables.Missing(err) {
+		return Applied{}, nil // without nf_tables there is no table
+	}
+	r.again()
+	return Applied{}, err
+}
+
+// again notes that the table may be there: it was programmed, or another program may have added it.
+func (r *remover) again() { r.gone.Store(false) }
+
+// invalidate is Invalidate of the table's stage.
+func (r *remover) invalidate() {
+	r.table.Invalidate()
+	r.again()
 }
 
 // TunnelPortManager returns the manager of that table, which renders into chains and sets.

@@ -203,7 +203,7 @@ func (e *Engine) Flush() []model.Update {
 			delete(e.services, name)
 		}
 	}
-	clear(e.dirty)
+	e.dirty = map[types.NamespacedName]bool{} // cleared, it would keep the room of the first load
 	var all []model.Update
 	slices.SortFunc(removed, compareIDs)
 	for _, id := range removed {

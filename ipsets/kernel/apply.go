@@ -112,7 +112,7 @@ func (s *Sets) jobs(ctx context.Context, repaired map[string]string) ([]*job, er
 			jobs = append(jobs, s.plan(t))
 		}
 	}
-	clear(s.dirty)
+	s.dirty = map[string]bool{} // cleared, it would keep the room of the first load
 	return jobs, nil
 }
 

@@ -130,7 +130,7 @@ func (a *ids) settle() []RuleID {
 			delete(a.taken, id)
 		}
 	}
-	clear(a.changed)
+	a.changed = map[RuleID]bool{} // cleared, it would keep the room of the first load
 	slices.SortFunc(added, RuleID.Compare)
 	for _, r := range added {
 		if a.have[r] != 0 {

@@ -97,8 +97,7 @@ func (t *Table) commit(p *plan) {
 			delete(t.sets, name)
 		}
 	}
-	clear(t.dirtyChains)
-	clear(t.dirtySets)
+	t.dirtyChains, t.dirtySets = names{}, names{} // cleared, they would keep the room of the first load
 }
 
 // removeOthers deletes objects of kinds that the driver never makes, in a transaction of its own: none of
