@@ -23,9 +23,6 @@ const (
 	noteHosts = "Policies for host endpoints become policies for nodes, which judge packets at all interfaces. They let packets pass from a node to its own pods, and to the node's failsafe ports."
 	// looserNodes is about nodes that are selected by name.
 	looserNodes = "Nodes are selected by their label kubernetes.io/hostname, with the names that the host endpoints have. A node whose label is another, and one that joins later, is not selected: change the selectors."
-	// looserFailsafe is about failsafe ports.
-	looserFailsafe = "The failsafe ports of felixlike (failsafe.in, failsafe.out) are not those of Calico (FelixConfiguration, which is not converted): " +
-		"by default kubelet's tcp/10250 is open to every address, and BGP's tcp/179, Typha's tcp/5473 and etcd's tcp/6666-6667 need rules."
 )
 
 // calicoHost is a host endpoint for all interfaces of a node.

@@ -147,6 +147,8 @@ func printTable(w io.Writer, r *Result) error {
 			becomes = []string{"rules that select it"}
 		case len(becomes) == 0 && len(lost) == 0 && isCalico(o.Object, "HostEndpoint"):
 			becomes = []string{"nodes in the policies that select it"}
+		case len(lost) == 0 && isCalico(o.Object, "FelixConfiguration"):
+			becomes = []string{"the setting in the note"}
 		case len(becomes) == 0:
 			becomes = []string{"-"}
 		}

@@ -28,6 +28,8 @@ func convert(documents []document, options Options) (*Result, error) {
 	for i, d := range all {
 		switch {
 		case isCalico(d.ref, "NetworkPolicy", "GlobalNetworkPolicy", "NetworkSet", "GlobalNetworkSet", "Tier", "HostEndpoint"):
+		case isCalico(d.ref, "FelixConfiguration"):
+			c.failsafe(i, d)
 		case isCilium(d.ref):
 			c.cilium(i, d)
 		case isAdminPolicy(d.ref):
@@ -99,7 +101,7 @@ func concerns(r Ref) bool {
 	}
 	switch groupOf(r.APIVersion) {
 	case "projectcalico.org", "crd.projectcalico.org":
-		return slices.Contains([]string{"NetworkSet", "GlobalNetworkSet", "HostEndpoint", "Profile"}, r.Kind) || r.Kind == "Tier" && !slices.Contains(ownTiers, r.Name)
+		return slices.Contains([]string{"NetworkSet", "GlobalNetworkSet", "HostEndpoint", "Profile", "FelixConfiguration"}, r.Kind) || r.Kind == "Tier" && !slices.Contains(ownTiers, r.Name)
 	case "cilium.io":
 		return r.Kind == "CiliumCIDRGroup"
 	case antrea.GroupName:
