@@ -25,20 +25,18 @@ import (
 // hostClusters is the number of random clusters with policies for nodes, for each backend.
 const hostClusters = 40
 
-// afterUs are the rules of the test behind all of ours, which note packets by the id in their IP header. Answers of the
-// kernel have ids of its own.
+// afterUs are the rules of the test behind all of ours, which note packets by their addresses and the id in their IP header. Packets of the
+// kernel, such as errors about hosts that do not answer, have ids of its own, which can be those of the test.
 const afterUs = `
 add table inet seen
-add set inet seen in4 { typeof ip id; flags dynamic; size 65535; }
-add set inet seen in6 { typeof ip6 flowlabel; flags dynamic; size 65535; }
-add set inet seen out4 { typeof ip id; flags dynamic; size 65535; }
-add set inet seen out6 { typeof ip6 flowlabel; flags dynamic; size 65535; }
+add set inet seen four { typeof ip saddr . ip daddr . ip id; flags dynamic; size 65535; }
+add set inet seen six { typeof ip6 saddr . ip6 daddr . ip6 flowlabel; flags dynamic; size 65535; }
 add chain inet seen in { type filter hook input priority 100; }
 add chain inet seen out { type filter hook output priority 100; }
-add rule inet seen in add @in4 { ip id }
-add rule inet seen in add @in6 { ip6 flowlabel }
-add rule inet seen out ct direction original add @out4 { ip id }
-add rule inet seen out ct direction original add @out6 { ip6 flowlabel }
+add rule inet seen in add @four { ip saddr . ip daddr . ip id }
+add rule inet seen in add @six { ip6 saddr . ip6 daddr . ip6 flowlabel }
+add rule inet seen out ct direction original add @four { ip saddr . ip daddr . ip id }
+add rule inet seen out ct direction original add @six { ip6 saddr . ip6 daddr . ip6 flowlabel }
 `
 
 // hostBed is node1 with its addresses, a backend for its pods, and the table with the policies of the node itself.
@@ -104,6 +102,14 @@ type sent struct {
 	verdict oracle.Decision
 }
 
+// note is what the rules of the test note of a packet.
+type note struct {
+	from, to netip.Addr
+	id       uint16
+}
+
+func (s sent) note() note { return note{s.Source, s.Destination, s.id} }
+
 // aboutNode returns each packet with node1 as destination, and as source.
 func aboutNode(packets []oracle.Packet) (all []oracle.Packet) {
 	own := map[model.Family]netip.Addr{model.IPv4: netip.MustParseAddr("192.168.50.11"), model.IPv6: netip.MustParseAddr("fd00:50::11")}
@@ -138,8 +144,8 @@ func (h *hostBed) sendable(packets []oracle.Packet) (all []sent) {
 	return all
 }
 
-// seen sends packets, and returns the ids of those that have come as far as the rules of the test.
-func (h *hostBed) seen(all []sent) (map[uint16]bool, error) {
+// seen sends packets, and returns what the rules of the test have noted.
+func (h *hostBed) seen(all []sent) (map[note]bool, error) {
 	last := sent{flow: flow{oracle.Packet{
 		Source: netip.MustParseAddr("198.51.100.200"), Destination: netip.MustParseAddr("192.168.50.11"), Protocol: model.TCP, Port: policytest.Failsafe().In[0].First,
 	}, h.newID()}, in: true}
@@ -150,7 +156,7 @@ func (h *hostBed) seen(all []sent) (map[uint16]bool, error) {
 	}
 	for deadline := time.Now().Add(giveUp); time.Now().Before(deadline); {
 		through, err := h.noted()
-		if err != nil || through[last.id] {
+		if err != nil || through[last.note()] {
 			return through, err
 		}
 		if err := h.send(last); err != nil {
@@ -181,9 +187,9 @@ func (h *hostBed) send(s sent) error {
 	return nil
 }
 
-// noted returns the ids that the rules of the test have noted.
-func (h *hostBed) noted() (map[uint16]bool, error) {
-	through := map[uint16]bool{}
+// noted returns what the rules of the test have noted.
+func (h *hostBed) noted() (map[note]bool, error) {
+	through := map[note]bool{}
 	out, err := exec.Command("nft", "-j", "list", "table", "inet", "seen").Output()
 	if err != nil {
 		return nil, err
@@ -191,7 +197,9 @@ func (h *hostBed) noted() (map[uint16]bool, error) {
 	var listed struct {
 		Nftables []struct {
 			Set struct {
-				Elem []any `json:"elem"`
+				Elem []struct {
+					Concat []any `json:"concat"`
+				} `json:"elem"`
 			} `json:"set"`
 		} `json:"nftables"`
 	}
@@ -200,8 +208,16 @@ func (h *hostBed) noted() (map[uint16]bool, error) {
 	}
 	for _, one := range listed.Nftables {
 		for _, e := range one.Set.Elem {
-			if id, is := e.(float64); is {
-				through[uint16(id)] = true
+			if len(e.Concat) != 3 {
+				return nil, fmt.Errorf("an element of the test's set: %v", e.Concat)
+			}
+			from, errFrom := netip.ParseAddr(fmt.Sprint(e.Concat[0]))
+			to, errTo := netip.ParseAddr(fmt.Sprint(e.Concat[1]))
+			if err := errors.Join(errFrom, errTo); err != nil {
+				return nil, err
+			}
+			if id, is := e.Concat[2].(float64); is {
+				through[note{from, to, uint16(id)}] = true
 			}
 		}
 	}
@@ -231,8 +247,8 @@ func TestKernelAgreesAboutNodes(t *testing.T) {
 				}
 				for _, s := range all {
 					verdicts[s.want]++
-					if through[s.id] != s.want {
-						rt.Fatalf("%s: came through %v, the oracle says %+v\n%s", s.Packet, through[s.id], s.verdict, describe(c))
+					if through[s.note()] != s.want {
+						rt.Fatalf("%s: came through %v, the oracle says %+v\n%s", s.Packet, through[s.note()], s.verdict, describe(c))
 					}
 				}
 			})
