@@ -98,6 +98,7 @@ func (c *conditions) awaits(t *testing.T, message string, wrote ...string) *core
 // TestCondition: the Node of a node with policies has a condition, which is written once for each change, and names the policies. An agent that starts leaves
 // it as it is, and removes it if no policy applies any more. A datastore that takes no writes delays nothing but the condition.
 func TestCondition(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	c := &conditions{}
 	begin := func(t *testing.T, reach func(context.Context) error) *agent {
@@ -200,6 +201,7 @@ func TestConditionSettles(t *testing.T) {
 // TestNotProgrammed: if the kernel does not let the agent program the table, confirmed policies are not in force. Status and the condition say so, with the error, until
 // they are.
 func TestNotProgrammed(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	c := &conditions{}
 	begin := func(t *testing.T) *agent {

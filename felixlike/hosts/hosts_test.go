@@ -29,6 +29,7 @@ import (
 	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/ovsfwd/conntrack"
 	"github.com/felixlike/felixlike/test/eventually"
+	"github.com/felixlike/felixlike/test/firewalls"
 	"github.com/felixlike/felixlike/test/tablestest"
 )
 
@@ -37,6 +38,8 @@ type world struct {
 	*testing.T
 	at  map[string]tablestest.Namespace
 	dir string
+	// programs are the real firewalls, once a test has started one.
+	programs *firewalls.Root
 }
 
 var addresses = map[string][2]string{"node": {"192.168.60.1", "fd60::1"}, "peer": {"192.168.60.2", "fd60::2"}, "pod": {"10.10.0.2", "fd10::2"}}
