@@ -78,7 +78,7 @@ check: setup build ## formatting, vet, and the tests that need no cluster (five 
 lint: ## formatting, vet, staticcheck, and go.mod and manifests that are up to date
 	@test/scripts/format
 	@go vet ./...
-	@for os in darwin windows; do GOOS=$$os go vet ./cmd/felixctl || exit 1; done
+	@for os in darwin windows; do GOOS=$$os GOGC=400 go vet -gcflags='all=-l -dwarf=false' ./cmd/felixctl || exit 1; done
 	@go run $(LINTER) ./...
 	@go mod tidy -diff
 	@cd $(OWN_MODULE) && go vet ./...
@@ -98,7 +98,7 @@ bench-kernel: setup ## measure changes (in instructions) and packets on the dist
 # SERVICES are numbers of Services. kube-proxy takes minutes for each change of 30,000.
 SERVICES ?= 1000,10000
 PROGRAMS ?= felixlike,nftables,iptables
-bench-services: setup build ## measure serviceProxy beside kube-proxy in both modes, three rounds (half an hour; test-cluster builds kube-proxy)
+bench-services: setup build ## measure serviceProxy beside kube-proxy in both modes, three rounds (half an hour, and some minutes to build kube-proxy)
 	@PATH=$$PWD/bin:$$PATH go test ./test/servicesbench -run '^$$' -bench . -benchtime 3x -timeout 5h -services $(SERVICES) -programs $(PROGRAMS)
 
 ALL_BACKENDS = nftables,nftables-maps,iptables-nft,iptables-legacy,openflow

@@ -2,6 +2,7 @@
 package kubeproxy
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -21,16 +22,26 @@ const programVariable = "FLX_TEST_KUBE_PROXY"
 
 // Find returns the path of a kube-proxy. The error says how to get one.
 func Find() (string, error) {
-	path := os.Getenv(programVariable)
-	if path == "" {
+	return find(func(kit *kubelab.Kit) (string, error) { return kit.Bin("kube-proxy"), nil })
+}
+
+// Measured returns the path of a kube-proxy that is compiled as upstream's. It builds one if there is none, which takes minutes.
+func Measured(ctx context.Context) (string, error) {
+	return find(func(kit *kubelab.Kit) (string, error) { return kit.Peer(ctx) })
+}
+
+func find(built func(*kubelab.Kit) (string, error)) (path string, err error) {
+	if path = os.Getenv(programVariable); path == "" {
 		kit, err := kubelab.Find()
 		if err != nil {
 			return "", err
 		}
-		path = kit.Bin("kube-proxy")
+		if path, err = built(kit); err != nil {
+			return "", err
+		}
 	}
 	if _, err := os.Stat(path); err != nil {
-		return "", fmt.Errorf("no kube-proxy: set %s, or have make test-cluster build it: %w", programVariable, err)
+		return "", fmt.Errorf("no kube-proxy: set %s, or have make test-cluster or bench-services build it: %w", programVariable, err)
 	}
 	return path, nil
 }

@@ -81,9 +81,12 @@ func BenchmarkServices(b *testing.B) {
 	if err := lab.Available(); err != nil {
 		b.Skip(err)
 	}
-	program, err := kubeproxy.Find()
-	if err != nil {
-		b.Skip(err)
+	var program string
+	if *programs != felixlike {
+		var err error
+		if program, err = kubeproxy.Measured(b.Context()); err != nil {
+			b.Fatal(err)
+		}
 	}
 	for text := range strings.SplitSeq(*sizes, ",") {
 		size, err := strconv.Atoi(text)

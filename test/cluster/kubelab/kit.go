@@ -78,15 +78,30 @@ func groups() []group {
 		{"cni", []string{"cni-bin/bridge", "cni-bin/host-local", "cni-bin/loopback", "cni-bin/portmap"}},
 		{"dns", []string{"bin/coredns"}},
 		{"images", []string{"bin/tool", "bin/clients", "images/pause.tar", "images/agnhost.tar"}},
+		{peerGroup, []string{"peer/kube-proxy"}},
 		{specsGroup, []string{"bin/e2e.test", "bin/ginkgo", "images/regression-issue-74839.tar"}},
 	}
 }
 
-// specsGroup is the group with upstream's specs, which no other part needs.
-const specsGroup = "e2e"
+const (
+	// specsGroup is the group with upstream's specs, which no other part needs.
+	specsGroup = "e2e"
+	// peerGroup has a kube-proxy that is compiled as upstream's, for measurements: the other programs are compiled in less time, and run slower.
+	peerGroup = "peer"
+)
 
 // Build builds the missing parts, with upstream's specs or without them: none, or some minutes' work.
 func (k *Kit) Build(ctx context.Context, specs bool) error {
+	return k.build(ctx, func(g group) bool { return g.name != peerGroup && (specs || g.name != specsGroup) })
+}
+
+// Peer returns the path of a kube-proxy for measurements, and builds it first if it is missing.
+func (k *Kit) Peer(ctx context.Context) (string, error) {
+	return filepath.Join(k.work, "peer/kube-proxy"), k.build(ctx, func(g group) bool { return g.name == peerGroup })
+}
+
+// build builds the missing groups among the wanted ones.
+func (k *Kit) build(ctx context.Context, wanted func(group) bool) error {
 	if err := os.MkdirAll(k.work, 0o755); err != nil {
 		return fmt.Errorf("make the work folder: %w", err)
 	}
@@ -96,7 +111,7 @@ func (k *Kit) Build(ctx context.Context, specs bool) error {
 	}
 	defer release()
 	for _, g := range groups() {
-		if k.has(g) || g.name == specsGroup && !specs {
+		if k.has(g) || !wanted(g) {
 			continue
 		}
 		if _, err := k.script(ctx, nil, "build.sh", g.name); err != nil {
@@ -120,7 +135,7 @@ func (k *Kit) Building() bool {
 
 // Built reports whether the parts of a cluster are built.
 func (k *Kit) Built() bool {
-	return !slices.ContainsFunc(groups(), func(g group) bool { return g.name != specsGroup && !k.has(g) })
+	return !slices.ContainsFunc(groups(), func(g group) bool { return g.name != specsGroup && g.name != peerGroup && !k.has(g) })
 }
 
 // HasSpecs reports whether upstream's specs are built.
