@@ -67,6 +67,16 @@ func RunAgent(ctx context.Context, cfg *config.Effective, log *slog.Logger) erro
 	if cfg.TrafficMode == config.PolicyOnly {
 		return runPolicyOnly(ctx, cfg, log)
 	}
+	err = runAgent(ctx, cfg, log, func(c chooser, name string) (choice, error) { return c.choose(ctx, name) })
+	if errors.Is(err, driver.ErrFoundFails) {
+		log.Error("beginning again with the configured backend", "backend", cfg.Backend, "why", err)
+		err = runAgent(ctx, cfg, log, chooser.afterFailure)
+	}
+	return err
+}
+
+// runAgent is RunAgent with a choice of the backend, once no other agent runs.
+func runAgent(ctx context.Context, cfg *config.Effective, log *slog.Logger, choose func(c chooser, name string) (choice, error)) error {
 	socket := filepath.Join(cfg.OVSRunDir, "db.sock")
 	attachments, err := node.OpenDatabase(ctx, ovsdb.Config{Socket: socket, Bridge: cfg.Bridge}, log)
 	if err != nil {
@@ -97,20 +107,24 @@ func RunAgent(ctx context.Context, cfg *config.Effective, log *slog.Logger) erro
 	if encryption != nil {
 		network.Encrypts(encryption.PublicKey(), wanted.TunnelPort)
 	}
-	chosen, err := newBackend(ctx, wanted, cfg.Datastore, log)
+	if wanted.Multitenant() {
+		choose = chooser.configured // the bridge has another pipeline
+	}
+	chosen, err := choose(newChooser(ctx, wanted, cfg.Datastore, log), wanted.Name)
 	if err != nil {
 		return fmt.Errorf("backend %s: %w", cfg.Backend, err)
 	}
-	if chosen.Why() != "" {
-		log.Info("backend detected on this node", "backend", chosen.Name(), "why", chosen.Why())
-	}
 	server := health.New(cfg.HealthAddress, log.With("component", "health"))
-	a := &agent{cfg: cfg, backendConfig: wanted, backend: chosen, source: source, socket: socket, attachments: attachments, network: network, encryption: encryption, server: server, offloading: offloading, log: log}
+	a := &agent{cfg: cfg, backendConfig: wanted, choice: chosen, source: source, socket: socket, attachments: attachments, network: network, encryption: encryption, server: server, offloading: offloading, log: log}
 	a.configs, a.daemon = node.WatchConfigs(cfg, false, log), vswitchd.NewWatcher(cfg.OVSRunDir)
 	a.lost = node.NewLostPorts(attachments.Attachments, log.With("component", "ovsdb"))
 	d, bridge := a.driver(ctx)
 	defer bridge.Close()
-	if err := a.run(ctx, d); err != nil && !errors.Is(err, context.Canceled) {
+	err = a.run(ctx, d)
+	if errors.Is(err, driver.ErrFoundFails) {
+		return errors.Join(err, chosen.backend.Close())
+	}
+	if err != nil && !errors.Is(err, context.Canceled) {
 		return err
 	}
 	log.Info("stopped; policy and forwarding stay in force")
@@ -182,32 +196,15 @@ func newSource(cfg *config.Effective, log *slog.Logger) (datastore.Source, error
 	})
 }
 
-// newBackend returns the configured backend. It logs the effect of a missing serviceCIDRs if
-// the datastore cannot supply the ranges.
-func newBackend(ctx context.Context, c backend.Config, datastore string, log *slog.Logger) (backend.Backend, error) {
-	variant := config.VariantDefault
-	if c.Multitenant() {
-		variant = config.VariantOpenShift
-	}
-	if err := errors.Join(config.CheckVariant(variant, c.Name), config.CheckPolicyOnly(c.TrafficMode.String(), c.Name), config.CheckSNAT(c.Switch.Node.SNAT != nil, c.Name)); err != nil {
-		return nil, err
-	}
-	b, err := backend.New(ctx, c)
-	if err == nil && b.Place() == backend.InSwitch && len(c.Switch.Node.ServiceCIDRs) == 0 && datastore == config.Manifests {
-		log.Warn("without serviceCIDRs the address of a Service is judged as any other address: set it if pods use Services", "backend", b.Name())
-	}
-	return b, err
-}
-
 // agent has the parts of an agent while RunAgent builds it.
 type agent struct {
 	cfg           *config.Effective
 	backendConfig backend.Config
-	backend       backend.Backend
-	source        datastore.Source
-	socket        string
-	attachments   *ovsdb.Client
-	network       *node.Network
+	choice
+	source      datastore.Source
+	socket      string
+	attachments *ovsdb.Client
+	network     *node.Network
 	// chained are the pods whose interfaces another CNI plugin has made; nil in other modes than networkPolicyOnly, which has no
 	// switch, attachments, network and daemon.
 	chained *cni.Chained
@@ -327,6 +324,7 @@ func (a *agent) driver(ctx context.Context) (*api, *node.Bridge) {
 		Cluster:  cluster.Config{Node: cfg.NodeName, ServiceCIDRs: ports.ServiceCIDRs, Isolation: cfg.Isolation == config.IsolationNamespaces},
 		Inputs:   driver.Inputs{Source: a.source, Attachments: a.watchAttachments},
 		Backend:  a.backend,
+		Becomes:  a.becomes,
 		Handover: a.handover(ctx, migration),
 		Managers: all,
 		Stages:   a.stages(a.startupHandover(migration), back, conntrack, br, host, hosts.Table.Stage(), senders, tunnelPort.Stage, firewalls, forwards, egress, egressAddresses, services, endServices, backend.RemovePodSources(a.backendConfig)),

@@ -48,7 +48,7 @@ func runPolicyOnly(ctx context.Context, cfg *config.Effective, log *slog.Logger)
 	if chosen.Why() != "" {
 		log.Info("backend detected on this node", "backend", chosen.Name(), "why", chosen.Why())
 	}
-	a := &agent{cfg: cfg, backendConfig: wanted, backend: chosen, source: source, server: health.New(cfg.HealthAddress, log.With("component", "health")), log: log}
+	a := &agent{cfg: cfg, backendConfig: wanted, choice: choice{backend: chosen}, source: source, server: health.New(cfg.HealthAddress, log.With("component", "health")), log: log}
 	if a.chained, err = cni.NewChained(a.cniSocket(), log.With("component", "cni")); err != nil {
 		return err
 	}

@@ -69,10 +69,9 @@ func hostStage(host *hostnet.Reconciler) backend.Stage {
 
 // startupHandover returns the startup handover from the backend that was in force before.
 func (a *agent) startupHandover(migration handover.Migration) *handover.Startup {
-	inForce := a.backendConfig.ForOther(a.backend.Name())
 	return &handover.Startup{
 		Place: a.backend.Place(), Migration: migration, Log: a.log.With("component", "driver", "backend", a.backend.Name()),
-		Left:   func(ctx context.Context) (bool, error) { return backend.LeftElsewhere(ctx, inForce, a.backend.Place()) },
+		Left:   a.left,
 		Remove: func(ctx context.Context) error { return a.removeOthers(ctx, a.backend.Name()) },
 	}
 }

@@ -5,9 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"os/exec"
+	"slices"
 	"strings"
 
 	"github.com/felixlike/felixlike/felixlike/config"
+	"github.com/felixlike/felixlike/ovsfwd/openflow"
+	"github.com/felixlike/felixlike/ovsfwd/pipeline"
 	"github.com/felixlike/felixlike/tables/iptables"
 )
 
@@ -81,14 +84,14 @@ func removeBackend(ctx context.Context, keep Config, name string) error {
 	return errors.Join(b.Remove(ctx, stays(name, keep.Name)), b.Close())
 }
 
-// LeftElsewhere reports whether there are objects of a backend with another enforcement
-// point than place.
-func LeftElsewhere(ctx context.Context, c Config, place Place) (bool, error) {
+// LeftElsewhere returns the names of the backends with another enforcement point than place
+// that have objects here.
+func LeftElsewhere(ctx context.Context, c Config, place Place) (names []string, err error) {
 	var errs []error
 	for _, name := range config.BackendsInForce() {
 		b, err := New(ctx, c.ForOther(name))
 		if err != nil {
-			return false, err
+			return nil, err
 		}
 		var found bool
 		if b.Place() != place {
@@ -98,10 +101,31 @@ func LeftElsewhere(ctx context.Context, c Config, place Place) (bool, error) {
 			errs = append(errs, fmt.Errorf("backend %s: %w", name, err))
 		}
 		if found {
-			return true, nil
+			names = append(names, name)
 		}
 	}
-	return false, errors.Join(errs...)
+	return names, errors.Join(errs...)
+}
+
+// LeadsTo returns the enforcement point that the bridge's forwarding flows lead packets to. Without a switch, and without flows, it is InKernel.
+func LeadsTo(ctx context.Context, s Switch) (Place, error) {
+	conn, err := openflow.Dial(ctx, s.ManagementSocket())
+	if NoSwitch(err) {
+		return InKernel, nil
+	}
+	if err != nil {
+		return InKernel, err
+	}
+	defer conn.Close()
+	return leadsTo(ctx, conn)
+}
+
+func leadsTo(ctx context.Context, conn *openflow.Conn) (Place, error) {
+	forwarding, err := conn.Dump(ctx, pipeline.Owner)
+	if slices.ContainsFunc(forwarding, func(f openflow.Installed) bool { return pipeline.LeadsToPolicy(f.Table) }) {
+		return InSwitch, err
+	}
+	return InKernel, err
 }
 
 // NewNFTables returns the backend in one private nftables table, for the node

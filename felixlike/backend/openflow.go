@@ -251,8 +251,8 @@ func (p *switchPolicy) Left(ctx context.Context) (bool, error) {
 	if err != nil || len(policy) > 0 {
 		return len(policy) > 0, err
 	}
-	forwarding, err := conn.Dump(ctx, pipeline.Owner)
-	return slices.ContainsFunc(forwarding, func(f openflow.Installed) bool { return pipeline.LeadsToPolicy(f.Table) }), err
+	place, err := leadsTo(ctx, conn)
+	return place == InSwitch, err
 }
 
 // Remove implements Leftovers. It removes all policy flows, the connections of their zone,

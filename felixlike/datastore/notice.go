@@ -6,8 +6,10 @@ import "github.com/felixlike/felixlike/model"
 // changes all the time.
 type Notice struct {
 	model.Problem
-	// Kind is one word for the effect, such as "TrafficDropped".
+	// Kind is one word for the effect, such as "TrafficDropped". Without one the notice becomes no Event.
 	Kind string
+	// Adds is set if pods can be added to a node that is not ready for this reason.
+	Adds bool
 	// Known says which nodes know the problem.
 	Known Known
 }

@@ -28,8 +28,10 @@ type Config struct {
 	// Cluster has this node's name, and settings about the cluster.
 	Cluster cluster.Config
 	Inputs  Inputs
-	// Backend judges packets; its stage is among the Stages. Handover is what a change of it needs.
+	// Backend judges packets; its stage is among the Stages. Becomes is the name of the configured backend, if Backend is one that an agent before has left in
+	// force at the other enforcement point: the driver changes to it. Else it is empty. Handover is what a change needs.
 	Backend  backend.Backend
+	Becomes  string
 	Handover handover.Config
 	// View is bound to the driver. Modules use it.
 	View    *View

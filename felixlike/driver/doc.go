@@ -13,7 +13,7 @@
 // there. A new pod has no forwarding flows until its policy is programmed, so its first
 // packet meets its policy. If the two backends judge at different enforcement points, the
 // allowed connections are migrated (Migration), also when an agent starts with another
-// backend than the one in force (startup.go).
+// backend in its configuration than the one in force (becoming.go; startup.go in one step).
 //
 // Each part of the driver is a type that owns its state. It calls only those below it:
 //

@@ -59,7 +59,7 @@ func New(cfg Config) *Driver {
 }
 
 // Run programs the dataplane until ctx ends. The programmed state then stays in force. Run
-// fails only if one of its sources fails.
+// fails only if one of its sources fails, and with ErrFoundFails.
 func (d *Driver) Run(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	d.stages.begin(ctx, g)
@@ -141,6 +141,10 @@ func (d *Driver) loop(ctx context.Context) error {
 			d.scheduler.invalidate()
 			d.modules.onResync()
 		case <-timer.C:
+		}
+		if err := d.handovers.fails(); err != nil {
+			d.stages.settle()
+			return err
 		}
 		d.handovers.step(ctx)
 		d.scheduler.begin(ctx)

@@ -1,6 +1,7 @@
 package driver
 
 import (
+	"slices"
 	"time"
 
 	"github.com/felixlike/felixlike/felixlike/cluster"
@@ -42,6 +43,7 @@ func (v own) LastError() string { return v.scheduler.pace.lastApply.Error }
 func (v own) Large(o model.ObjectRef) bool { return v.scheduler.admission.Large(o) }
 
 func (v own) status(to *control.Status) {
+	to.Configured = v.stages.becoming.to
 	to.Backend, to.StartedAt, to.Programmed, to.LastApply, to.Repairs = v.stages.backend.Name(), v.stages.started, v.scheduler.programmed, v.scheduler.pace.lastApply, v.stages.repairs.status()
 	if l := v.stages.backend.Layout(); l.InForce != "" {
 		to.Layout = &control.Layout{InForce: l.InForce}
@@ -90,7 +92,7 @@ func (v own) problem(reason string) model.Problem {
 
 // outages returns the reasons why this node is not ready although everything is programmed.
 func (v own) outages() []datastore.Notice {
-	all := v.stages.leftovers.notices(v.cluster.Node())
+	all := slices.Concat(v.stages.leftovers.notices(v.cluster.Node()), v.stages.becoming.notices(v.cluster.Node(), v.stages.backend.Name(), v.scheduler.programmed > 0, v.stages.handover != nil))
 	for _, r := range v.stages.runners {
 		for _, reason := range r.unreadable {
 			all = append(all, datastore.Notice{Problem: v.problem(reason), Kind: noticeUnreadable})
@@ -113,7 +115,7 @@ func (v own) changed() (all []datastore.Notice) {
 	if err := v.stages.backend.Layout().FellBack; err != nil {
 		all = append(all, datastore.Notice{Kind: noticeFellBack, Problem: v.problem("NetworkPolicies are in chains of rules, not in maps (nftables.layout), until the agent restarts: " + err.Error())})
 	}
-	if err := v.stages.unchanged; err != nil {
+	if err := v.stages.unchanged; err != nil && v.stages.becoming.to == "" {
 		all = append(all, datastore.Notice{Kind: noticeUnchanged, Problem: v.problem(err.Error())})
 	}
 	return all

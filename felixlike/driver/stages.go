@@ -48,6 +48,7 @@ type stages struct {
 	quarantine *quarantine.List
 	repairs    *repairs
 	leftovers  *leftovers
+	becoming   becoming
 	// unchanged is why the last change of the backend ended where it began, or nil.
 	unchanged error
 }
@@ -58,7 +59,7 @@ func newStages(cfg *Config, t *cluster.Model) *stages {
 		started: time.Now(), shared: &wants{managers: cfg.Managers},
 		outcomes: make(chan outcome, len(cfg.Stages)+1), // one may join in a handover
 		noticed:  make(chan struct{}, 1),
-		repairs:  newRepairs(), quarantine: quarantine.New(t), leftovers: &leftovers{},
+		repairs:  newRepairs(), quarantine: quarantine.New(t), leftovers: &leftovers{}, becoming: becoming{to: cfg.Becomes},
 	}
 	var all []*runner
 	for _, stage := range cfg.Stages {

@@ -42,6 +42,7 @@ func (hs *handovers) begin(name string, outcome chan error) {
 	}
 	if to.Name() == hs.stages.backend.Name() {
 		hs.stages.stays(nil)
+		hs.stages.becoming.to = ""
 		outcome <- to.Close()
 		return
 	}
@@ -59,6 +60,7 @@ func (hs *handovers) begin(name string, outcome chan error) {
 
 // step continues a change of the backend, unless it has to wait for a stage.
 func (hs *handovers) step(ctx context.Context) {
+	hs.become()
 	h := hs.stages.handover
 	if h == nil || hs.scheduler.cycle != nil || h.asked || hs.stages.leftovers.removes() {
 		return
@@ -229,6 +231,12 @@ func (hs *handovers) remove(ctx context.Context, h *change, b backend.Backend, r
 
 func (hs *handovers) end(ctx context.Context, h *change, result error) {
 	hs.stages.change(nil)
+	switch b := &hs.stages.becoming; h.to.Name() {
+	case hs.stages.backend.Name():
+		b.ended(nil, false)
+	case b.to:
+		b.ended(result, h.steered)
+	}
 	hs.removeLeftovers(ctx)
 	// Two variants of iptables share their ipsets, and both have changed them.
 	hs.stages.decides().reread()

@@ -18,8 +18,8 @@ const (
 	LeftoversStage = "leftovers"
 )
 
-// Startup is the handover at the agent's start. It may find another backend in force than
-// its own: after a restart with another setting, or after a crash during a change. The
+// Startup is the handover at the agent's start, in one step. It may find objects of a backend at the other enforcement point: after a crash during a
+// change, or where the agent cannot begin with the backend in force. The
 // agent removes the other backend's objects when its own backend is in force. Until then,
 // they can only deny more. If the other backend judges at the other enforcement point, it
 // judges until the forwarding flows lead packets elsewhere, and connections are migrated as
@@ -44,8 +44,8 @@ type Startup struct {
 	tries int
 }
 
-// lookTimeout bounds the call of left: policy waits for it.
-const lookTimeout = 2 * time.Second
+// LookTimeout bounds the search for objects of other backends: policy waits for it.
+const LookTimeout = 2 * time.Second
 
 // Before is the first stage of all. It migrates connections that only the switch has tracked
 // so far, because policy in netfilter may judge their packets next.
@@ -54,7 +54,7 @@ func (a *Startup) Before() backend.Stage {
 		if a.looked {
 			return 0, nil
 		}
-		limited, cancel := context.WithTimeout(ctx, lookTimeout)
+		limited, cancel := context.WithTimeout(ctx, LookTimeout)
 		defer cancel()
 		found, err := a.Left(limited)
 		if err != nil {

@@ -13,17 +13,21 @@ import (
 
 // Readiness reports whether everything known is programmed.
 func (rep *Reporter) Readiness() health.Readiness {
-	r := health.Readiness{Missing: rep.Unavailable()}
+	r := health.Readiness{Missing: rep.unready()}
 	for _, q := range rep.Quarantine.View().Quarantined {
 		r.Notes = append(r.Notes, quarantine.Reason(q))
 	}
 	return r
 }
 
-// Unavailable returns why no pod can be added to this node now. A pod that has lost its interface is
-// no such reason: it gets another one only if its sandbox can be added anew. Nor does it make the
-// agent not ready: a pod with NET_ADMIN could then block a rolling update.
-func (rep *Reporter) Unavailable() []string {
+// Unavailable returns why no pod can be added to this node now.
+func (rep *Reporter) Unavailable() []string { return rep.missing(false) }
+
+// unready returns why the node is not ready: Unavailable, and reasons with which pods can be added. A pod that has lost its interface is
+// no such reason: it gets another one only if its sandbox can be added anew, and a pod with NET_ADMIN could block a rolling update.
+func (rep *Reporter) unready() []string { return rep.missing(true) }
+
+func (rep *Reporter) missing(all bool) []string {
 	missing := rep.Cluster.Unknown()
 	programmed, waits := rep.Progress.Programmed()
 	switch behind := time.Since(waits); {
@@ -39,7 +43,9 @@ func (rep *Reporter) Unavailable() []string {
 		missing = append(missing, unread)
 	}
 	for _, o := range rep.Parts.Notices() {
-		missing = append(missing, o.Reason)
+		if all || !o.Adds {
+			missing = append(missing, o.Reason)
+		}
 	}
 	return missing
 }

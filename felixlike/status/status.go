@@ -58,7 +58,7 @@ func (rep *Reporter) Status() control.Status {
 		Writes: map[string]int{}, Flows: map[string]int{}, Quarantined: slices.Clone(view.Quarantined),
 		Problems: slices.Concat(rep.Cluster.Problems(), rep.Cluster.OwnNodeProblems(), rep.Parts.Problems(), rep.quarantineProblems(view.Quarantined)),
 	}
-	s.Unready = rep.Unavailable()
+	s.Unready = rep.unready()
 	rep.Parts.Status(&s)
 	for _, o := range slices.Concat(rep.Parts.Notices(), rep.objectProblems(), rep.Cluster.Conflicts(true)) {
 		s.Problems = append(s.Problems, o.Problem)

@@ -167,7 +167,7 @@ func (n *labNode) use(ctx context.Context, path string) error {
 			if wanted.mode != "" {
 				node.Settings().TrafficMode = wanted.mode
 			}
-			node.Settings().Backend = wanted.backend
+			node.Settings().Backend = n.now.backend // changed below
 			if err := errors.Join(node.StartAgent(), node.Sync(ctx)); err != nil {
 				return err
 			}

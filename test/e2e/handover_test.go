@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/internal/namespace"
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/test/eventually"
 	"github.com/felixlike/felixlike/test/lab"
 )
 
@@ -70,13 +72,20 @@ func TestBackendHandover(t *testing.T) {
 
 // TestChangesLoseNoRequest changes backends between the host and the switch while connections are opened. None of their requests and answers is
 // lost: Linux would send it again after a second.
-func TestChangesLoseNoRequest(t *testing.T) {
+func TestChangesLoseNoRequest(t *testing.T) { losesNoRequest(t, 5, change) }
+
+// TestRestartsLoseNoRequest is TestChangesLoseNoRequest with agents that start again with another backend in their configuration.
+func TestRestartsLoseNoRequest(t *testing.T) { losesNoRequest(t, 2, restartWith) }
+
+// losesNoRequest moves policy of all nodes from the host to the switch and back twice, so many times, under traffic.
+func losesNoRequest(t *testing.T, times int, move func(t *testing.T, n *lab.Node, to string)) {
+	t.Helper()
 	l := newLab(t)
 	set(t, l, state(t, threeNodes, pushed))
 	for _, p := range []string{"a", "c"} {
 		comeBack(t, l.Pod(pod(p)))
 	}
-	pairs, times, places := [][2]string{{"c", "a"}, {"a", "b"}, {"a", "d"}}, 5, []string{config.OpenFlow, config.NFTables, config.OpenFlow, config.IPTablesNFT}
+	pairs, places := [][2]string{{"c", "a"}, {"a", "b"}, {"a", "d"}}, []string{config.OpenFlow, config.NFTables, config.OpenFlow, config.IPTablesNFT}
 	if emulated() { // each packet takes so long that no more are possible
 		pairs, times, places = pairs[:1], 1, places[:2]
 	}
@@ -84,7 +93,7 @@ func TestChangesLoseNoRequest(t *testing.T) {
 	for range times {
 		for _, to := range places {
 			for _, n := range []*lab.Node{l.Node("node1"), l.Node("node2"), l.Node("node3")} {
-				change(t, n, to)
+				move(t, n, to)
 			}
 		}
 	}
@@ -177,6 +186,48 @@ func change(t *testing.T, n *lab.Node, to string) {
 	}
 }
 
+// restartWith starts a node's agent again with another backend, and waits until that is in force and nothing is left of others. It checks that the agent
+// began with the backend in force, if that is at the other enforcement point.
+func restartWith(t *testing.T, n *lab.Node, to string) {
+	t.Helper()
+	said := func() int {
+		log, err := os.ReadFile(n.LogFile())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.Count(string(log), "another backend is in force: beginning with it")
+	}
+	s, err := control.NewClient(n.ControlSocket()).Status(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, moves := said(), (s.Backend == config.OpenFlow) != (to == config.OpenFlow)
+	if err := n.StopAgent(); err != nil {
+		t.Fatal(err)
+	}
+	startWith(t, n, to)
+	if began := said() > before; began != moves {
+		t.Errorf("%s: from %s to %s, began with the backend in force: %v", n.Name(), s.Backend, to, began)
+	}
+}
+
+// startWith starts a node's agent with a backend, and waits until that is in force and nothing is left of others.
+func startWith(t *testing.T, n *lab.Node, to string) {
+	t.Helper()
+	n.Settings().Backend = to
+	if err := n.StartAgent(); err != nil {
+		t.Fatal(err)
+	}
+	if err := n.Sync(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	eventually.True(t, "the agent is ready", func() bool { ready, _ := readiness(t, n); return ready })
+	if s, err := control.NewClient(n.ControlSocket()).Status(t.Context()); err != nil || s.Backend != to {
+		t.Errorf("%s: backend %s (%v), configured is %s", n.Name(), s.Backend, err, to)
+	}
+	nothingLeft(t, n, to)
+}
+
 // killInTheMiddle kills the agents a moment after the command to change, and
 // starts them again with a backend: they then follow their configuration, despite
 // leftovers.
@@ -196,14 +247,7 @@ func killInTheMiddle(t *testing.T, nodes []*lab.Node, to, restart string, after 
 		}
 		<-done
 		cancel()
-		n.Settings().Backend = restart
-		if err := n.StartAgent(); err != nil {
-			t.Fatal(err)
-		}
-		if err := n.Sync(t.Context()); err != nil {
-			t.Fatal(err)
-		}
-		nothingLeft(t, n, restart)
+		startWith(t, n, restart)
 	}
 }
 

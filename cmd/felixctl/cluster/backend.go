@@ -44,6 +44,8 @@ func (t target) backendCommand() *cobra.Command {
 type nodeBackend struct {
 	Node    string `json:"node"`
 	Backend string `json:"backend,omitempty"`
+	// Configured is that of the configuration, if the agent has found Backend in force and cannot change to it yet.
+	Configured string `json:"configured,omitempty"`
 	// Handover is the change under way, if there is one.
 	Handover *control.Handover `json:"handover,omitempty"`
 	// Fault is the reason why the agent did not answer.
@@ -72,7 +74,7 @@ Exit codes: 0 shown; 2 a node gave no answer.`,
 				if !r.decode(&s) {
 					missing++
 				}
-				nodes = append(nodes, nodeBackend{r.Node, s.Backend, s.Handover, r.Fault})
+				nodes = append(nodes, nodeBackend{r.Node, s.Backend, s.Configured, s.Handover, r.Fault})
 			}
 			if err := output.Print(c.OutOrStdout(), nodes, func() error { return printBackends(c.OutOrStdout(), nodes) }); err != nil {
 				return err
@@ -92,6 +94,8 @@ func printBackends(w io.Writer, nodes []nodeBackend) error {
 			table.Row(n.Node, "NO ANSWER", n.Fault)
 		case n.Handover != nil:
 			table.Row(n.Node, n.Backend, n.Handover.To+": "+n.Handover.Phase)
+		case n.Configured != "":
+			table.Row(n.Node, n.Backend, n.Configured+": waits")
 		default:
 			table.Row(n.Node, n.Backend, "")
 		}
@@ -172,7 +176,7 @@ func (t target) verify(ctx context.Context, reached map[string]bool) error {
 	}
 	var others []string
 	for _, n := range nodes {
-		if n.Status == nil || !reached[n.Status.Backend] {
+		if n.Status == nil || !reached[n.Status.Backend] || n.Status.Configured != "" {
 			others = append(others, n.Node)
 		}
 	}
@@ -188,7 +192,12 @@ func (t target) change(ctx context.Context, a agent, backend string, out io.Writ
 	if a.Fault != "" {
 		return "", errors.New(a.Fault)
 	}
-	if err := t.settled(ctx, a, "", 0); err != nil {
+	// A node that is not ready because its configured backend cannot be programmed must be able to get another one.
+	err := t.settled(ctx, a, "", 0)
+	if errors.Is(err, errChanging) {
+		err = t.settled(ctx, a, "", settleTimeout)
+	}
+	if err != nil && !errors.Is(err, errNotConfigured) {
 		return "", fmt.Errorf("before the change: %w", err)
 	}
 	limited, cancel := context.WithTimeout(ctx, changeTimeout)
@@ -196,7 +205,7 @@ func (t target) change(ctx context.Context, a agent, backend string, out io.Writ
 	cmd := t.exec(limited, a, []string{"backend", "set", backend, "-o", "json"})
 	var answer, errs bounded
 	cmd.Stdout, cmd.Stderr = &answer, &errs
-	err := cmd.Run()
+	err = cmd.Run()
 	if code, text, err := remoteCode(err, errs.all.Bytes()); err != nil || code != 0 {
 		return "", errors.Join(limited.Err(), err, fmt.Errorf("exit code %d: %s", code, text))
 	}
@@ -213,6 +222,12 @@ func (t target) change(ctx context.Context, a agent, backend string, out io.Writ
 	return changed.Backend, nil
 }
 
+// errNotConfigured is the only reason why a node is not ready: another backend than the configured one is in force.
+var errNotConfigured = errors.New("the node is not ready")
+
+// errChanging is errNotConfigured while the node changes to the configured backend by itself.
+var errChanging = errors.New("the node is not ready")
+
 // settled waits until the node is ready, with the backend if one is named.
 func (t target) settled(ctx context.Context, a agent, backend string, wait time.Duration) error {
 	one := t
@@ -226,6 +241,13 @@ func (t target) settled(ctx context.Context, a agent, backend string, wait time.
 		return fmt.Errorf("the node has %s again: its agent has restarted", n.Status.Backend)
 	}
 	if n.State != ready {
+		if n.Status != nil && n.Status.Configured != "" && len(n.Status.Unready) == 1 {
+			is := errNotConfigured
+			if n.Status.Handover != nil {
+				is = errChanging
+			}
+			return fmt.Errorf("%w: %s", is, n.Status.Unready[0])
+		}
 		var why texts
 		n.faults(&why)
 		reason := n.State

@@ -35,6 +35,8 @@ func backendCommand() *cobra.Command {
 type inForce struct {
 	Node    string `json:"node"`
 	Backend string `json:"backend"`
+	// Configured is that of the configuration, if the agent has found Backend in force and cannot change to it yet.
+	Configured string `json:"configured,omitempty"`
 	// Handover is the change under way, if there is one.
 	Handover *control.Handover `json:"handover,omitempty"`
 }
@@ -54,9 +56,13 @@ func getCommand() *cobra.Command {
 					return err
 				}
 				out := c.OutOrStdout()
-				return t.output.Print(out, inForce{s.Node, s.Backend, s.Handover}, func() error {
+				return t.output.Print(out, inForce{s.Node, s.Backend, s.Configured, s.Handover}, func() error {
 					if s.Handover != nil {
 						_, err = fmt.Fprintf(out, "%s, changing to %s: %s\n", s.Backend, s.Handover.To, s.Handover.Phase)
+						return err
+					}
+					if s.Configured != "" {
+						_, err = fmt.Fprintf(out, "%s, configured: %s\n", s.Backend, s.Configured)
 						return err
 					}
 					_, err = fmt.Fprintln(out, s.Backend)
@@ -87,8 +93,8 @@ programmed, the old one stays in force and the reason is printed.
 "iptables" takes the variant in which the node's other programs have their
 rules; "iptables-legacy" and "iptables-nft" name one.
 
-The change holds until the agent restarts: then it goes by its configuration
-(backend), and removes what the other backend left.
+The change holds until the agent restarts: then it changes to the backend of
+its configuration.
 
 Exit codes: 0 the backend is in force, and nothing of another one is left; 2 it
 is not, or not known to be: ask again with felixctl backend get.`,
