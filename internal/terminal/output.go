@@ -8,21 +8,30 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"k8s.io/client-go/util/jsonpath"
 	"sigs.k8s.io/yaml"
+
+	"github.com/felixlike/felixlike/internal/printable"
 )
 
 // Output is the value of the flag --output.
 type Output string
 
 // Formats of output. Wide is text that is not fitted to the terminal's width; Name is names
-// alone, a line each.
+// alone, a line each; Native is the unchanged output of other tools. Where JSON is known, so is
+// jsonpath=TEMPLATE, with kubectl's templates.
 const (
-	Text Output = "text"
-	Wide Output = "wide"
-	Name Output = "name"
-	JSON Output = "json"
-	YAML Output = "yaml"
+	Text     Output = "text"
+	Wide     Output = "wide"
+	Name     Output = "name"
+	JSON     Output = "json"
+	YAML     Output = "yaml"
+	Markdown Output = "markdown"
+	Native   Output = "native"
 )
+
+// jsonPath begins the format that prints parts of the JSON output.
+const jsonPath = "jsonpath="
 
 // Flag adds the flag --output to a command, with completion. The default is text. Without
 // formats, text, json and yaml are known.
@@ -36,6 +45,9 @@ func (o *Output) Flag(c *cobra.Command, formats ...Output) {
 	words := make([]string, len(formats))
 	for i, one := range formats {
 		words[i] = string(one)
+	}
+	if f.knowsPaths() {
+		words = append(words, jsonPath)
 	}
 	Complete(c, "output", words...)
 }
@@ -52,11 +64,17 @@ type outputFlag struct {
 	known []Output
 }
 
+// knowsPaths reports whether jsonpath=TEMPLATE is known.
+func (f outputFlag) knowsPaths() bool { return slices.Contains(f.known, JSON) }
+
 // words are the known formats, as in "text, json or yaml".
 func (f outputFlag) words() string {
 	var words []string
 	for _, one := range f.known {
 		words = append(words, string(one))
+	}
+	if f.knowsPaths() {
+		words = append(words, jsonPath+"TEMPLATE")
 	}
 	last := len(words) - 1
 	return strings.Join(words[:last], ", ") + " or " + words[last]
@@ -76,6 +94,13 @@ func (f outputFlag) Type() string { return "format" }
 // Set implements pflag.Value: an unknown format is refused before anything is
 // done.
 func (f outputFlag) Set(text string) error {
+	if template, is := strings.CutPrefix(text, jsonPath); is && f.knowsPaths() {
+		if _, err := parsePath(template); err != nil {
+			return err
+		}
+		*f.value = Output(text)
+		return nil
+	}
 	if !slices.Contains(f.known, Output(text)) {
 		return fmt.Errorf("%q is not %s", text, f.words())
 	}
@@ -107,7 +132,54 @@ func (o Output) Print(w io.Writer, value any, text func() error) error {
 		_, err = w.Write(b)
 		return err
 	}
+	if template, is := strings.CutPrefix(string(o), jsonPath); is {
+		return printPath(w, template, value)
+	}
 	return text()
+}
+
+// PrintLine is Print of one of many values: JSON takes a line.
+func (o Output) PrintLine(w io.Writer, value any, text func() error) error {
+	if o == JSON {
+		return json.NewEncoder(w).Encode(value)
+	}
+	return o.Print(w, value, text)
+}
+
+// ForPrograms reports whether Print does not print the text.
+func (o Output) ForPrograms() bool {
+	return o == JSON || o == YAML || strings.HasPrefix(string(o), jsonPath)
+}
+
+// parsePath parses a template of kubectl, as in {.nodes[*].name}.
+func parsePath(template string) (*jsonpath.JSONPath, error) {
+	if !strings.Contains(template, "{") {
+		return nil, fmt.Errorf("%q is not a template such as {.node}", template)
+	}
+	path := jsonpath.New("output")
+	return path, path.Parse(template)
+}
+
+// printPath prints what a template picks out of the JSON of a value, and the end of the line.
+func printPath(w io.Writer, template string, value any) error {
+	path, err := parsePath(template)
+	if err != nil {
+		return err
+	}
+	text, err := json.Marshal(value)
+	if err != nil {
+		return err
+	}
+	var data any
+	if err := json.Unmarshal(text, &data); err != nil {
+		return err
+	}
+	var out strings.Builder
+	if err := path.Execute(&out, data); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintln(w, printable.Lines(out.String()))
+	return err
 }
 
 // PrintNames writes names, a line each.

@@ -2,6 +2,7 @@ package terminal
 
 import (
 	"bytes"
+	"io"
 	"os"
 	"strings"
 	"testing"
@@ -60,7 +61,7 @@ func TestOutput(t *testing.T) {
 	value := struct {
 		A int `json:"a"`
 	}{1}
-	for format, want := range map[string]string{"text": "as text", "json": "{\n  \"a\": 1\n}\n", "yaml": "a: 1\n"} {
+	for format, want := range map[string]string{"text": "as text", "json": "{\n  \"a\": 1\n}\n", "yaml": "a: 1\n", "jsonpath={.a}": "1\n"} {
 		var o Output
 		c := &cobra.Command{}
 		o.Flag(c)
@@ -75,9 +76,32 @@ func TestOutput(t *testing.T) {
 	var o Output
 	c := &cobra.Command{}
 	o.Flag(c, Text, Name, JSON)
-	for _, format := range []string{"xml", "yaml", "wide"} {
-		if err := c.Flags().Set("output", format); err == nil || o != Text || !strings.Contains(err.Error(), "is not text, name or json") {
+	for format, why := range map[string]string{
+		"xml": "is not text, name, json or jsonpath=TEMPLATE", "yaml": "is not text, name, json", "wide": "is not text, name, json",
+		"jsonpath=": "is not a template such as {.node}", "jsonpath=a": "is not a template", "jsonpath={.a": "unclosed action",
+	} {
+		if err := c.Flags().Set("output", format); err == nil || o != Text || !strings.Contains(err.Error(), why) {
 			t.Errorf("%s was taken: %v %s", format, err, o)
+		}
+	}
+	if err := Output("jsonpath={.b}").Print(io.Discard, value, nil); err == nil || !strings.Contains(err.Error(), "b is not found") {
+		t.Errorf("a field that is not there: %v", err)
+	}
+	var withoutJSON Output
+	c = &cobra.Command{}
+	withoutJSON.Flag(c, Text, Name)
+	if err := c.Flags().Set("output", "jsonpath={.a}"); err == nil {
+		t.Error("a command without JSON takes a template")
+	}
+}
+
+// What is printed a line each: JSON in one line, and a template's result.
+func TestPrintLine(t *testing.T) {
+	for format, want := range map[Output]string{JSON: "{\"a\":1}\n", "jsonpath={.a}": "1\n", Text: "as text"} {
+		var out bytes.Buffer
+		err := format.PrintLine(&out, map[string]int{"a": 1}, func() error { out.WriteString("as text"); return nil })
+		if err != nil || out.String() != want || format.ForPrograms() != (format != Text) {
+			t.Errorf("%s: %q, %v", format, out.String(), err)
 		}
 	}
 }

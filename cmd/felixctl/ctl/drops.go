@@ -2,7 +2,6 @@ package ctl
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -194,17 +193,14 @@ func (r *dropsRequest) stream(ctx context.Context, limit *listenLimit, c *cobra.
 		defer limit.begin()
 		warnAboutClosed(ctx, agent, c.ErrOrStderr())
 		warnOfAbsentPod(ctx, agent, r.filter.Pod, c.ErrOrStderr())
-		if r.output != terminal.JSON {
+		if !r.output.ForPrograms() {
 			fmt.Fprintln(c.ErrOrStderr(), "following denied packets on this node; interrupt to end")
 		}
 	}, func(d control.Drop) error {
-		switch {
-		case !r.filter.Shows(d):
+		if !r.filter.Shows(d) {
 			return nil
-		case r.output == terminal.JSON:
-			return json.NewEncoder(out).Encode(d)
 		}
-		return lines.print(d)
+		return r.output.PrintLine(out, d, func() error { return lines.print(d) })
 	})))
 }
 
@@ -238,8 +234,8 @@ func (r *dropsRequest) collect(ctx context.Context, limit *listenLimit, c *cobra
 
 // show prints sums, and returns ErrDenied if there are any.
 func (r *dropsRequest) show(s *sums, w io.Writer) (err error) {
-	if r.output == terminal.JSON {
-		err = s.printJSON(w)
+	if r.output.ForPrograms() {
+		err = s.printLines(w, r.output)
 	} else {
 		err = s.print(w)
 	}
@@ -287,16 +283,16 @@ func (s *sums) missing() string {
 	return fmt.Sprintf(" that is to be shown, and %d packets besides that there was no room for", s.NotShown)
 }
 
-func (s *sums) printJSON(w io.Writer) error {
-	e := json.NewEncoder(w)
+// printLines prints each row for programs.
+func (s *sums) printLines(w io.Writer, as terminal.Output) error {
 	for _, row := range s.Sorted() {
 		row.SourcePort = 0 // one of many
-		if err := e.Encode(row); err != nil {
+		if err := as.PrintLine(w, row, nil); err != nil {
 			return err
 		}
 	}
 	if s.NotShown > 0 {
-		return e.Encode(control.Drop{At: time.Now(), NotShown: s.NotShown})
+		return as.PrintLine(w, control.Drop{At: time.Now(), NotShown: s.NotShown}, nil)
 	}
 	return nil
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/felixlike/report"
+	"github.com/felixlike/felixlike/internal/terminal"
 )
 
 func end(pod, address string) control.DropEnd {
@@ -64,7 +65,7 @@ ops/a-pod-with-quite-a-long-name  192.0.2.1  udp/53             egress     admin
 		t.Errorf("got\n%s", out.String())
 	}
 	out.Reset()
-	if err := s.printJSON(&out); err != nil {
+	if err := s.printLines(&out, terminal.JSON); err != nil {
 		t.Fatal(err)
 	}
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")

@@ -3,7 +3,6 @@ package ctl
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -125,10 +124,9 @@ func timeText(at, now time.Time) string {
 }
 
 func (r *dropsRequest) writeStaged(w io.Writer, all []stagedDrop) error {
-	if r.output == terminal.JSON {
-		e := json.NewEncoder(w)
+	if r.output.ForPrograms() {
 		for _, d := range all {
-			if err := e.Encode(d); err != nil {
+			if err := r.output.PrintLine(w, d, nil); err != nil {
 				return err
 			}
 		}

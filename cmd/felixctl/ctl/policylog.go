@@ -2,7 +2,6 @@ package ctl
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -72,14 +71,11 @@ func (r *policyLogRequest) run(c *cobra.Command) error {
 	}
 	lines := loggedLines{columns: columns{w: out, style: terminal.StyleFor(out)}}
 	return r.explain(control.NewClient(r.Socket()).PolicyLog(ctx, func() {
-		if r.output != terminal.JSON {
+		if !r.output.ForPrograms() {
 			fmt.Fprintln(c.ErrOrStderr(), "following the log of policies on this node; interrupt to end")
 		}
 	}, func(l control.Logged) error {
-		if r.output == terminal.JSON {
-			return json.NewEncoder(out).Encode(l)
-		}
-		return lines.print(l)
+		return r.output.PrintLine(out, l, func() error { return lines.print(l) })
 	}))
 }
 

@@ -10,10 +10,11 @@ import (
 
 	dumpcli "github.com/felixlike/felixlike/cmd/felixctl/dump/cli"
 	"github.com/felixlike/felixlike/cmd/felixctl/labs"
+	"github.com/felixlike/felixlike/internal/terminal"
 )
 
 func (o *options) rulesCommand() *cobra.Command {
-	var output string
+	var output terminal.Output
 	c := &cobra.Command{
 		Use:   "rules NAMESPACE/POD",
 		Short: "Show the rules, sets and flows that judge a pod's packets, with counters",
@@ -34,19 +35,19 @@ of policies and pods. It is felixctl dump --pod NAMESPACE/POD --counters on the 
 			return dumpPod(c.Context(), c.OutOrStdout(), c.ErrOrStderr(), status, args[0], output)
 		},
 	}
-	c.Flags().StringVarP(&output, "output", "o", "text", "text or json")
+	output.Flag(c)
 	return c
 }
 
 // dumpPod runs felixctl dump --pod on the pod's node.
-func dumpPod(ctx context.Context, out, errOut io.Writer, s labs.Status, pod, output string) error {
+func dumpPod(ctx context.Context, out, errOut io.Writer, s labs.Status, pod string, output terminal.Output) error {
 	p := slices.IndexFunc(s.Pods, func(p labs.PodStatus) bool { return p.Pod == pod })
 	if p < 0 {
 		return fmt.Errorf("%s: no such pod (felixctl lab status lists them)", pod)
 	}
 	n := slices.IndexFunc(s.Nodes, func(n labs.NodeStatus) bool { return n.Name == s.Pods[p].Node })
 	c := dumpcli.DumpCommand()
-	c.SetArgs([]string{"--socket", s.Nodes[n].ControlSocket, "--pod", pod, "--counters", "--output", output})
+	c.SetArgs([]string{"--socket", s.Nodes[n].ControlSocket, "--pod", pod, "--counters", "--output", string(output)})
 	c.SetOut(out)
 	c.SetErr(errOut)
 	c.SilenceUsage, c.SilenceErrors = true, true

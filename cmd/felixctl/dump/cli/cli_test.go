@@ -104,7 +104,7 @@ func TestRefusals(t *testing.T) {
 		"/dev/zero: not a regular file":           {"dump", "/dev/zero"},
 		"is no file, no folder and no snapshot":   {"diff", a, "nowhere"},
 		"--view: \"sideways\"":                    {"diff", a, a, "--view", "sideways"},
-		"--output: \"xml\"":                       {"diff", a, a, "-o", "xml"},
+		"\"xml\" is not text, markdown":           {"diff", a, a, "-o", "xml"},
 		"--elements: \"some\"":                    {"dump", a, "--elements", "some"},
 		"it has no objects of felixlike":          {"diff", a, theirs},
 		"compare the verdicts on packets":         {"diff", a, saved},

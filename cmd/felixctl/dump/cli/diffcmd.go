@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 
@@ -17,9 +16,10 @@ const verdictsView = "verdicts"
 
 // differing is one run of diff.
 type differing struct {
-	sides        sides
-	shown        shown
-	view, output string
+	sides  sides
+	shown  shown
+	view   string
+	output terminal.Output
 }
 
 func diffCommand() *cobra.Command {
@@ -57,17 +57,13 @@ Exit codes: 0 the same; 1 different; 2 wrong usage, or the command failed.`,
 	d.sides.flags(c)
 	d.shown.flags(c)
 	c.Flags().StringVar(&d.view, "view", "", "structure, text or verdicts (default: structure; verdicts for sides of two backends)")
-	c.Flags().StringVarP(&d.output, "output", "o", "text", "text, json or markdown")
-	terminal.Complete(c, "output", "text", "json", "markdown")
+	d.output.Flag(c, terminal.Text, terminal.Markdown, terminal.JSON, terminal.YAML)
 	terminal.Complete(c, "view", "structure", "text", verdictsView)
 	return c
 }
 
 func (d *differing) run(c *cobra.Command, args []string) error {
 	options, err := d.shown.options()
-	if err == nil {
-		err = format(d.output, "text", "json", "markdown")
-	}
 	if err != nil {
 		return err
 	}
@@ -158,12 +154,11 @@ type document struct {
 }
 
 func (d *differing) print(w io.Writer, both [2]*side, r report) error {
-	switch d.output {
-	case "json":
-		e := json.NewEncoder(w)
-		e.SetIndent("", "  ")
-		return e.Encode(document{both[0].title, both[1].title, r.different(), d.view, r})
-	case "markdown":
+	return d.output.Print(w, document{both[0].title, both[1].title, r.different(), d.view, r}, func() error { return d.printText(w, both, r) })
+}
+
+func (d *differing) printText(w io.Writer, both [2]*side, r report) error {
+	if d.output == terminal.Markdown {
 		if _, err := fmt.Fprintf(w, "## %s → %s\n\n", both[0].title, both[1].title); err != nil {
 			return err
 		}

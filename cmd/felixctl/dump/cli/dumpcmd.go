@@ -23,7 +23,8 @@ func Commands() []*cobra.Command {
 func DumpCommand() *cobra.Command {
 	s := sides{}
 	var how shown
-	var output, pod string
+	var output terminal.Output
+	var pod string
 	c := &cobra.Command{
 		Use:   "dump [SIDE]",
 		Short: "Show the rules, sets and flows of a node, with the names of policies and pods",
@@ -35,7 +36,7 @@ SIDE is "live" if it is not given, or:
 ` + sidesHelp + `
 
 -o text writes the tools' own language, in a fixed order, with names behind a #;
--o native the tools' unchanged output; -o json all in one typed form.
+-o native the tools' unchanged output; -o json and yaml all in one typed form.
 
 With --pod, only the chains, sets and flows that judge the packets of one pod.`,
 		Example: `  felixctl dump
@@ -46,19 +47,16 @@ With --pod, only the chains, sets and flows that judge the packets of one pod.`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			options, err := how.options()
-			if err == nil {
-				err = format(output, "text", "json", "native")
-			}
 			if err != nil {
 				return err
 			}
-			if pod != "" && output == "native" {
+			if pod != "" && output == terminal.Native {
 				return errors.New("--pod: -o native prints all that the tools print")
 			}
 			what := append(args, "live")[0]
 			s.in, s.everything = c.InOrStdin(), !how.onlyOurs
 			return s.agent.call(c.Context(), func(ctx context.Context) error {
-				if output == "native" && what == "live" {
+				if output == terminal.Native && what == "live" {
 					return s.native(ctx, c.OutOrStdout())
 				}
 				stop := terminal.Progress(c.ErrOrStderr(), terminal.Doing("reading"))
@@ -74,8 +72,7 @@ With --pod, only the chains, sets and flows that judge the packets of one pod.`,
 	s.flags(c)
 	how.flags(c)
 	c.Flags().StringVar(&pod, "pod", "", "only what judges the packets of this pod of the node: NAMESPACE/NAME")
-	c.Flags().StringVarP(&output, "output", "o", "text", "text, json or native")
-	terminal.Complete(c, "output", "text", "json", "native")
+	output.Flag(c, terminal.Text, terminal.Native, terminal.JSON, terminal.YAML)
 	return c
 }
 

@@ -2,8 +2,6 @@ package cli
 
 import (
 	"fmt"
-	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -29,12 +27,4 @@ func (s *shown) options() (compare.Options, error) {
 		return compare.Options{}, fmt.Errorf("--elements: %w", err)
 	}
 	return compare.Options{OnlyOurs: s.onlyOurs, Counters: s.counters, Elements: e}, nil
-}
-
-// format checks a flag's value.
-func format(value string, known ...string) error {
-	if slices.Contains(known, value) {
-		return nil
-	}
-	return fmt.Errorf("--output: %q is not one of %s", value, strings.Join(known, ", "))
 }

@@ -124,7 +124,7 @@ func listCommand(s *store) *cobra.Command {
 
 func showCommand(s *store) *cobra.Command {
 	var how shown
-	var output string
+	var output terminal.Output
 	c := &cobra.Command{
 		Use:     "show NAME",
 		Short:   "Show a snapshot as felixctl dump shows a node",
@@ -132,9 +132,6 @@ func showCommand(s *store) *cobra.Command {
 		Args:    cobra.ExactArgs(1),
 		RunE: func(c *cobra.Command, args []string) error {
 			options, err := how.options()
-			if err == nil {
-				err = format(output, "text", "json", "native")
-			}
 			if err != nil {
 				return err
 			}
@@ -142,7 +139,7 @@ func showCommand(s *store) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			if output == "native" {
+			if output == terminal.Native {
 				for _, p := range one.Parts {
 					fmt.Fprintf(c.OutOrStdout(), "# %s\n%s", p.Command, p.Text)
 				}
@@ -156,7 +153,7 @@ func showCommand(s *store) *cobra.Command {
 		},
 	}
 	how.flags(c)
-	c.Flags().StringVarP(&output, "output", "o", "text", "text, json or native")
+	output.Flag(c, terminal.Text, terminal.Native, terminal.JSON, terminal.YAML)
 	return c
 }
 

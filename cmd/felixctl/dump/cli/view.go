@@ -1,12 +1,12 @@
 package cli
 
 import (
-	"encoding/json"
 	"io"
 
 	"github.com/felixlike/felixlike/cmd/felixctl/dump"
 	"github.com/felixlike/felixlike/cmd/felixctl/dump/compare"
 	"github.com/felixlike/felixlike/cmd/felixctl/dump/names"
+	"github.com/felixlike/felixlike/internal/terminal"
 )
 
 // view is a dump as JSON: typed, with the text of each rule and flow and a note on its
@@ -141,17 +141,15 @@ func viewSets(sets []*dump.Set, note func(any) string) []viewSet {
 	return all
 }
 
-func (o *side) print(out io.Writer, output string, options compare.Options) error {
-	options.Hashes = output == "json"
+func (o *side) print(out io.Writer, output terminal.Output, options compare.Options) error {
+	options.Hashes = output.ForPrograms()
 	state := compare.Canonical(o.state, options)
 	noter := names.Of(o.model)
-	if output == "json" {
-		e := json.NewEncoder(out)
-		e.SetIndent("", "  ")
-		return e.Encode(newView(o, state, noter.Note))
+	if output.ForPrograms() {
+		return output.Print(out, newView(o, state, noter.Note), nil)
 	}
 	text := dump.TextOptions{Counters: options.Counters, Elements: options.Elements}
-	if output == "text" {
+	if output == terminal.Text {
 		text.Note = noter.Note
 	}
 	return dump.Write(out, state, text)
