@@ -56,9 +56,8 @@ func TestDatabaseRestart(t *testing.T) {
 	if err := l.Node("node1").OVS().RestartDB(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	if !through(t, l) {
-		t.Error("the restart of the database cut x/a off")
-	}
+	// Nothing is repaired: the writes stay as they are. A busy ovs-vswitchd may forward late while it reads the database anew.
+	eventually.True(t, "x/c reaches x/a after the restart of the database", func() bool { return through(t, l) })
 	set(t, l, state(t, threeNodes, onlyFromC))
 	if after := writes(t, l, config.NFTables); before != after {
 		t.Errorf("writes before %s, after %s", before, after)
