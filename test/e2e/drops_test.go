@@ -337,7 +337,7 @@ func TestDropsCommand(t *testing.T) {
 		{[]string{"--for", "500ms", "--follow"}, 0, []string{"x/b  ", "udp/53"}, true},
 		{[]string{"--direction", "sideways"}, 2, []string{"must be ingress or egress"}, false},
 		{[]string{"--pod", "x"}, 2, []string{"must be namespace/name"}, false},
-		{[]string{"-o", "yaml"}, 2, []string{"is not text or json"}, false},
+		{[]string{"-o", "yaml"}, 2, []string{"is not text, json or jsonpath=TEMPLATE"}, false},
 	} {
 		wrong := func() string {
 			out, code := onNode(t, n, append([]string{"drops", "--socket", n.ControlSocket()}, c.args...)...)
