@@ -23,7 +23,7 @@ type Status struct {
 	AgentVersion string `json:"agentVersion"`
 	Node         string `json:"node"`
 	Backend      string `json:"backend"`
-	// Configured is the backend of the configuration while another one is in force because the agent found it so (docs/install/backend.md), else empty.
+	// Configured is the backend of the configuration while the agent, which found Backend in force, has not changed to it (docs/install/backend.md); else empty.
 	Configured string `json:"configured,omitempty"`
 	// Handover is the change of the backend under way, if there is one.
 	Handover  *Handover `json:"handover,omitempty"`

@@ -44,7 +44,7 @@ func (t target) backendCommand() *cobra.Command {
 type nodeBackend struct {
 	Node    string `json:"node"`
 	Backend string `json:"backend,omitempty"`
-	// Configured is that of the configuration, if the agent has found Backend in force and cannot change to it yet.
+	// Configured is the backend of the configuration while the agent, which found Backend in force, has not changed to it; else empty.
 	Configured string `json:"configured,omitempty"`
 	// Handover is the change under way, if there is one.
 	Handover *control.Handover `json:"handover,omitempty"`
