@@ -26,19 +26,19 @@ func TestChoose(t *testing.T) {
 		begins string
 		left   bool
 	}{
-		"nothing is there":                          {configured: config.NFTables, leads: kernel, begins: config.NFTables},
-		"the configured one is in force":            {configured: config.NFTables, leads: kernel, there: []string{config.NFTables}, begins: config.NFTables},
-		"another one of the kernel is in force":     {configured: config.NFTables, leads: kernel, there: []string{config.IPTablesNFT}, begins: config.NFTables},
-		"openflow is in force":                      {configured: config.NFTables, leads: bridge, there: []string{config.OpenFlow}, begins: config.OpenFlow},
-		"nftables is in force":                      {configured: config.OpenFlow, leads: kernel, there: []string{config.NFTables}, begins: config.NFTables},
-		"killed while nftables was built":           {configured: config.NFTables, leads: bridge, there: []string{config.NFTables, config.OpenFlow}, begins: config.OpenFlow, left: true},
-		"killed while openflow was removed":         {configured: config.NFTables, leads: kernel, there: []string{config.NFTables, config.OpenFlow}, begins: config.NFTables, left: true},
-		"killed while openflow was built":           {configured: config.OpenFlow, leads: kernel, there: []string{config.NFTables, config.OpenFlow}, begins: config.NFTables, left: true},
-		"both variants of iptables":                 {configured: config.OpenFlow, leads: kernel, there: []string{config.IPTablesLegacy, config.IPTablesNFT}, begins: config.OpenFlow, left: true},
-		"the switch has lost its flows":             {configured: config.NFTables, leads: kernel, there: []string{config.OpenFlow}, begins: config.NFTables, left: true},
-		"the switch does not answer":                {configured: config.NFTables, leads: bridge, there: []string{config.OpenFlow}, fails: "leads", begins: config.NFTables, left: true},
-		"no look is possible":                       {configured: config.NFTables, leads: bridge, fails: "look", begins: config.NFTables},
-		"what is in force does not fit the setting": {configured: config.OpenFlow, leads: kernel, there: []string{config.NFTables}, fails: config.NFTables, begins: config.OpenFlow, left: true},
+		"nothing is there":                      {configured: config.NFTables, leads: kernel, begins: config.NFTables},
+		"the configured one is in force":        {configured: config.NFTables, leads: kernel, there: []string{config.NFTables}, begins: config.NFTables},
+		"another one of the kernel is in force": {configured: config.NFTables, leads: kernel, there: []string{config.IPTablesNFT}, begins: config.NFTables},
+		"openflow is in force":                  {configured: config.NFTables, leads: bridge, there: []string{config.OpenFlow}, begins: config.OpenFlow},
+		"nftables is in force":                  {configured: config.OpenFlow, leads: kernel, there: []string{config.NFTables}, begins: config.NFTables},
+		"killed while nftables was built":       {configured: config.NFTables, leads: bridge, there: []string{config.NFTables, config.OpenFlow}, begins: config.OpenFlow, left: true},
+		"killed while openflow was removed":     {configured: config.NFTables, leads: kernel, there: []string{config.NFTables, config.OpenFlow}, begins: config.NFTables, left: true},
+		"killed while openflow was built":       {configured: config.OpenFlow, leads: kernel, there: []string{config.NFTables, config.OpenFlow}, begins: config.NFTables, left: true},
+		"both variants of iptables":             {configured: config.OpenFlow, leads: kernel, there: []string{config.IPTablesLegacy, config.IPTablesNFT}, begins: config.OpenFlow, left: true},
+		"the switch has lost its flows":         {configured: config.NFTables, leads: kernel, there: []string{config.OpenFlow}, begins: config.NFTables, left: true},
+		"the switch does not answer":            {configured: config.NFTables, leads: bridge, there: []string{config.OpenFlow}, fails: "leads", begins: config.NFTables, left: true},
+		"no look is possible":                   {configured: config.NFTables, leads: bridge, fails: "look", begins: config.NFTables},
+		"the backend in force breaks a setting": {configured: config.OpenFlow, leads: kernel, there: []string{config.NFTables}, fails: config.NFTables, begins: config.OpenFlow, left: true},
 	} {
 		t.Run(what, func(t *testing.T) {
 			failed := errors.New("fails")

@@ -23,8 +23,8 @@ func (rep *Reporter) Readiness() health.Readiness {
 // Unavailable returns why no pod can be added to this node now.
 func (rep *Reporter) Unavailable() []string { return rep.missing(false) }
 
-// unready returns why the node is not ready: Unavailable, and reasons with which pods can be added. A pod that has lost its interface is
-// no such reason: it gets another one only if its sandbox can be added anew, and a pod with NET_ADMIN could block a rolling update.
+// unready returns why the node is not ready: Unavailable, and reasons with which pods can be added. A node stays ready if a pod has lost its interface: the
+// pod gets another one only if its sandbox can be added anew, and a pod with NET_ADMIN could block a rolling update.
 func (rep *Reporter) unready() []string { return rep.missing(true) }
 
 func (rep *Reporter) missing(all bool) []string {

@@ -95,7 +95,7 @@ func TestOutput(t *testing.T) {
 	}
 }
 
-// What is printed a line each: JSON in one line, and a template's result.
+// PrintLine prints JSON in one line, and the result of a template.
 func TestPrintLine(t *testing.T) {
 	for format, want := range map[Output]string{JSON: "{\"a\":1}\n", "jsonpath={.a}": "1\n", Text: "as text"} {
 		var out bytes.Buffer

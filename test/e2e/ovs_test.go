@@ -56,7 +56,7 @@ func TestDatabaseRestart(t *testing.T) {
 	if err := l.Node("node1").OVS().RestartDB(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	// Nothing is repaired: the writes stay as they are. A busy ovs-vswitchd may forward late while it reads the database anew.
+	// A busy ovs-vswitchd may forward late while it reads the database again. The number of writes below shows that the agent repairs nothing.
 	eventually.True(t, "x/c reaches x/a after the restart of the database", func() bool { return through(t, l) })
 	set(t, l, state(t, threeNodes, onlyFromC))
 	if after := writes(t, l, config.NFTables); before != after {

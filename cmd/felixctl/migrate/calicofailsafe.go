@@ -22,7 +22,7 @@ type calicoFailsafe struct {
 }
 
 // failsafe notes the setting that has the failsafe ports of a FelixConfiguration. A list that it does not have is Calico's default.
-func (c *conversion) failsafe(i int, d document) {
+func failsafe(c *conversion, i int, d document) {
 	row := c.row(i)
 	if d.ref.Name != "default" {
 		row.lose("metadata.name", "felixlike has the same failsafe ports on all nodes")

@@ -29,7 +29,7 @@ func convert(documents []document, options Options) (*Result, error) {
 		switch {
 		case isCalico(d.ref, "NetworkPolicy", "GlobalNetworkPolicy", "NetworkSet", "GlobalNetworkSet", "Tier", "HostEndpoint"):
 		case isCalico(d.ref, "FelixConfiguration"):
-			c.failsafe(i, d)
+			failsafe(c, i, d)
 		case isCilium(d.ref):
 			c.cilium(i, d)
 		case isAdminPolicy(d.ref):

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"os"
+	"runtime/debug"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -49,5 +51,17 @@ func untilAlone(ctx context.Context, log *slog.Logger, take func() (io.Closer, e
 			return nil, ctx.Err()
 		case <-time.After(aloneRetry):
 		}
+	}
+}
+
+// gcPercent is the agent's GOGC. An agent is idle most of the time, so memory matters
+// more than CPU. At 100,000 pods Go's default of 100 costs 50 MB more and saves 0.3
+// CPU-s of the start.
+const gcPercent = 75
+
+// SetGC sets the garbage collector as an agent runs with it, unless GOGC says otherwise.
+func SetGC() {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(gcPercent)
 	}
 }
