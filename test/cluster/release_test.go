@@ -23,7 +23,7 @@ func (r release) file(name string) string {
 }
 
 // releaseOf returns a release: that of the folder which releasesVariable names, or else one that is
-// built of this tree for this machine. It checks and unpacks the files as docs/install/kubernetes.md says.
+// built of this tree for this machine. It checks and unpacks the files as docs/reference/release.md says.
 func releaseOf(t *testing.T, k kit, version string) release {
 	t.Helper()
 	r := release{version: version, tools: t.TempDir()}
