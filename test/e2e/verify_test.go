@@ -38,12 +38,12 @@ func verifyNamesForeignFlow(t *testing.T, l *lab.Lab) {
 	if v := verified(); v.CPU <= 0 || v.Memory <= 0 || v.Memory > 1<<30 {
 		t.Errorf("a proof took %s of CPU time and %d bytes", v.CPU, v.Memory)
 	}
-	if v := verified(); len(v.Classes) != 2 || v.Classes[0].Addresses < 3 || v.Classes[0].Ports < 2 {
+	if v := verified(); len(v.Classes) > 0 { // the rules are the same: no packet has to be followed
 		t.Errorf("compared: %+v", v.Classes)
 	} else {
-		t.Logf("one proof: CPU time %s, %d MiB, %+v", v.CPU, v.Memory>>20, v.Classes)
+		t.Logf("one proof: CPU time %s, %d MiB", v.CPU, v.Memory>>20)
 	}
-	if out, _, _ := felixctl(t, "status", "--socket", n.ControlSocket()); !strings.Contains(out, " ago ("+statusAt(t, n).Backend+")\n  classes IPv4: ") {
+	if out, _, _ := felixctl(t, "status", "--socket", n.ControlSocket()); !strings.Contains(out, " ago ("+statusAt(t, n).Backend+")\n  onResync; ") {
 		t.Errorf("status\n%s", out)
 	}
 	repaired := repairs(t, n)

@@ -13,14 +13,7 @@ import (
 // BenchmarkProve compares the rules of nftables with other forms of them, for IPv4. w1 are 1,000 pods with 1,000 policies of 10 rules.
 func BenchmarkProve(b *testing.B) {
 	for _, name := range []string{"small", "w1-100", workload.W1} {
-		profile, err := workload.FindProfile(name)
-		if err != nil {
-			b.Fatal(err)
-		}
-		m, _, err := wanted.FromEvents(workload.New(profile).Events(), workload.Node, &control.Model{Settings: control.Settings{Masquerade: true}, HostAddresses: nodeAddresses})
-		if err != nil {
-			b.Fatal(err)
-		}
+		m := workloadModel(b, name)
 		first := stateOf(b, *m, config.NFTables)
 		for _, backend := range []string{"maps", config.IPTablesNFT} {
 			other := stateOf(b, *m, backend)
@@ -33,4 +26,17 @@ func BenchmarkProve(b *testing.B) {
 			})
 		}
 	}
+}
+
+// workloadModel returns the model of a node with a workload.
+func workloadModel(b *testing.B, name string) *control.Model {
+	profile, err := workload.FindProfile(name)
+	if err != nil {
+		b.Fatal(err)
+	}
+	m, _, err := wanted.FromEvents(workload.New(profile).Events(), workload.Node, &control.Model{Settings: control.Settings{Masquerade: true}, HostAddresses: nodeAddresses})
+	if err != nil {
+		b.Fatal(err)
+	}
+	return m
 }

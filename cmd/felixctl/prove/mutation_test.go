@@ -214,6 +214,9 @@ func TestMutations(t *testing.T) {
 			refused++
 			continue
 		}
+		if len(all) > 0 && backend != config.OpenFlow && sameRules(before, after) {
+			t.Errorf("%s: %v, although the rules are said to be the same", title, all[0].Packet)
+		}
 		if len(all) == 0 {
 			equal++
 		} else {

@@ -82,11 +82,12 @@ func stateOf(t fataler, m control.Model, backend string) *dump.State {
 // compared returns what two states differ in, for packets of a family.
 func compared(f model.Family, m *control.Model, a, b *dump.State) ([]Difference, error) {
 	p := &proof{models: []*control.Model{m}, names: names.Of(m), found: map[[2]string]*difference{}}
-	same, err := p.sameFlows(Side{a, m}, Side{b, m})
+	x, y := p.withoutLearned(Side{a, m}, 'A'), p.withoutLearned(Side{b, m}, 'B')
+	same, err := p.sameFlows(x, y)
 	if err != nil {
 		return nil, err
 	}
-	s, err := p.family(f, same, Side{a, m}, Side{b, m})
+	s, err := p.family(f, same, x, y)
 	if err != nil {
 		return nil, err
 	}

@@ -29,8 +29,9 @@ func proveCommand() *cobra.Command {
 		Long: `Measure the proofs of felixctl prove over a workload, and say which goals they meet. It
 needs no root, and programs nothing.
 
-It compares each pair of backends and layouts, and nftables before and after the
-change of one policy. Each proof is a process of its own with GOMEMLIMIT=1GiB. It
+It compares each pair of backends and layouts, nftables before and after the change of
+one policy, and the state after the change with the same, as an agent without a
+difference does. Each proof is a process of its own with GOMEMLIMIT=1GiB. It
 reads the dumps and the models, and proves. CPU is all its processor time, MEMORY its
 largest use. ELAPSED depends on what else runs.
 

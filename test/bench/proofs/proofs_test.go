@@ -43,10 +43,10 @@ func TestProofsOfNetfilter(t *testing.T) {
 			t.Errorf("%+v", m)
 		}
 	})
-	if err != nil || len(got) != 7 {
+	if err != nil || len(got) != 8 {
 		t.Fatal(err, got)
 	}
-	for pair, want := range map[string]string{"nftables / nftables maps": equal, "nftables / iptables-nft": equal, "nftables maps / iptables-nft": equal, "nftables / " + changedPolicy: different} {
+	for pair, want := range map[string]string{"nftables / nftables maps": equal, "nftables / iptables-nft": equal, "nftables maps / iptables-nft": equal, "nftables / " + changedPolicy: different, changedPolicy + " / " + changedPolicy: equal} {
 		if got[pair] != want {
 			t.Errorf("%s: %s, want %s", pair, got[pair], want)
 		}
@@ -65,7 +65,7 @@ func TestProofThatDoesNotEnd(t *testing.T) {
 		}
 		return nil, min(used, 999*time.Millisecond), fmt.Errorf("wrapped: %w", ended)
 	}
-	if err := Run(t.Context(), small(t), time.Second, hangs, func(m Measured) { all = append(all, m) }); err != nil || len(all) != 7 {
+	if err := Run(t.Context(), small(t), time.Second, hangs, func(m Measured) { all = append(all, m) }); err != nil || len(all) != 8 {
 		t.Fatal(err, all)
 	}
 	for _, m := range all {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/felixlike/felixlike/cmd/felixctl/dump"
 	"github.com/felixlike/felixlike/cmd/felixctl/dump/compare"
 	"github.com/felixlike/felixlike/internal/terminal"
 )
@@ -130,7 +131,7 @@ func (d *differing) check(both [2]*side) error {
 
 // kindsOf describes the programmed objects of a state, such as "policy flows"; "" if it has none.
 func kindsOf(s *side) string {
-	state := compare.Canonical(s.state, compare.Options{OnlyOurs: true})
+	state := compare.Canonical(&dump.State{Tables: s.state.Tables}, compare.Options{OnlyOurs: true})
 	for _, t := range state.Tables {
 		switch {
 		case t.Dialect.String() == "iptables":
