@@ -12,7 +12,7 @@ import (
 
 // checkVerify returns an error if there are to be proofs, and no felixctl for them.
 func checkVerify(cfg *config.Effective) error {
-	if cfg.Verify != config.VerifyOnResync {
+	if !proves(cfg) {
 		return nil
 	}
 	return verifier(cfg.RunDir).Check()
@@ -20,10 +20,15 @@ func checkVerify(cfg *config.Effective) error {
 
 // verify returns the module of the proofs that the programmed state gives all packets the verdicts of the policies, if there are to be any.
 func (a *agent) verify(v *driver.View) driver.Module {
-	if a.cfg.Verify != config.VerifyOnResync {
+	if !proves(a.cfg) {
 		return driver.Module{}
 	}
-	return verify.New(v, verify.Options{Prove: verifier(a.cfg.RunDir).Prove}).Module()
+	return verify.New(v, verify.Options{Prove: verifier(a.cfg.RunDir).Prove, EveryChange: a.cfg.Verify == config.VerifyEveryChange}).Module()
+}
+
+// proves reports whether there are to be proofs.
+func proves(cfg *config.Effective) bool {
+	return cfg.Verify == config.VerifyOnResync || cfg.Verify == config.VerifyEveryChange
 }
 
 // verifier is the felixctl beside the agent.

@@ -48,8 +48,9 @@ const (
 
 // Values of the setting verify.
 const (
-	VerifyOff      = "off"
-	VerifyOnResync = "onResync"
+	VerifyOff         = "off"
+	VerifyOnResync    = "onResync"
+	VerifyEveryChange = "everyChange"
 )
 
 // Values of the setting serviceProxy.
@@ -189,8 +190,8 @@ type Config struct {
 	HealthAddress string `json:"healthAddress" help:"address:port of /healthz, /readyz and /metrics; :port for all addresses, empty to turn them off"`
 	// ResyncInterval is the time between two full reads of the dataplane.
 	ResyncInterval Duration `json:"resyncInterval" help:"time between two full reads of the state that cannot be watched for foreign changes"`
-	// Verify is "onResync" where the programmed state is to be proved against the policies.
-	Verify string `json:"verify" help:"proof that the programmed state gives all packets the verdicts of the policies, by felixctl as a process of its own: off, or onResync (after the start and each full read; felixctl and its tools use less than 2 % of a processor; after a difference the agent is not ready)"`
+	// Verify is "onResync" or "everyChange" where the programmed state is to be proved against the policies.
+	Verify string `json:"verify" help:"proof that the programmed state gives all packets the verdicts of the policies, by felixctl as a process of its own: off, onResync (after the start and each full read), or everyChange (also after each change of the programmed state); felixctl and its tools use less than 2 % of a processor; after a difference the agent is not ready"`
 	// LogLevel is debug, info, warn or error.
 	LogLevel string `json:"logLevel" help:"debug, info, warn or error"`
 }

@@ -35,7 +35,7 @@ func Choices(key string) []string {
 		"snat":                {HostSNAT, OpenFlow},
 		"existingConnections": {Keep, Revalidate},
 		"offload":             {OffloadAuto, OffloadOn, OffloadOff},
-		"verify":              {VerifyOff, VerifyOnResync},
+		"verify":              {VerifyOff, VerifyOnResync, VerifyEveryChange},
 
 		"logLevel": {"debug", "info", "warn", "error"},
 	}[key]

@@ -91,13 +91,14 @@ type Layout struct {
 
 // Verify has the newest proof that the programmed state gives all packets the verdicts of the policies.
 type Verify struct {
-	// Mode is "onResync".
+	// Mode is "onResync" or "everyChange".
 	Mode string `json:"mode"`
 	// Result is "equal", "differs", "not proved" or "cannot run"; it is empty before the first proof has ended. Reason explains it: the packets
 	// that differ, the parts that are not proved, the time since which no proof has ended, or the error.
 	Result string `json:"result,omitempty"`
 	Reason string `json:"reason,omitempty"`
-	// Classes count, for each family, the packets that were compared; empty after a difference.
+	// Classes count, for each family, the packets that were compared; empty after a difference, and if rules and flows are the same, so that no packet had to
+	// be followed.
 	Classes []Classes `json:"classes,omitempty"`
 	// Backend is the backend that was proved.
 	Backend string `json:"backend,omitempty"`

@@ -50,7 +50,7 @@ type Child struct {
 // Check returns an error if there is no such felixctl.
 func (c Child) Check() error {
 	if _, err := exec.LookPath(c.Path); err != nil {
-		return fmt.Errorf("verify: %s needs felixctl beside the agent: %w; install it, or set verify to %s", config.VerifyOnResync, err, config.VerifyOff)
+		return fmt.Errorf("verify needs felixctl beside the agent: %w; install it, or set verify to %s", err, config.VerifyOff)
 	}
 	return nil
 }

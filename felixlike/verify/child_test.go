@@ -119,7 +119,7 @@ func TestCheck(t *testing.T) {
 	}
 	for _, path := range []string{path, "/nonexistent/felixctl"} {
 		err := Child{Path: path}.Check()
-		if err == nil || !strings.Contains(err.Error(), "verify: onResync needs felixctl") || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "set verify to off") {
+		if err == nil || !strings.Contains(err.Error(), "verify needs felixctl") || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "set verify to off") {
 			t.Errorf("%s: %v", path, err)
 		}
 	}

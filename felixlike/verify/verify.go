@@ -1,5 +1,5 @@
-// Package verify has the programmed state of the node proved against its policies (setting verify: onResync). The proof is felixctl prove live, in a
-// process of its own. The package reads the state of the driver in the driver's loop, and waits beside it. It programs nothing: after a difference, it
+// Package verify has the programmed state of the node proved against its policies (setting verify). The proof is felixctl prove live, in a process of its
+// own. The package reads the state of the driver in the driver's loop, and waits beside it. It programs nothing: after a difference, it
 // has the driver read everything. It is tested with a made-up proof under a driver here, and with felixctl in test/e2e.
 package verify
 
@@ -66,19 +66,22 @@ func (a Answer) result() string {
 type Options struct {
 	// Prove proves once. Child.Prove is the one of the agent.
 	Prove func(ctx context.Context) Answer
+	// EveryChange has each change of the programmed state proved, not only after a resync.
+	EveryChange bool
 	// Least is the shortest pause after a proof; 0 is 5 s. Patience bounds the time without a result; 0 is 10 min.
 	Least, Patience time.Duration
 }
 
 // Verify has the programmed state proved after the start, after each resync and after a change of the backend, once nothing is pending and no stage
-// runs. A proof is abandoned if the model or the dataplane changes meanwhile, and repeated. A second proof has to confirm a difference. Then the node is
-// not ready, and the proof is repeated until it finds no difference.
+// runs. With EveryChange, it is also proved after updates of the model and writes of a stage: one proof follows all changes of a pause. A proof is
+// abandoned if the model or the dataplane changes meanwhile, and repeated. A second proof has to confirm a difference. Then the node is not ready, and the
+// proof is repeated until it finds no difference.
 type Verify struct {
 	Options
 	view *driver.View
-	// due asks for a proof, and backend is the backend of the last one. They belong to the loop.
-	due     bool
-	backend string
+	// due asks for a proof, and last is the moment of the last one. They belong to the loop.
+	due  bool
+	last moment
 
 	mu     sync.Mutex
 	status control.Verify
@@ -97,7 +100,11 @@ func New(v *driver.View, o Options) *Verify {
 	if o.Patience == 0 {
 		o.Patience = patience
 	}
-	return &Verify{Options: o, view: v, due: true, status: control.Verify{Mode: config.VerifyOnResync}, ended: time.Now()}
+	mode := config.VerifyOnResync
+	if o.EveryChange {
+		mode = config.VerifyEveryChange
+	}
+	return &Verify{Options: o, view: v, due: true, status: control.Verify{Mode: mode}, ended: time.Now()}
 }
 
 // Module returns the module of the proofs.
@@ -147,7 +154,7 @@ func (v *Verify) run(ctx context.Context) error {
 // next reports whether a proof is due and can begin, and the moment. It runs in the loop.
 func (v *Verify) next() (m moment, ready bool) {
 	m = v.moment()
-	if v.due = v.due || m.backend != v.backend; !v.due {
+	if v.due = v.due || m.backend != v.last.backend || v.EveryChange && m != v.last; !v.due {
 		return m, false
 	}
 	v.note(func() {
@@ -161,7 +168,7 @@ func (v *Verify) next() (m moment, ready bool) {
 	if !v.view.Idle() {
 		return m, false
 	}
-	v.due, v.backend = false, m.backend
+	v.due, v.last = false, m
 	return m, true
 }
 

@@ -70,8 +70,17 @@ type fixture struct {
 
 func start(t *testing.T, answer func(context.Context, int) Answer) *fixture {
 	t.Helper()
+	return startWith(t, Options{}, answer)
+}
+
+func startWith(t *testing.T, o Options, answer func(context.Context, int) Answer) *fixture {
+	t.Helper()
 	f := &fixture{prover: &prover{answer: answer}, table: drivertest.NewTable(t), log: &drivertest.LogBuffer{}, view: &driver.View{}}
-	f.Verify = New(f.view, Options{Prove: f.prover.Prove, Least: time.Millisecond})
+	o.Prove = f.prover.Prove
+	if o.Least == 0 {
+		o.Least = time.Millisecond
+	}
+	f.Verify = New(f.view, o)
 	stage := f.table.WatchedStage()
 	stage.Apply = func(ctx context.Context) (backend.Applied, error) {
 		applied, err := f.table.Apply(ctx)

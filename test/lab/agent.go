@@ -97,8 +97,12 @@ func (c agentCommand) args(n *Node) []string {
 		args = append(args, "--pipeline-variant", c.PipelineVariant, "--cluster-cidr", Pods().String())
 	}
 	if c.verify != config.VerifyOff {
-		// Proofs follow a resync, and tests wait for them.
-		args = append(args, "--verify", c.verify, "--resync-interval", "10s")
+		// Proofs follow a resync, and tests wait for them; or they follow changes alone.
+		interval := "10s"
+		if c.verify == config.VerifyEveryChange {
+			interval = "1h"
+		}
+		args = append(args, "--verify", c.verify, "--resync-interval", interval)
 	}
 	for key, value := range c.other { // the last flag of a name counts
 		args = append(args, "--"+config.FlagName(key), value)
