@@ -43,7 +43,7 @@ func New(cfg Config) *Driver {
 	for _, s := range cfg.Stages {
 		names = append(names, s.Name)
 	}
-	d.metrics = metrics.New(names, append([]string{"table", "chain", "set", "map", "flow", wireguard.Kind}, hostnet.Kinds()...), d.scrape)
+	d.metrics = metrics.New(names, append([]string{"table", "chain", "set", "map", "flow", "group", wireguard.Kind}, hostnet.Kinds()...), d.scrape)
 	d.scheduler = &scheduler{cfg: d.cfg, cluster: d.cluster, stages: d.stages, modules: d.modules, metrics: d.metrics, pace: pace{timing: &d.cfg.Timing}}
 	d.feed = &feed{cluster: d.cluster, stages: d.stages, scheduler: d.scheduler, modules: d.modules}
 	d.scheduler.admission = admission.New(d.cluster, policyStage{d.feed})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 )
@@ -54,7 +55,7 @@ func (t *FlowTable) Apply(ctx context.Context) (Result, error) {
 	}
 	changes, last := t.split(t.changes())
 	changes, behind := delayed(changes, t.behind, t.states)
-	if err := t.send(ctx, changes); err != nil {
+	if err := t.send(ctx, changes, &result); err != nil {
 		return result, err
 	}
 	t.commit(changes)
@@ -66,6 +67,9 @@ func (t *FlowTable) Apply(ctx context.Context) (Result, error) {
 	if err := t.sendLast(ctx, last, &result); err != nil {
 		return result, err
 	}
+	if err := t.sendGroups(ctx, &result); err != nil {
+		return result, err
+	}
 	result.Repaired = t.repaired()
 	return result, nil
 }
@@ -74,19 +78,25 @@ func (t *FlowTable) Apply(ctx context.Context) (Result, error) {
 // switch reports no changes either.
 const silence = time.Second
 
-// send makes the changes. The lock is not held meanwhile.
-func (t *FlowTable) send(ctx context.Context, changes []change) (err error) {
+// send makes the changes. The lock is not held meanwhile. If another program has deleted a HashGroup that they use, send sends it as well.
+func (t *FlowTable) send(ctx context.Context, changes []change, result *Result) (err error) {
 	if len(changes) == 0 && time.Since(t.alive) < silence {
 		return nil
 	}
+	sent := map[uint32]bool{}
 	err = t.unlocked(func() error {
 		if len(changes) == 0 {
 			return t.sw.Barrier(ctx)
 		}
-		return t.sw.Bundle(ctx, t.mods(changes))
+		err := t.sw.Bundle(ctx, t.mods(changes, sent))
+		if lacksGroup(err) && t.hashes.doubt(slices.Collect(maps.Keys(t.hashes))) {
+			err = t.sw.Bundle(ctx, t.mods(changes, sent))
+		}
+		return err
 	})
 	if err == nil {
 		t.alive = time.Now()
+		result.Groups += t.hashes.sent(sent)
 	}
 	// After an error the switch's flows are known only if it refused the bundle.
 	if refused := new(BundleError); err != nil && !errors.As(err, &refused) {

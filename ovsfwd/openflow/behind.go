@@ -31,7 +31,7 @@ func delayed(changes []change, is func(table uint8, group string) bool, states m
 func (t *FlowTable) sendBehind(ctx context.Context, changes []change, result *Result) error {
 	for len(changes) > 0 {
 		part := changes[:min(BundleSize, len(changes))]
-		if err := t.send(ctx, part); err != nil {
+		if err := t.send(ctx, part, result); err != nil {
 			t.synced, t.trusted = false, false
 			return err
 		}

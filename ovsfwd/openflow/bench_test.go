@@ -92,3 +92,5 @@ func (nowhere) Barrier(context.Context) error { return nil }
 func (nowhere) Monitor(context.Context, func([]openflow.FlowChange, bool)) error { return nil }
 
 func (nowhere) Dump(context.Context, uint16) ([]openflow.Installed, error) { return nil, nil }
+
+func (nowhere) Groups(context.Context) (map[uint32][]byte, error) { return nil, nil }

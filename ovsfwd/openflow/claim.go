@@ -10,6 +10,8 @@ type group struct {
 	key     string
 	render  func() []Flow
 	entries []entry
+	// uses are the numbers of the HashGroups that the flows use.
+	uses []uint32
 }
 
 // claim is one group's desired flow for an identity.

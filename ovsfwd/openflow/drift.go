@@ -96,6 +96,9 @@ func (t *FlowTable) owns(cookie uint64) bool { return cookie>>ownerShift == uint
 func (t *FlowTable) takeUp() {
 	for id, n := range t.reported {
 		t.differs(id, n)
+		if g := t.states[id].group; n.Removed && g != nil {
+			t.hashes.doubt(g.uses) // who deletes a HashGroup deletes the flows that use it
+		}
 		cookie := n.Cookie
 		if n.Removed || !t.owns(cookie) {
 			cookie = 0
@@ -138,7 +141,7 @@ func (t *FlowTable) differs(id identity, n reportedChange) {
 func (t *FlowTable) repaired() []tables.Repair {
 	var all []tables.Repair
 	for name, d := range t.damage {
-		all = append(all, tables.Repair{Object: "flow", Name: name, What: d.String(), Noticed: d.noticed})
+		all = append(all, tables.Repair{Object: d.Part, Name: name, What: d.String(), Noticed: d.noticed})
 	}
 	clear(t.damage)
 	slices.SortFunc(all, func(a, b tables.Repair) int { return cmp.Compare(a.Name, b.Name) })

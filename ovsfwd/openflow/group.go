@@ -11,7 +11,7 @@ import (
 // computes the hash, so it needs no cached flow for each connection. Open vSwitch has 256 values for a group. With as many buckets, or
 // a divisor of it, all buckets have equal shares.
 type HashGroup struct {
-	// ID is the group's number in the bridge.
+	// ID is the group's number in the bridge. Groups of the same number have the same buckets.
 	ID uint32
 	// Buckets are the actions of each bucket.
 	Buckets [][]Action
@@ -19,7 +19,8 @@ type HashGroup struct {
 
 type hashGroup struct{ HashGroup }
 
-// Hash hands the packet to the group. A FlowTable sends the group before the flow, in the same bundle.
+// Hash hands the packet to the group. A FlowTable sends the group before the flow, in the same bundle, if the
+// switch does not have it.
 func Hash(g HashGroup) Action { return hashGroup{g} }
 
 func (a hashGroup) String() string { return fmt.Sprintf("group:%d", a.ID) }
@@ -48,6 +49,7 @@ const (
 	vendorNetronome     uint32 = 0x154d
 	selectionMethod     uint32 = 1
 	selectionMethodSize        = 16
+	groupModFixed              = 24
 )
 
 // wire appends the message that adds, replaces or deletes the group.

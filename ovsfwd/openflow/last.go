@@ -44,7 +44,7 @@ func (t *FlowTable) sendLast(ctx context.Context, behind []change, result *Resul
 	if len(t.reported) > 0 || t.lost {
 		return nil
 	}
-	if err := t.send(ctx, behind); err != nil {
+	if err := t.send(ctx, behind, result); err != nil {
 		return err
 	}
 	t.commit(behind)

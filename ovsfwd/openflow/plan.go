@@ -67,12 +67,12 @@ func (t *FlowTable) twins(gone []change) []change {
 }
 
 // mods renders the changes one after the other. Only the flows of one group are
-// in memory at a time.
-func (t *FlowTable) mods(changes []change) iter.Seq2[FlowMod, error] {
+// in memory at a time. sent gets the numbers of the HashGroups among them.
+func (t *FlowTable) mods(changes []change, sent map[uint32]bool) iter.Seq2[FlowMod, error] {
 	return func(yield func(FlowMod, error) bool) {
 		var current *group
 		var flows []Flow
-		sent := map[uint32]bool{}
+		clear(sent)
 		for i, c := range changes {
 			if c.group == nil {
 				if i > 0 && changes[i-1].table == c.table && changes[i-1].cookie == c.cookie {
@@ -96,7 +96,10 @@ func (t *FlowTable) mods(changes []change) iter.Seq2[FlowMod, error] {
 				return
 			}
 			for _, g := range groupsOf(flows[c.index]) {
-				if !sent[g.ID] && !yield(FlowMod{Command: EnsureGroup, Group: g, Key: c.group.key}, nil) {
+				if sent[g.ID] || t.hashes.right(g.ID) {
+					continue
+				}
+				if !yield(FlowMod{Command: EnsureGroup, Group: g, Key: c.group.key}, nil) {
 					return
 				}
 				sent[g.ID] = true
@@ -155,6 +158,9 @@ func (t *FlowTable) resync(ctx context.Context) error {
 	// An earlier connection, or an earlier process, may have sent flows of other
 	// groups a moment ago.
 	t.last.unsettled = t.last.unsettled || !t.trusted
+	if err := t.rereadGroups(ctx); err != nil {
+		return err
+	}
 	t.synced, t.trusted, t.alive = true, true, time.Now()
 	return nil
 }

@@ -122,7 +122,7 @@ func TestGroupComesWithItsFlows(t *testing.T) {
 	apply(t, b, table, openflow.Result{Messages: 2, Added: 2})
 	has("no flow uses it", false)
 	table.SetFlows("users", fixed([]openflow.Flow{use(41), use(42)}))
-	apply(t, b, table, openflow.Result{Messages: 2, Added: 2})
+	apply(t, b, table, openflow.Result{Messages: 2, Added: 2, Groups: 1})
 	has("two flows use it", true)
 	b.Run("ovs-ofctl", "-O", "OpenFlow15", "del-groups", "unix:"+b.Management())
 	has("deleted", false)
@@ -152,7 +152,7 @@ func TestPolicyFlowsReadBackAsWritten(t *testing.T) {
 	table := connected(t, b)
 	flows := policyFlows()
 	table.SetFlows("all", fixed(flows))
-	apply(t, b, table, openflow.Result{Messages: len(flows), Added: len(flows)})
+	apply(t, b, table, openflow.Result{Messages: len(flows), Added: len(flows), Groups: 1})
 	if diff := cmp.Diff(texts(flows), b.Flows()); diff != "" {
 		t.Error(diff)
 	}

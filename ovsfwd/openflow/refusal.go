@@ -42,6 +42,9 @@ func (e *BundleError) Error() string {
 	return b.String()
 }
 
+// badOutGroup is the reason if the switch does not have the group of an action.
+const badOutGroup = "bad action: out group"
+
 // reason names the error of an error message. The names are those of the
 // OpenFlow specification.
 func reason(m message) string {

@@ -16,6 +16,8 @@ type Switch interface {
 	Bundle(ctx context.Context, mods iter.Seq2[FlowMod, error]) error
 	// Dump reads the flows whose cookie has the owner.
 	Dump(ctx context.Context, owner uint16) ([]Installed, error)
+	// Groups reads all groups; see Conn.
+	Groups(ctx context.Context) (map[uint32][]byte, error)
 	// Monitor reports foreign changes; see Conn.
 	Monitor(ctx context.Context, notify func(changes []FlowChange, lost bool)) error
 	// Barrier returns when the switch has processed all earlier messages.
@@ -30,6 +32,8 @@ type Result struct {
 	Messages int
 	// Added and Deleted count them by kind; a replaced flow counts as added.
 	Added, Deleted int
+	// Groups is the number of HashGroups sent.
+	Groups int
 	// FullRead is true if Apply read all flows first.
 	FullRead bool
 	// Repaired are the foreign changes that were undone, sorted.
@@ -64,6 +68,7 @@ type FlowTable struct {
 	damage   map[string]damage
 
 	groups map[string]*group
+	hashes hashGroups
 	states map[identity]state
 	// further are more claims to an identity that has one already. It is nearly
 	// always empty.
@@ -86,6 +91,7 @@ func NewFlowTable(owner uint16, version uint8) *FlowTable {
 	return &FlowTable{
 		digester:      digester{owner: owner, version: version},
 		groups:        map[string]*group{},
+		hashes:        hashGroups{},
 		states:        map[identity]state{},
 		further:       map[identity][]claim{},
 		reported:      map[identity]reportedChange{},
@@ -128,6 +134,7 @@ func (t *FlowTable) SetFlows(key string, render func() []Flow) {
 		old.render = render
 		return
 	}
+	g.uses = t.hashes.use(flows) // first, so that a group in use stays known
 	t.remove(key)
 	for i, e := range g.entries {
 		t.claim(e.id, flows[i].Table, claim{g, int32(i)})
@@ -150,6 +157,7 @@ func (t *FlowTable) remove(key string) {
 	for i, e := range g.entries {
 		t.release(e.id, claim{g, int32(i)})
 	}
+	t.hashes.leave(g.uses)
 	delete(t.groups, key)
 }
 

@@ -61,6 +61,7 @@ import (
 	"hash/fnv"
 	"net/netip"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/felixlike/felixlike/model"
@@ -127,7 +128,7 @@ const (
 
 // ServiceGroups are the groups of the bridge that choose endpoints: one with few and one with all values of the hash.
 func ServiceGroups() []openflow.HashGroup {
-	return []openflow.HashGroup{slots(fewSlots), slots(allSlots)}
+	return []openflow.HashGroup{slotsOf(fewSlots), slotsOf(allSlots)}
 }
 
 const (
@@ -137,7 +138,20 @@ const (
 	groupNumbers uint32 = uint32(Owner) << 16
 )
 
-// slots is the group that gives a packet a number below n.
+// slotsOf returns the group of n slots. Nobody changes its buckets, so each is made once.
+func slotsOf(n uint32) openflow.HashGroup {
+	if n == fewSlots {
+		return groupOfFew()
+	}
+	return groupOfAll()
+}
+
+var (
+	groupOfFew = sync.OnceValue(func() openflow.HashGroup { return slots(fewSlots) })
+	groupOfAll = sync.OnceValue(func() openflow.HashGroup { return slots(allSlots) })
+)
+
+// slots makes the group that gives a packet a number below n.
 func slots(n uint32) openflow.HashGroup {
 	g := openflow.HashGroup{ID: groupNumbers + n}
 	for i := range n {
@@ -247,7 +261,7 @@ func Service(n Node, s ServiceFrontend) []openflow.Flow {
 		l.add(TableSelect, priorityHigh, match.Addr(sourceField(a), a), servicesToHost(n)...)
 	}
 	count := slotsFor(len(s.Endpoints))
-	choose := openflow.Hash(slots(count))
+	choose := openflow.Hash(slotsOf(count))
 	seconds := uint32(s.Affinity / time.Second)
 	switch {
 	case seconds > 0:
