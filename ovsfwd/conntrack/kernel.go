@@ -68,7 +68,7 @@ func (k *Kernel) Dump(visit func(Connection)) error {
 
 // Write writes entries and returns their number. Entries that were created or ended meanwhile are not counted
 // and are no error. Other refusals are errors, and do not stop the other entries. If the table is full, the error
-// is ErrFull.
+// is ErrFull. An entry that replaces itself (Put.Instead) and had ended is not left behind.
 func (k *Kernel) Write(puts []Put) (int, error) {
 	full, ended := 0, 0
 	var pairs []step
@@ -82,22 +82,29 @@ func (k *Kernel) Write(puts []Put) (int, error) {
 		}
 	}
 	steps = append(pairs, steps...) // so that no batch ends within a pair
+	revived := map[*Put]bool{}
 	written, err := send(k, steps, k.step, func(s *step, code unix.Errno) error {
 		p := s.Put
 		switch {
 		case s.ends:
 			ended--
 			if code == unix.ENOENT {
+				revived[p] = p.Instead.Original == p.Original
 				return nil
 			}
 		case code == unix.EEXIST && p.New || code == unix.ENOENT && !p.New:
+			delete(revived, p)
 			return nil
 		case code == unix.ENOMEM && p.New: // nf_conntrack_alloc
 			full++
+			delete(revived, p)
 			return nil
 		}
+		delete(revived, p)
 		return fmt.Errorf("connection %s: %w", p.Original, code)
 	})
+	gone, undone := k.undo(revived)
+	written, err = written-gone, errors.Join(err, undone)
 	if full > 0 {
 		err = errors.Join(fmt.Errorf("%d connections: %w", full, ErrFull), err)
 	}
@@ -105,6 +112,17 @@ func (k *Kernel) Write(puts []Put) (int, error) {
 		err = fmt.Errorf("write connections: %w", err)
 	}
 	return max(written-ended, 0), err
+}
+
+// undo deletes entries that were made again of connections that had ended meanwhile, and returns their number.
+func (k *Kernel) undo(revived map[*Put]bool) (int, error) {
+	var ended []Connection
+	for p, was := range revived {
+		if was {
+			ended = append(ended, p.Connection)
+		}
+	}
+	return k.Delete(ended)
 }
 
 // step is the end of the entry that another one replaces, or the entry itself.

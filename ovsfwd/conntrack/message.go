@@ -288,7 +288,7 @@ func number32(b []byte) uint32 {
 type Put struct {
 	Connection
 	// Instead is an entry from Dump, or nil, that has to go first: the two have the same answers. The kernel gets
-	// both messages in one batch.
+	// both messages in one batch. If it has the same Original and has ended meanwhile, so has the new one.
 	Instead *Connection
 	// New means that there is no entry yet; otherwise the entry comes from Dump. The Reply of a new entry says how its addresses are translated.
 	New bool

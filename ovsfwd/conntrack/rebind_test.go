@@ -51,3 +51,27 @@ func TestRebind(t *testing.T) {
 		}
 	}
 }
+
+// TestRebindEnded: a connection that ended after the dump does not come back, and one that began again in its place stays as it is.
+func TestRebindEnded(t *testing.T) {
+	k := open(t)
+	const entry = "-I -p tcp -s 10.9.0.1 -d 10.9.0.3 --dport 443 --state ESTABLISHED -u SEEN_REPLY,ASSURED -t 3000 --src-nat 10.9.0.9:"
+	for _, port := range []string{"1000", "1001"} {
+		run(t, "conntrack", strings.Fields(entry+"2"+port[1:]+" --sport "+port)...)
+	}
+	before := dump(t, k)
+	for _, c := range before {
+		if c.Original.SrcPort == 1000 {
+			if n, err := k.Delete([]Connection{c}); n != 1 || err != nil {
+				t.Fatal(n, err)
+			}
+		}
+	}
+	if n, err := k.Rebind(before); n != 1 || err != nil {
+		t.Errorf("%d new entries, %v, want 1", n, err)
+	}
+	after := dump(t, k)
+	if len(after) != 1 || after[0].Original.SrcPort != 1001 {
+		t.Errorf("the connection that had ended is back: %+v", after)
+	}
+}
