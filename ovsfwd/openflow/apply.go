@@ -27,7 +27,8 @@ func (e *ConflictError) Error() string {
 // alone. Later it sends only differences, and no bundle if there are none.
 //
 // A *ConflictError, or a *BundleError of that bundle, leaves the switch as it was. The flows stay
-// desired, so the owner removes the named group and applies again.
+// desired, so the owner removes the named group and applies again. A *BundleError of flows of Behind leaves
+// out only the named groups.
 func (t *FlowTable) Apply(ctx context.Context) (Result, error) {
 	if t.sw == nil {
 		return Result{}, errors.New("openflow: not connected")
@@ -61,9 +62,11 @@ func (t *FlowTable) Apply(ctx context.Context) (Result, error) {
 	t.commit(changes)
 	result.count(changes)
 	t.last.unsettled = t.last.unsettled || len(changes) > 0
-	if err := t.sendBehind(ctx, behind, &result); err != nil {
+	left, refused, err := t.sendBehind(ctx, behind, &result)
+	if err != nil {
 		return result, err
 	}
+	defer func() { t.dirty = append(t.dirty, left...) }()
 	if err := t.sendLast(ctx, last, &result); err != nil {
 		return result, err
 	}
@@ -71,7 +74,7 @@ func (t *FlowTable) Apply(ctx context.Context) (Result, error) {
 		return result, err
 	}
 	result.Repaired = t.repaired()
-	return result, nil
+	return result, refused
 }
 
 // silence is the time without a reply after which Apply sends a barrier: a hung

@@ -1,6 +1,9 @@
 package openflow
 
-import "context"
+import (
+	"context"
+	"errors"
+)
 
 // BundleSize is the number of changes in a bundle of flows behind others.
 const BundleSize = 5000
@@ -27,17 +30,42 @@ func delayed(changes []change, is func(table uint8, group string) bool, states m
 	return first, behind
 }
 
-// sendBehind sends the changes that were delayed. After an error, the next Apply reads back what the switch has.
-func (t *FlowTable) sendBehind(ctx context.Context, changes []change, result *Result) error {
+// sendBehind sends the changes that were delayed. It sends a bundle again without the groups of flows that the switch refuses, and returns what it
+// left out, and why. After another error, the next Apply reads back what the switch has.
+func (t *FlowTable) sendBehind(ctx context.Context, changes []change, result *Result) (left []identity, refused, err error) {
 	for len(changes) > 0 {
 		part := changes[:min(BundleSize, len(changes))]
-		if err := t.send(ctx, part, result); err != nil {
-			t.synced, t.trusted = false, false
-			return err
+		changes = changes[len(part):]
+		for err = t.send(ctx, part, result); err != nil; err = t.send(ctx, part, result) {
+			rest, out := accepted(part, err)
+			if len(out) == 0 {
+				t.synced, t.trusted = false, false
+				return nil, nil, err
+			}
+			part, left, refused = rest, append(left, out...), errors.Join(refused, err)
 		}
 		t.commit(part)
 		result.count(part)
-		changes = changes[len(part):]
 	}
-	return nil
+	return left, refused, nil
+}
+
+// accepted separates the groups of flows that an error names from other changes.
+func accepted(changes []change, err error) (rest []change, out []identity) {
+	refused := new(BundleError)
+	if !errors.As(err, &refused) {
+		return changes, nil
+	}
+	named := map[string]bool{}
+	for _, r := range refused.Refusals {
+		named[r.Mod.Key] = true
+	}
+	for _, c := range changes {
+		if c.group != nil && named[c.group.key] {
+			out = append(out, c.id)
+		} else {
+			rest = append(rest, c)
+		}
+	}
+	return rest, out
 }

@@ -6,6 +6,8 @@ import (
 	"iter"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/felixlike/felixlike/ovsfwd/openflow"
 	"github.com/felixlike/felixlike/test/ovstest"
 )
@@ -73,4 +75,33 @@ func TestBehindOthers(t *testing.T) {
 	if left := b.Flows(); len(left) != 0 {
 		t.Errorf("left: %q", left)
 	}
+}
+
+// TestRefusedBehindOthers: a refused group of flows behind others keeps nothing else back: no deletion, no addition, and not the last group.
+func TestRefusedBehindOthers(t *testing.T) {
+	b := ovstest.NewBridge(t)
+	table := connected(t, b)
+	table.Behind(func(table uint8, group string) bool { return table == 10 && group != "last" })
+	table.Last("last", func(context.Context) error { return nil })
+	flows, last := numbered(4), []openflow.Flow{{Table: 20, Priority: 7}}
+	table.SetFlows("a", fixed(flows[:2]))
+	apply(t, b, table, openflow.Result{Messages: 2, Added: 2})
+	bad := flows[2]
+	bad.Actions = []openflow.Action{openflow.GotoTable(5)}
+	table.SetFlows("a", fixed(flows[:1]))
+	table.SetFlows("bad", fixed([]openflow.Flow{bad}))
+	table.SetFlows("c", fixed(flows[3:]))
+	table.SetFlows("last", fixed(last))
+	want := texts([]openflow.Flow{flows[0], flows[3], last[0]})
+	for range 2 {
+		_, err := table.Apply(b.Context())
+		if refused := new(openflow.BundleError); !errors.As(err, &refused) || refused.Refusals[0].Mod.Key != "bad" {
+			t.Errorf("got %v", err)
+		}
+		if diff := cmp.Diff(want, b.Flows()); diff != "" {
+			t.Error(diff)
+		}
+	}
+	table.SetFlows("bad", fixed(flows[2:3]))
+	apply(t, b, table, openflow.Result{Messages: 1, Added: 1})
 }
