@@ -427,6 +427,7 @@ func (a *agent) serviceProxy(to *api, timing driver.Timing, limit *tenants.Tenan
 	o := serviceproxy.Options{
 		Node: a.cfg.NodeName, NodePortAddresses: a.cfg.NodePortAddresses, Resync: timing.Resync, Log: a.log.With("component", "services"),
 		KubeProxy: func(ctx context.Context) ([]string, error) { return backend.KubeProxy(ctx, a.backendConfig.NetNS) },
+		Bridge:    a.backendConfig.Switch.Node,
 	}
 	if limit != nil {
 		o.Reaches, o.Prefixes = limit.Reaches, a.backendConfig.Switch.Node.ServiceCIDRs

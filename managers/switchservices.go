@@ -1,6 +1,7 @@
 package managers
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -79,12 +80,9 @@ func sameServices(a, b pipeline.Node) bool {
 // SwitchedFrontends returns the cluster IPs of a port that pods reach through the bridge.
 func SwitchedFrontends(node pipeline.Node, p *model.ServicePort) (all []pipeline.ServiceFrontend) {
 	own := node.Own()
-	if p.ID.Protocol != model.TCP && p.ID.Protocol != model.UDP || affinity(p) > pipeline.MaxAffinity {
-		return nil
-	}
 	for i := range p.Frontends {
 		f := &p.Frontends[i]
-		if f.Kind != model.ClusterIP || len(f.Endpoints) == 0 || len(f.Endpoints) > pipeline.MaxEndpoints || f.Sources != nil {
+		if leftToHost(node, own, p, f) != "" {
 			continue
 		}
 		s := pipeline.ServiceFrontend{Address: netip.AddrPortFrom(f.Addr, f.Port), Protocol: p.ID.Protocol, Affinity: affinity(p)}
@@ -94,20 +92,64 @@ func SwitchedFrontends(node pipeline.Node, p *model.ServicePort) (all []pipeline
 				s.Own = append(s.Own, e.Addr())
 			}
 		}
-		if !slices.ContainsFunc(s.Endpoints, func(e netip.AddrPort) bool { return !switched(node, own, p.ID.Protocol, e) }) {
-			all = append(all, s)
-		}
+		all = append(all, s)
 	}
 	return all
 }
 
-// switched reports whether the bridge may lead packets to an endpoint. The spoofguard has looked at the cluster IP only, so the address must not be one that
+// LeftToHost returns why pods reach an address of a Service by way of the host, while a bridge of the userspace datapath judges packets, or "" if they do
+// through the bridge.
+func LeftToHost(node pipeline.Node, p *model.ServicePort, f *model.Frontend) string {
+	return leftToHost(node, node.Own(), p, f)
+}
+
+func leftToHost(node pipeline.Node, own []netip.Addr, p *model.ServicePort, f *model.Frontend) string {
+	switch {
+	case f.Kind != model.ClusterIP || f.Sources != nil:
+		return "not a cluster IP"
+	case p.ID.Protocol != model.TCP && p.ID.Protocol != model.UDP:
+		return "neither TCP nor UDP"
+	case !inPrefixes(node.ServiceCIDRs, f.Addr):
+		return "outside the prefixes of Services"
+	case len(f.Endpoints) == 0:
+		return "no endpoint here"
+	case len(f.Endpoints) > pipeline.MaxEndpoints:
+		return fmt.Sprintf("more than %d endpoints", pipeline.MaxEndpoints)
+	case affinity(p) > pipeline.MaxAffinity:
+		return fmt.Sprintf("a session affinity above %d s", int(pipeline.MaxAffinity.Seconds()))
+	}
+	for _, e := range f.Endpoints {
+		if why := unswitched(node, own, p.ID.Protocol, e.AddrPort); why != "" {
+			return fmt.Sprintf("endpoint %s: %s", e.AddrPort, why)
+		}
+	}
+	return ""
+}
+
+// ServicesNode returns this node as SwitchedFrontends needs it: base with the values of its Node object, its addresses, and prefixes of Services of the datastore.
+func ServicesNode(base pipeline.Node, n *model.Node, host []netip.Addr, services []netip.Prefix) pipeline.Node {
+	base = withNode(base, n)
+	base.HostAddresses = host
+	base.ServiceCIDRs = slices.Concat(base.ServiceCIDRs, services)
+	return base
+}
+
+// unswitched returns why the bridge may not lead packets to an endpoint, or "". The spoofguard has looked at the cluster IP only, so the address must not be one that
 // it guards: no end of a tunnel, and no address beyond the routes of pods. That of a Service would be looked up again. To an address of this
 // node itself, policies before DNAT would judge the packet, which they do not while it has the cluster IP.
-func switched(node pipeline.Node, own []netip.Addr, p model.Protocol, e netip.AddrPort) bool {
+func unswitched(node pipeline.Node, own []netip.Addr, p model.Protocol, e netip.AddrPort) string {
 	a := e.Addr()
-	tunnel := p == model.UDP && slices.Contains(model.TunnelPorts(), e.Port())
-	return a.IsGlobalUnicast() && !inPrefixes(node.ServiceCIDRs, a) && !slices.Contains(own, a.Unmap()) && !tunnel && a != pipeline.Hairpin(model.FamilyOf(a))
+	switch {
+	case !a.IsGlobalUnicast() || a == pipeline.Hairpin(model.FamilyOf(a)):
+		return "not routed between pods"
+	case inPrefixes(node.ServiceCIDRs, a):
+		return "an address of a Service"
+	case slices.Contains(own, a.Unmap()):
+		return "an address of this node"
+	case p == model.UDP && slices.Contains(model.TunnelPorts(), e.Port()):
+		return "the port of a tunnel"
+	}
+	return ""
 }
 
 func inPrefixes(prefixes []netip.Prefix, a netip.Addr) bool {

@@ -39,6 +39,7 @@ func TestSwitchedFrontends(t *testing.T) {
 		{"TCP", model.ServicePortID{Protocol: model.TCP}, 0, []model.Frontend{one}, 1, "[]"},
 		{"UDP", model.ServicePortID{Protocol: model.UDP}, 0, []model.Frontend{one}, 1, "[]"},
 		{"SCTP", model.ServicePortID{Protocol: model.SCTP}, 0, []model.Frontend{one}, 0, ""},
+		{"outside the prefixes of Services", model.ServicePortID{Protocol: model.TCP}, 0, []model.Frontend{clusterIP("10.97.0.1", 80, one.Endpoints...)}, 0, ""},
 		{"both families", model.ServicePortID{Protocol: model.TCP}, 0, []model.Frontend{one, clusterIP("fd00:96::1", 80, endpoints("[fd01::1]:80")...)}, 2, "[]"},
 		{"local endpoints, one of them without a node", model.ServicePortID{Protocol: model.TCP}, 0, []model.Frontend{clusterIP("10.96.0.1", 80, endpoints("10.10.0.7:80", "10.10.0.8:80*", "10.10.0.8:81*", "10.10.1.1:80", "192.0.2.1:80*")...)}, 1, "[10.10.0.7 10.10.0.8 192.0.2.1]"},
 		{"no endpoint", model.ServicePortID{Protocol: model.TCP}, 0, []model.Frontend{clusterIP("10.96.0.1", 80)}, 0, ""},
@@ -57,7 +58,13 @@ func TestSwitchedFrontends(t *testing.T) {
 		{"multicast", model.ServicePortID{Protocol: model.TCP}, 0, []model.Frontend{clusterIP("10.96.0.1", 80, endpoints("224.0.0.1:80")...)}, 0, ""},
 		{"the address that stands for a pod", model.ServicePortID{Protocol: model.TCP}, 0, []model.Frontend{clusterIP("fd00:96::1", 80, model.ServiceEndpoint{AddrPort: netip.AddrPortFrom(pipeline.Hairpin(model.IPv6), 80)})}, 0, ""},
 	} {
-		got := SwitchedFrontends(node, &model.ServicePort{ID: c.id, Affinity: c.time, Frontends: c.f})
+		p := &model.ServicePort{ID: c.id, Affinity: c.time, Frontends: c.f}
+		got := SwitchedFrontends(node, p)
+		for i := range c.f {
+			if why := LeftToHost(node, p, &c.f[i]); (why == "") != (c.want > 0) {
+				t.Errorf("%s: left to the host: %q", c.name, why)
+			}
+		}
 		if len(got) != c.want {
 			t.Errorf("%s: %+v, want %d", c.name, got, c.want)
 		} else if c.want > 0 {

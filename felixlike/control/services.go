@@ -49,7 +49,16 @@ type ServiceFrontend struct {
 	Empty string `json:"empty,omitempty"`
 	// Sources are the clients that may use it; nil for all.
 	Sources *[]netip.Prefix `json:"sources,omitempty"`
+	// TranslatedBy says under openflow where connections of pods get their endpoint: InBridge or ByHost, and ByHostBecause why by the host.
+	TranslatedBy  string `json:"translatedBy,omitempty"`
+	ByHostBecause string `json:"byHostBecause,omitempty"`
 }
+
+// The values of ServiceFrontend.TranslatedBy.
+const (
+	InBridge = "bridge"
+	ByHost   = "host"
+)
 
 // EndpointUsed is the value of Inside and Outside for an endpoint that is used.
 const EndpointUsed = "used"

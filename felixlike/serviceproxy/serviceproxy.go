@@ -23,6 +23,7 @@ import (
 	"github.com/felixlike/felixlike/felixlike/driver"
 	"github.com/felixlike/felixlike/felixlike/service"
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/ovsfwd/pipeline"
 )
 
 // Reasons of Events.
@@ -47,7 +48,9 @@ type Options struct {
 	Reaches func(namespace string, a netip.Addr) bool
 	// Prefixes are those of cluster IPs beyond the datastore's, if none may be outside; else nil.
 	Prefixes []netip.Prefix
-	Log      *slog.Logger
+	// Bridge is this node's bridge under openflow, without what comes with the model.
+	Bridge pipeline.Node
+	Log    *slog.Logger
 }
 
 // Proxy is the module. All but Module and Services belongs to the loop.

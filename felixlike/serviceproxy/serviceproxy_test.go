@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -21,12 +22,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/felixlike/felixlike/felixlike/backend"
+	"github.com/felixlike/felixlike/felixlike/config"
 	"github.com/felixlike/felixlike/felixlike/datastore"
 	"github.com/felixlike/felixlike/felixlike/driver"
 	"github.com/felixlike/felixlike/felixlike/driver/drivertest"
 	"github.com/felixlike/felixlike/felixlike/driver/moduletest"
 	"github.com/felixlike/felixlike/felixlike/serviceproxy"
 	"github.com/felixlike/felixlike/model"
+	"github.com/felixlike/felixlike/ovsfwd/pipeline"
 	"github.com/felixlike/felixlike/test/eventually"
 )
 
@@ -44,6 +47,12 @@ type fixture struct {
 
 func start(t *testing.T, o serviceproxy.Options) *fixture {
 	t.Helper()
+	return startWith(t, "nftables", o)
+}
+
+// startWith is start under another backend.
+func startWith(t *testing.T, backendName string, o serviceproxy.Options) *fixture {
+	t.Helper()
 	f := &fixture{table: drivertest.NewTable(t)}
 	o.Node, o.Log, o.Resync = "node1", slog.New(slog.DiscardHandler), time.Millisecond
 	o.KubeProxy = func(context.Context) ([]string, error) {
@@ -58,7 +67,7 @@ func start(t *testing.T, o serviceproxy.Options) *fixture {
 	}
 	var v driver.View
 	f.Proxy = serviceproxy.New(&v, o)
-	f.Fixture = moduletest.Start(t, driver.Config{Stages: []backend.Stage{f.table.Stage()}}, &v, f.Module())
+	f.Fixture = moduletest.Start(t, driver.Config{Backend: &drivertest.Backend{NameIs: backendName}, Stages: []backend.Stage{f.table.Stage()}}, &v, f.Module())
 	return f
 }
 
@@ -200,5 +209,32 @@ func TestServices(t *testing.T) {
 	}
 	if _, err := f.Services(t.Context(), "shop/other"); err == nil || !strings.Contains(err.Error(), "shop/other: this node serves no such Service") {
 		t.Error(err)
+	}
+}
+
+// TestTranslator: under openflow the answer says which addresses pods reach through the bridge, and why others by way of the host.
+func TestTranslator(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		bridge pipeline.Node
+		want   []string
+	}{
+		{"userspace datapath", pipeline.Node{Services: true, GatewayMAC: make([]byte, 6), ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")}}, []string{"clusterIP bridge ", "nodePort host not a cluster IP"}},
+		{"another prefix of Services", pipeline.Node{Services: true, GatewayMAC: make([]byte, 6)}, []string{"clusterIP host outside the prefixes of Services", "nodePort host not a cluster IP"}},
+		{"kernel's datapath", pipeline.Node{GatewayMAC: make([]byte, 6)}, []string{"clusterIP host the bridge has the kernel's datapath", "nodePort host the bridge has the kernel's datapath"}},
+	} {
+		f := startWith(t, config.OpenFlow, serviceproxy.Options{Bridge: c.bridge})
+		f.Begin(t, drivertest.Node("node1", "10.11.0.0/24"), balanced(0), endpointsOn("node1", "node2"))
+		all, err := f.Services(t.Context(), "shop/web")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, a := range all.Services[0].Ports[0].Frontends {
+			got = append(got, fmt.Sprint(a.Kind, " ", a.TranslatedBy, " ", a.ByHostBecause))
+		}
+		if !slices.Equal(got, c.want) {
+			t.Errorf("%s: %q, want %q", c.name, got, c.want)
+		}
 	}
 }

@@ -28,11 +28,12 @@ func (p *Proxy) Services(ctx context.Context, name string) (control.Services, er
 		for _, n := range p.problems() {
 			problems[n.Object] = append(problems[n.Object], n.Problem)
 		}
+		translates := translator(p.view, p.Bridge)
 		for _, n := range names {
 			s := control.Service{Namespace: n.Namespace, Name: n.Name, Problems: problems[serviceRef(n.Namespace, n.Name)]}
 			for _, port := range p.engine.Service(n) {
 				if port.Served != nil {
-					s.Ports = append(s.Ports, portOf(port))
+					s.Ports = append(s.Ports, portOf(port, translates))
 				}
 			}
 			all.Services = append(all.Services, s)
@@ -56,9 +57,10 @@ func (p *Proxy) served(m *control.Model) {
 }
 
 // portOf returns a port for the API.
-func portOf(p service.Port) control.ServicePort {
+func portOf(p service.Port, translates func(*model.ServicePort, *model.Frontend) (where, why string)) control.ServicePort {
 	out := control.ServicePort{Name: p.Name, Protocol: p.Served.ID.Protocol, Port: p.Served.ID.Port, AffinitySeconds: int(p.Served.Affinity.Seconds())}
-	for _, f := range p.Served.Frontends {
+	for i := range p.Served.Frontends {
+		f := &p.Served.Frontends[i]
 		one := control.ServiceFrontend{Kind: kindOf(f.Kind), Address: f.Addr, Port: f.Port}
 		if len(f.Endpoints) == 0 {
 			one.Empty = [...]string{"refuse", "drop"}[f.Empty]
@@ -66,6 +68,7 @@ func portOf(p service.Port) control.ServicePort {
 		if f.Sources != nil {
 			one.Sources = &f.Sources
 		}
+		one.TranslatedBy, one.ByHostBecause = translates(p.Served, f)
 		out.Frontends = append(out.Frontends, one)
 	}
 	for _, e := range p.Endpoints {

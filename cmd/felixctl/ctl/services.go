@@ -35,7 +35,10 @@ why not:
   policy Local  the traffic policy wants endpoints of this node, and it is elsewhere
 
 A star marks endpoints of this node. EMPTY says what happens to connections that have
-no endpoint: refuse answers with an ICMP error, drop is silent.`,
+no endpoint: refuse answers with an ICMP error, drop is silent.
+
+BY is there under openflow: where connections of pods get their endpoint, in the bridge
+or, past it, by the host. With a name, a line says why by the host.`,
 		Example: `  felixctl services
   felixctl services shop/web
   felixctl services -o json`,
@@ -77,20 +80,64 @@ func printServices(w io.Writer, all control.Services, format terminal.Output) er
 		_, err := fmt.Fprintf(w, "%s: no Services\n", all.Node)
 		return err
 	}
-	table := terminal.NewTable(format.Style(w), "SERVICE", "PORT", "ADDRESS", "USED")
+	by := slices.ContainsFunc(all.Services, func(s control.Service) bool { return slices.ContainsFunc(s.Ports, translated) })
+	table := terminal.NewTable(format.Style(w), withBy(by, "BY", "SERVICE", "PORT", "ADDRESS", "USED")...)
 	var problems strings.Builder
 	for _, s := range all.Services {
 		for _, p := range s.Ports {
-			address := "none"
+			address, where := "none", ""
 			if len(p.Frontends) > 0 {
-				address = p.Frontends[0].Address.String()
+				address, where = p.Frontends[0].Address.String(), p.Frontends[0].TranslatedBy
 			}
-			table.Row(s.Namespace+"/"+s.Name, portName(p), address, usedOf(p))
+			table.Row(cells(withBy(by, cmp.Or(where, "-"), s.Namespace+"/"+s.Name, portName(p), address, usedOf(p)))...)
 		}
 		writeProblems(&problems, s)
 	}
 	_, err := fmt.Fprintf(w, "%s\n%s\n%s", all.Node, table, problems.String())
 	return err
+}
+
+// translated reports whether the agent says who translates addresses of a port.
+func translated(p control.ServicePort) bool {
+	return slices.ContainsFunc(p.Frontends, func(f control.ServiceFrontend) bool { return f.TranslatedBy != "" })
+}
+
+// withBy returns a row with the column BY, if it is there.
+func withBy(there bool, by string, row ...string) []string {
+	if there {
+		row = append(row, by)
+	}
+	return row
+}
+
+func cells(row []string) []any {
+	all := make([]any, len(row))
+	for i, c := range row {
+		all[i] = c
+	}
+	return all
+}
+
+// writeByHost writes why the host translates addresses, each reason once, with the first address.
+func writeByHost(b *strings.Builder, p control.ServicePort) {
+	var reasons []string
+	of := map[string][]string{}
+	for _, f := range p.Frontends {
+		if f.ByHostBecause == "" {
+			continue
+		}
+		if of[f.ByHostBecause] == nil {
+			reasons = append(reasons, f.ByHostBecause)
+		}
+		of[f.ByHostBecause] = append(of[f.ByHostBecause], frontendAddress(f))
+	}
+	for _, why := range reasons {
+		more := ""
+		if n := len(of[why]) - 1; n > 0 {
+			more = fmt.Sprintf(" and %d more", n)
+		}
+		fmt.Fprintf(b, "by host: %s%s: %s\n", of[why][0], more, why)
+	}
 }
 
 func portName(p control.ServicePort) string { return fmt.Sprintf("%d/%s", p.Port, p.Protocol) }
@@ -127,11 +174,13 @@ func printService(w io.Writer, s control.Service, format terminal.Output) error 
 			fmt.Fprintf(&b, ", a client keeps its endpoint for %s", time.Duration(p.AffinitySeconds)*time.Second)
 		}
 		b.WriteByte('\n')
-		frontends := terminal.NewTable(format.Style(w), "KIND", "ADDRESS", "CLIENTS", "EMPTY")
+		by := translated(p)
+		frontends := terminal.NewTable(format.Style(w), withBy(by, "BY", "KIND", "ADDRESS", "CLIENTS", "EMPTY")...)
 		for _, f := range p.Frontends {
-			frontends.Row(f.Kind, frontendAddress(f), clientsOf(f), cmp.Or(f.Empty, "-"))
+			frontends.Row(cells(withBy(by, cmp.Or(f.TranslatedBy, "-"), f.Kind, frontendAddress(f), clientsOf(f), cmp.Or(f.Empty, "-")))...)
 		}
 		fmt.Fprintln(&b, frontends)
+		writeByHost(&b, p)
 		if len(p.Endpoints) == 0 {
 			b.WriteString("no endpoints\n")
 			continue

@@ -99,3 +99,39 @@ problem: Service shop/web: spec.externalIPs[0]: 192.0.2.9 is an address of Node 
 		}
 	}
 }
+
+// TestPrintTranslator: under openflow a column says where connections of pods get their endpoint, and lines why by the host.
+func TestPrintTranslator(t *testing.T) {
+	all := shopServices()
+	dns, web := all.Services[0].Ports[0].Frontends, all.Services[1].Ports[0].Frontends
+	web[0].TranslatedBy = control.InBridge
+	dns[0].TranslatedBy, dns[0].ByHostBecause = control.ByHost, "no endpoint here"
+	for i := range web[1:] {
+		web[i+1].TranslatedBy, web[i+1].ByHostBecause = control.ByHost, "not a cluster IP"
+	}
+	var out strings.Builder
+	if err := printServices(&out, all, terminal.Text); err != nil {
+		t.Fatal(err)
+	}
+	if err := printService(&out, all.Services[1], terminal.Text); err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(`node1
+SERVICE          PORT    ADDRESS     USED    BY
+kube-system/dns  53/udp  fd00:96::a  0 of 0  host
+shop/web         80/tcp  10.96.0.1   1 of 2  bridge
+problem: Service shop/web: spec.externalIPs[0]: 192.0.2.9 is an address of Node node2: refused
+shop/web 80/tcp (http), a client keeps its endpoint for 3h0m0s
+KIND          ADDRESS            CLIENTS                     EMPTY  BY
+clusterIP     10.96.0.1:80       all                         -      bridge
+loadBalancer  192.0.2.1:80       198.51.100.0/24 and 1 more  drop   host
+nodePort      port 30080 (IPv4)  all                         drop   host
+by host: 192.0.2.1:80 and 1 more: not a cluster IP
+ENDPOINT       NODE    INSIDE     OUTSIDE
+10.0.0.1:8080  node1*  not ready  not ready
+10.0.1.2:8080  node2   used       policy Local
+problem: Service shop/web: spec.externalIPs[0]: 192.0.2.9 is an address of Node node2: refused
+`, out.String()); d != "" {
+		t.Error(d)
+	}
+}
