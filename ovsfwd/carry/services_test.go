@@ -114,3 +114,37 @@ func TestMovedConnectionThroughServiceGoesOn(t *testing.T) {
 	c.leaveServices()
 	through.ask(t)
 }
+
+// TestEndedWhileTheHostLed: a connection through a Service that ends while the host leads leaves nothing in the bridge that would lead the next one from its
+// port to the old endpoint.
+func TestEndedWhileTheHostLed(t *testing.T) {
+	c := newCluster(t)
+	c.node.Services = true
+	c.steer(pipeline.Full)
+	l := c.listen("b", net.JoinHostPort(podB4, port(backendPort)))
+	defer func() { _ = l.Close() }()
+	s := &stream{name: "through the Service", stop: make(chan struct{})}
+	inNamespace(t, c.ns("a"), func() {
+		var err error
+		if s.client, err = net.DialTimeout("tcp", net.JoinHostPort(service4, port(servicePort)), 5*time.Second); err != nil {
+			t.Fatal(err)
+		}
+	})
+	c.accept(s, l)
+	translated := func(when string, want int) {
+		t.Helper()
+		all, err := c.carrier.client.DumpConntrack(c.Context(), pipeline.ServiceZone)
+		if err != nil || len(all) != want {
+			t.Errorf("%s: the bridge has %d entries, want %d (%v): %+v", when, len(all), want, err, all)
+		}
+	}
+	s.ask(t)
+	translated("in the bridge", 1)
+	c.toKernel()
+	s.ask(t)
+	translated("while the host leads", 1)
+	_ = s.client.Close()
+	inNamespace(t, c.NS, func() { command(t, "conntrack", "-F") }) // its entry ends there as well
+	c.toSwitch()
+	translated("ended", 0)
+}
