@@ -70,7 +70,7 @@ func (t *FlowTable) Apply(ctx context.Context) (Result, error) {
 	if err := t.sendLast(ctx, last, &result); err != nil {
 		return result, err
 	}
-	if err := t.sendGroups(ctx, &result); err != nil {
+	if err := sendGroups(ctx, t, &result); err != nil {
 		return result, err
 	}
 	result.Repaired = t.repaired()

@@ -20,14 +20,14 @@ func Dial(ctx context.Context, socket string) (*Conn, error) {
 	}
 	c := &Conn{conn: conn, done: make(chan struct{}), inbox: mailbox{ready: make(chan struct{}, 1)}}
 	go c.read()
-	if err := c.handshake(ctx); err != nil {
+	if err := handshake(ctx, c); err != nil {
 		_ = c.Close()
 		return nil, fmt.Errorf("openflow %s: %w", socket, err)
 	}
 	return c, nil
 }
 
-func (c *Conn) handshake(ctx context.Context) error {
+func handshake(ctx context.Context, c *Conn) error {
 	c.op.Lock()
 	defer c.op.Unlock()
 	hello, err := common.NewHello(openflow15.VERSION)

@@ -92,17 +92,14 @@ func (h hashGroups) wrong() (all []HashGroup) {
 	return all
 }
 
-// reread compares the groups with those of the switch. It returns how those differ that were right.
-func (h hashGroups) reread(installed map[uint32][]byte) (map[string]tables.Drift, error) {
+// reread compares the groups with those of the switch. It returns how those differ that were right. A group that cannot be encoded is refused when it is sent.
+func (h hashGroups) reread(installed map[uint32][]byte) map[string]tables.Drift {
 	found := map[string]tables.Drift{}
 	for id, g := range h {
 		want, err := g.desc()
-		if err != nil {
-			return nil, err
-		}
 		got, there := installed[id]
 		was := g.right
-		g.right = there && bytes.Equal(got, want)
+		g.right = err == nil && there && bytes.Equal(got, want)
 		if !was || g.right {
 			continue
 		}
@@ -114,34 +111,11 @@ func (h hashGroups) reread(installed map[uint32][]byte) (map[string]tables.Drift
 		}
 		found[fmt.Sprintf("group=%d", id)] = d
 	}
-	return found, nil
-}
-
-// rereadGroups reads the groups that flows use, without the lock.
-func (t *FlowTable) rereadGroups(ctx context.Context) error {
-	if len(t.hashes) == 0 {
-		return nil
-	}
-	var installed map[uint32][]byte
-	err := t.unlocked(func() (err error) {
-		installed, err = t.sw.Groups(ctx)
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	differ, err := t.hashes.reread(installed)
-	if !t.trusted {
-		return err
-	}
-	for name, d := range differ {
-		t.damage[name] = damage{d, time.Now()}
-	}
-	return err
+	return found
 }
 
 // sendGroups sends groups that differ although all flows that use them are right.
-func (t *FlowTable) sendGroups(ctx context.Context, result *Result) error {
+func sendGroups(ctx context.Context, t *FlowTable, result *Result) error {
 	wrong := t.hashes.wrong()
 	if len(wrong) == 0 {
 		return nil

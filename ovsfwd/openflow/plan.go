@@ -133,18 +133,26 @@ func (t *FlowTable) commit(changes []change) {
 	t.dirty = nil
 }
 
-// resync reads all flows of the owner. It does not hold the lock meanwhile: changes
+// resync reads all flows of the owner, and the HashGroups if they use any. It does not hold the lock meanwhile: changes
 // reported during the read wait for the next Apply.
 func (t *FlowTable) resync(ctx context.Context) error {
 	var flows []Installed
+	var groups map[uint32][]byte
 	err := t.unlocked(func() (err error) {
-		flows, err = t.sw.Dump(ctx, t.owner)
+		if flows, err = t.sw.Dump(ctx, t.owner); err == nil && len(t.hashes) > 0 {
+			groups, err = t.sw.Groups(ctx)
+		}
 		return err
 	})
 	if err != nil {
 		return err
 	}
 	now := time.Now()
+	for name, d := range t.hashes.reread(groups) {
+		if t.trusted {
+			t.damage[name] = damage{d, now}
+		}
+	}
 	present := make(map[identity]struct{}, len(flows))
 	for _, f := range flows {
 		present[f.id] = struct{}{}
@@ -158,9 +166,6 @@ func (t *FlowTable) resync(ctx context.Context) error {
 	// An earlier connection, or an earlier process, may have sent flows of other
 	// groups a moment ago.
 	t.last.unsettled = t.last.unsettled || !t.trusted
-	if err := t.rereadGroups(ctx); err != nil {
-		return err
-	}
 	t.synced, t.trusted, t.alive = true, true, time.Now()
 	return nil
 }
