@@ -213,9 +213,13 @@ func (p *Path) Flood(t testing.TB, src, dst netip.Addr, port uint16) (stop func(
 			}
 		}
 	})
-	return func() (int, int) {
+	end := sync.OnceFunc(func() {
 		close(ended)
 		sender.Wait()
+	})
+	t.Cleanup(end) // before the socket is closed: its descriptor may then be another socket's
+	return func() (int, int) {
+		end()
 		// A later packet has arrived, so the earlier ones have, too.
 		p.Passes(t, model.UDP, src, dst, Sentinel)
 		return sent, p.flooded - before
