@@ -51,7 +51,7 @@ func (l *Link) Apply(ctx context.Context) (Applied, error) {
 // Send brings the switch to the flow table's desired state, over the existing connection.
 func (l *Link) Send(ctx context.Context) (Applied, error) {
 	r, err := l.Flows.Apply(ctx)
-	return Applied{Writes: r.Messages, Full: r.FullRead, Repaired: r.Repaired, Flows: l.Flows.Len()}, err
+	return Applied{Writes: r.Messages + r.Groups, Full: r.FullRead, Repaired: r.Repaired, Flows: l.Flows.Len()}, err
 }
 
 // Reread makes the next apply read the installed flows.

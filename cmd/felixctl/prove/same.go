@@ -1,6 +1,8 @@
 package prove
 
 import (
+	"slices"
+
 	"github.com/felixlike/felixlike/cmd/felixctl/dump"
 	"github.com/felixlike/felixlike/tables"
 )
@@ -42,7 +44,8 @@ func walked(st *dump.State) (part *dump.State, known bool) {
 
 // reach finds the chains of a table that packets reach, and the sets that these look up.
 type reach struct {
-	// from are the sets by their names until they are found, then nil. to are the found ones.
+	// from are the sets by their names; one that is found becomes nil, and is in to. One that is not listed makes the state unknown, and so
+	// does a chain.
 	from map[string]*dump.Set
 	to   []*dump.Set
 	// chains are the chains of the table by their names until they are found, then nil. found has the found ones.
@@ -67,14 +70,17 @@ func (w *reach) table(t *dump.Table) {
 	}
 	for _, c := range t.Chains {
 		if first := w.chains[c.Name]; c.Hook != nil && first != nil && (len(first.Rules) > 0 || first.Policy == "drop") {
+			w.unknown = w.unknown || !slices.Contains(hooks(), c.Hook.Point) || slices.ContainsFunc(w.found.Chains, func(o *dump.Chain) bool {
+				return o.Hook != nil && o.Hook.Point == c.Hook.Point && o.Hook.Priority == c.Hook.Priority // the listing does not tell which comes first
+			})
 			w.chain(c.Name)
 		}
 	}
 }
 
 func (w *reach) chain(name string) {
-	c := w.chains[name]
-	if c == nil {
+	c, listed := w.chains[name]
+	if w.unknown = w.unknown || name != "" && !listed; c == nil {
 		return
 	}
 	w.chains[name], w.found.Chains = nil, append(w.found.Chains, c)
@@ -98,8 +104,8 @@ func (w *reach) action(a tables.Action) {
 }
 
 func (w *reach) set(name string) {
-	s := w.from[name]
-	if s == nil {
+	s, listed := w.from[name]
+	if w.unknown = w.unknown || !listed; s == nil {
 		return
 	}
 	w.from[name], w.to = nil, append(w.to, s)

@@ -51,6 +51,18 @@ func TestSameRules(t *testing.T) {
 			slices.Reverse(table.Sets)
 		}
 		equal("in another order", true)
+		for _, state := range []*dump.State{has, want} {
+			without := *state
+			without.Tables, without.IPSets = nil, nil
+			for _, table := range state.Tables {
+				one := *table
+				one.Sets = nil
+				without.Tables = append(without.Tables, &one)
+			}
+			if backend != config.OpenFlow && sameRules(&without, &without) {
+				t.Errorf("%s: the rules are the same although their sets are not listed", backend)
+			}
+		}
 		for _, table := range has.Tables {
 			if table.Dialect != dump.IPTables {
 				continue
