@@ -33,7 +33,7 @@ const (
 // jsonPath begins the format that prints parts of the JSON output.
 const jsonPath = "jsonpath="
 
-// Flag adds the flag --output to a command, with completion. The default is text. Without
+// Flag adds the flags --output and --no-headers to a command, with completion. The default is text. Without
 // formats, text, json and yaml are known.
 func (o *Output) Flag(c *cobra.Command, formats ...Output) {
 	if len(formats) == 0 {
@@ -50,6 +50,7 @@ func (o *Output) Flag(c *cobra.Command, formats ...Output) {
 		words = append(words, jsonPath)
 	}
 	Complete(c, "output", words...)
+	HeadersFlag(c)
 }
 
 // Complete adds the values of a flag to the completion of the command's words.
@@ -138,10 +139,15 @@ func (o Output) Print(w io.Writer, value any, text func() error) error {
 	return text()
 }
 
-// PrintLine is Print of one of many values: JSON takes a line.
+// PrintLine is Print of one of many values: JSON takes a line, and YAML is a document.
 func (o Output) PrintLine(w io.Writer, value any, text func() error) error {
 	if o == JSON {
 		return json.NewEncoder(w).Encode(value)
+	}
+	if o == YAML {
+		if _, err := fmt.Fprintln(w, "---"); err != nil {
+			return err
+		}
 	}
 	return o.Print(w, value, text)
 }

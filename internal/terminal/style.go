@@ -5,8 +5,10 @@ import (
 	"os"
 	"regexp"
 	"runtime"
+	"strconv"
 	"strings"
 
+	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
 	"github.com/felixlike/felixlike/internal/printable"
@@ -18,21 +20,55 @@ type Style struct {
 	on bool
 	// width is the terminal's width in characters, 0 if it is unknown.
 	width int
+	// bare leaves out the headings of tables.
+	bare bool
 }
 
 // StyleFor returns the style for a writer. NO_COLOR (no-color.org) turns
 // colour off on terminals too.
 func StyleFor(w io.Writer) Style {
-	file, ok := w.(*os.File)
+	s := Style{bare: NoHeaders(w)}
+	file, ok := File(w)
 	if !ok {
-		return Style{}
+		return s
 	}
 	width, _, err := term.GetSize(int(file.Fd()))
 	if err != nil {
-		return Style{} // it is no terminal
+		return s // it is no terminal
 	}
 	// A console of Windows may show the sequences of colours as text.
-	return Style{on: os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" && runtime.GOOS != "windows", width: width}
+	s.on, s.width = os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb" && runtime.GOOS != "windows", width
+	return s
+}
+
+// bareWriter is the output of a command with --no-headers.
+type bareWriter struct{ io.Writer }
+
+// HeadersFlag adds the flag --no-headers to a command that prints tables to its output.
+// Output.Flag does, too.
+func HeadersFlag(c *cobra.Command) {
+	c.Flags().BoolFunc("no-headers", "print tables without headings", func(text string) error {
+		no, err := strconv.ParseBool(text)
+		if err == nil && no {
+			c.SetOut(bareWriter{c.OutOrStdout()})
+		}
+		return err
+	})
+}
+
+// NoHeaders reports whether a writer is the output of a command with --no-headers.
+func NoHeaders(w io.Writer) bool {
+	_, bare := w.(bareWriter)
+	return bare
+}
+
+// File returns the file that a command writes to, if its output is one.
+func File(w io.Writer) (*os.File, bool) {
+	if bare, is := w.(bareWriter); is {
+		w = bare.Writer
+	}
+	file, is := w.(*os.File)
+	return file, is
 }
 
 func (s Style) paint(code, text string) string {

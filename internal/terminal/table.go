@@ -21,20 +21,24 @@ const (
 type Table struct {
 	writer table.Writer
 	style  Style
-	// widths are the columns' widths in characters, words those of their longest words.
-	widths, words []int
+	// widths are the columns' widths in characters, words those of their longest words, parts those of the longest parts of words
+	// between slashes.
+	widths, words, parts []int
 }
 
 // NewTable returns a table without rows. Headings are upper case, as kubectl
-// has them.
+// has them. --no-headers leaves them out.
 func NewTable(style Style, headings ...string) *Table {
-	t := &Table{writer: table.NewWriter(), style: style, widths: make([]int, len(headings)), words: make([]int, len(headings))}
+	t := &Table{writer: table.NewWriter(), style: style, widths: make([]int, len(headings)), words: make([]int, len(headings)), parts: make([]int, len(headings))}
 	look := table.StyleDefault
 	look.Options = table.OptionsNoBordersAndSeparators
 	look.Format.Header = 0 // as it is given
 	look.Box.PaddingLeft, look.Box.PaddingRight = "", gap
 	t.writer.SetStyle(look)
 	t.writer.SuppressTrailingSpaces()
+	if style.bare {
+		return t
+	}
 	row := make(table.Row, len(headings))
 	for i, h := range headings {
 		row[i] = style.Bold(h)
@@ -63,21 +67,35 @@ func (t *Table) measure(column int, cell string) {
 			t.widths[column] = max(t.widths[column], text.StringWidthWithoutEscSequences(line))
 			for word := range strings.FieldsSeq(line) {
 				t.words[column] = max(t.words[column], text.StringWidthWithoutEscSequences(word))
+				for part := range strings.SplitAfterSeq(word, "/") {
+					t.parts[column] = max(t.parts[column], text.StringWidthWithoutEscSequences(part))
+				}
 			}
 		}
 	}
 }
 
-// fit wraps the widest columns until the rows fit the terminal: between words, and if that
-// is not enough, in them.
-func (t *Table) fit() {
-	widths := slices.Clone(t.widths)
+// excess returns by how many characters columns of these widths exceed the terminal.
+func (t *Table) excess(widths []int) int {
 	excess := -t.style.width
 	for _, w := range widths {
 		excess += w + len(gap)
 	}
+	return excess
+}
+
+// Fits reports whether the rows fit the terminal without a break inside a word.
+func (t *Table) Fits() bool { return t.style.width == 0 || t.excess(t.words) <= 0 }
+
+// fit wraps the widest columns until the rows fit the terminal: between words, and if that is not enough, after the slashes of names,
+// and then anywhere.
+func (t *Table) fit() {
+	widths := slices.Clone(t.widths)
+	excess := t.excess(widths)
 	for _, least := range []func(column int) int{
 		func(i int) int { return max(narrowest, t.words[i]) },
+		func(i int) int { return t.words[i] },
+		func(i int) int { return t.parts[i] },
 		func(int) int { return narrowest },
 	} {
 		for excess > 0 && narrow(widths, least) {
@@ -87,10 +105,44 @@ func (t *Table) fit() {
 	var columns []table.ColumnConfig
 	for i, w := range widths {
 		if w < t.widths[i] {
-			columns = append(columns, table.ColumnConfig{Number: i + 1, WidthMax: w, WidthMaxEnforcer: text.WrapSoft})
+			columns = append(columns, table.ColumnConfig{Number: i + 1, WidthMax: w, WidthMaxEnforcer: wrap})
 		}
 	}
 	t.writer.SetColumnConfigs(columns)
+}
+
+// wrap wraps a cell between words, words that are too long after slashes, and parts that are too long anywhere.
+func wrap(cell string, width int) string {
+	if strings.Contains(cell, "\x1b") {
+		return text.WrapSoft(cell, width)
+	}
+	var lines []string
+	for line := range strings.SplitSeq(cell, "\n") {
+		last, words := "", strings.Fields(line)
+		if len(words) > 0 {
+			words[0] = line[:strings.Index(line, words[0])] + words[0] // it keeps its indent
+		}
+		for _, word := range words {
+			if last != "" && text.StringWidth(last)+1+text.StringWidth(word) <= width {
+				last += " " + word
+				continue
+			}
+			if last != "" {
+				lines, last = append(lines, last), ""
+			}
+			for part := range strings.SplitAfterSeq(word, "/") {
+				if last != "" && text.StringWidth(last)+text.StringWidth(part) > width {
+					lines, last = append(lines, last), ""
+				}
+				for last += part; text.StringWidth(last) > width; {
+					head := text.Trim(last, width)
+					lines, last = append(lines, head), last[len(head):]
+				}
+			}
+		}
+		lines = append(lines, last)
+	}
+	return strings.Join(lines, "\n")
 }
 
 // narrow takes one character from the widest column that is above its least width. It

@@ -2,6 +2,7 @@ package terminal
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"os"
 	"strings"
@@ -43,6 +44,23 @@ func TestTableFitsTheTerminal(t *testing.T) {
 		if len(strings.TrimRight(line, "\n")) > 40 {
 			t.Errorf("too wide: %q", line)
 		}
+	}
+	if !table.Fits() {
+		t.Error("a break inside a word")
+	}
+	names := NewTable(Style{width: 52}, "POLICY", "OTHER POLICY", "ADDRESS")
+	names.Row("networkpolicy/shop/default-deny", "networkpolicy/shop/db", "fd00:10::a0a:a")
+	const parts = "POLICY            OTHER POLICY      ADDRESS\n" +
+		"networkpolicy/    networkpolicy/    fd00:10::a0a:a\n" +
+		"shop/             shop/db\n" +
+		"default-deny"
+	if got := names.String(); got != parts || names.Fits() {
+		t.Errorf("got\n%s\nwant\n%s", got, parts)
+	}
+	cut := NewTable(Style{width: 28}, "A", "B")
+	cut.Row("a-name-without-slashes", "x/another-long-name")
+	if got, want := cut.String(), "A             B\na-name-witho  x/\nut-slashes    another-long\n              -name"; got != want {
+		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 	terminal, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
@@ -95,14 +113,52 @@ func TestOutput(t *testing.T) {
 	}
 }
 
-// PrintLine prints JSON in one line, and the result of a template.
+// PrintLine prints JSON in one line, YAML as a document, and the result of a template.
 func TestPrintLine(t *testing.T) {
-	for format, want := range map[Output]string{JSON: "{\"a\":1}\n", "jsonpath={.a}": "1\n", Text: "as text"} {
+	for format, want := range map[Output]string{JSON: "{\"a\":1}\n", YAML: "---\na: 1\n", "jsonpath={.a}": "1\n", Text: "as text"} {
 		var out bytes.Buffer
 		err := format.PrintLine(&out, map[string]int{"a": 1}, func() error { out.WriteString("as text"); return nil })
 		if err != nil || out.String() != want || format.ForPrograms() != (format != Text) {
 			t.Errorf("%s: %q, %v", format, out.String(), err)
 		}
+	}
+}
+
+// TestNoHeaders: with --no-headers, tables have rows only, in columns as narrow as these; also those that are printed as rows come.
+func TestNoHeaders(t *testing.T) {
+	for args, want := range map[string]string{
+		"":                     "NAME  COUNT\nab        5\nNAME   COUNT\nab     5\n3 more\n",
+		"--no-headers":         "ab  5\nab     5\n3 more\n",
+		"--no-headers=false":   "NAME  COUNT\nab        5\nNAME   COUNT\nab     5\n3 more\n",
+		"--no-headers -o wide": "ab  5\nab     5\n3 more\n",
+	} {
+		var o Output
+		var out bytes.Buffer
+		c := &cobra.Command{RunE: func(c *cobra.Command, _ []string) error {
+			w := c.OutOrStdout()
+			table := NewTable(o.Style(w), "NAME", "COUNT")
+			table.Row("ab", 5)
+			fmt.Fprintln(w, table)
+			lines := NewLines(w, []int{5}, "NAME", "COUNT")
+			if err := lines.Row("ab", "5"); err != nil {
+				return err
+			}
+			return lines.Note("3 more")
+		}}
+		o.Flag(c, Text, Wide)
+		c.SetOut(&out)
+		c.SetArgs(strings.Fields(args))
+		if err := c.Execute(); err != nil || out.String() != want {
+			t.Errorf("%q: %v, got\n%s", args, err, out.String())
+		}
+	}
+	file, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	if got, is := File(bareWriter{file}); !is || got != file {
+		t.Error("the file behind the output of a command with --no-headers is unknown")
 	}
 }
 
