@@ -129,14 +129,14 @@ func TestMultitenantCloses(t *testing.T) {
 	}
 	policy := model.PolicyID{Tier: model.TierNetworkPolicy, Namespace: "dev", Name: "deny"}
 	m.OnUpdate(model.EndpointUpdate{Endpoint: &model.Endpoint{ID: id, Egress: model.Applied{NetworkPolicies: []model.PolicyID{policy}}}})
-	check("a NetworkPolicy", "", "NetworkPolicy dev/deny")
+	check("a NetworkPolicy", "", "networkpolicy/dev/deny")
 	m.OnUpdate(model.EndpointUpdate{Endpoint: &model.Endpoint{ID: id}})
 	m.OnUpdate(model.EndpointUpdate{Endpoint: &model.Endpoint{ID: id, Egress: model.Applied{NetworkPolicies: []model.PolicyID{policy, {Tier: model.TierNetworkPolicy, Namespace: "dev", Name: "too"}}}}})
-	check("two NetworkPolicies", "", "NetworkPolicy dev/deny", "NetworkPolicy dev/too")
+	check("two NetworkPolicies", "", "networkpolicy/dev/deny", "networkpolicy/dev/too")
 	m.OnUpdate(model.EndpointUpdate{Endpoint: &model.Endpoint{ID: id}})
 	check("no policy", "0x8")
 	m.OnUpdate(model.EgressesUpdate{Egresses: []model.EgressAddress{{Object: model.ObjectRef{Kind: "Egress", Name: "e"}, Pods: []netip.Addr{netip.MustParseAddr("10.131.0.5")}}}})
-	check("an Egress", "", "Egress e")
+	check("an Egress", "", "egress/e")
 	m.OnUpdate(model.EgressesUpdate{})
 	check("no Egress", "0x8")
 	m.OnUpdate(model.AttachmentUpdate{Attachment: &model.Attachment{Pod: model.PodID{Namespace: "dev", Name: "later"}, OFPort: 5}})

@@ -43,7 +43,7 @@ func TestOwnNodeLists(t *testing.T) {
 			both := model.Applied{Admin: []model.PolicyID{deny}, NetworkPolicies: []model.PolicyID{np}, Baseline: []model.PolicyID{baseline}}
 			send(m, ownNodeUpdates("a", "10.0.0.1", both)...)
 			own := r.chainsWith("own-")
-			if len(own) != 1 || !strings.Contains(r.chains[own[0]], "admin:deny") || strings.Contains(r.chains[own[0]], "base") || !strings.Contains(r.chains[rules.ChainOwnNode], "goto own-") {
+			if len(own) != 1 || !strings.Contains(r.chains[own[0]], "clusternetworkpolicy/deny") || strings.Contains(r.chains[own[0]], "base") || !strings.Contains(r.chains[rules.ChainOwnNode], "goto own-") {
 				t.Errorf("chains %v", r.chains)
 			}
 			if members := membersOf(r); len(members) != 1 || members[0] != "10.0.0.1" {
@@ -123,7 +123,7 @@ func TestOwnNodeCollision(t *testing.T) {
 		t.Errorf("chains %v, sets %v", own, r.sets)
 	}
 	send(m, ownNodeUpdates("b", "10.0.0.2", model.Applied{})...)
-	if own := r.chainsWith("own-"); len(own) != 1 || !strings.Contains(r.chains[own[0]], "admin:one") || len(membersOf(r)) != 1 {
+	if own := r.chainsWith("own-"); len(own) != 1 || !strings.Contains(r.chains[own[0]], "clusternetworkpolicy/one") || len(membersOf(r)) != 1 {
 		t.Errorf("chains %v, sets %v", own, r.sets)
 	}
 }

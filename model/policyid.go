@@ -67,35 +67,20 @@ type PolicyID struct {
 	Within string `json:"within,omitempty"`
 }
 
-// String returns "namespace/name" for a NetworkPolicy, "tier:name" for a
-// ClusterNetworkPolicy, "isolation:namespace" for the isolation of a namespace, "egressnetworkpolicy:namespace/name", and
-// "antrea:namespace/name" or "antrea-cluster:name" for those of Antrea's API, with "#2" for the second part and "@namespace" for the
-// pods of a namespace.
+// String returns the name of the object, such as "networkpolicy/namespace/name", and "isolation/namespace" for the isolation of a
+// namespace. "#2" stands behind it for the second part, and "@namespace" for the pods of a namespace.
 func (id PolicyID) String() string {
 	if id.API == Isolation {
-		return "isolation:" + id.Namespace
+		return "isolation/" + id.Namespace
 	}
-	name := id.Name
-	if id.Namespace != "" {
-		name = id.Namespace + "/" + id.Name
-	}
+	name := id.Object().String()
 	if id.Part > 0 {
 		name += "#" + strconv.Itoa(int(id.Part))
 	}
 	if id.Within != "" {
 		name += "@" + id.Within
 	}
-	switch {
-	case id.API == AntreaCluster:
-		return "antrea-cluster:" + name
-	case id.API == Antrea:
-		return "antrea:" + name
-	case id.API == EgressNetworkPolicy:
-		return "egressnetworkpolicy:" + name
-	case id.Tier == TierNetworkPolicy:
-		return name
-	}
-	return id.Tier.String() + ":" + name
+	return name
 }
 
 // kind returns API group and kind of the object.

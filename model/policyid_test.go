@@ -5,17 +5,18 @@ import "testing"
 // TestPolicyIDs: policies of all APIs have different identities, and names that people can read.
 func TestPolicyIDs(t *testing.T) {
 	ids := map[string]PolicyID{
-		"ns/p":                     {Tier: TierNetworkPolicy, Namespace: "ns", Name: "p"},
-		"admin:p":                  {Tier: TierAdmin, Name: "p"},
-		"baseline:p":               {Tier: TierBaseline, Name: "p"},
-		"egressnetworkpolicy:ns/p": {Tier: TierAdmin, API: EgressNetworkPolicy, Namespace: "ns", Name: "p"},
-		"antrea-cluster:p":         {Tier: TierAdmin, API: AntreaCluster, Name: "p"},
-		"antrea-cluster:p#2":       {Tier: TierAdmin, API: AntreaCluster, Name: "p", Part: 2},
-		"antrea-cluster:p@ns":      {Tier: TierAdmin, API: AntreaCluster, Name: "p", Within: "ns"},
-		"antrea-cluster:p#2@ns":    {Tier: TierAdmin, API: AntreaCluster, Name: "p", Part: 2, Within: "ns"},
-		"antrea:ns/p":              {Tier: TierAdmin, API: Antrea, Namespace: "ns", Name: "p"},
-		"antrea:ns/p#1":            {Tier: TierAdmin, API: Antrea, Namespace: "ns", Name: "p", Part: 1},
+		"networkpolicy/ns/p":                            {Tier: TierNetworkPolicy, Namespace: "ns", Name: "p"},
+		"clusternetworkpolicy/a":                        {Tier: TierAdmin, Name: "a"},
+		"clusternetworkpolicy/b":                        {Tier: TierBaseline, Name: "b"},
+		"egressnetworkpolicy.network.openshift.io/ns/p": {Tier: TierAdmin, API: EgressNetworkPolicy, Namespace: "ns", Name: "p"},
+		"clusternetworkpolicy.crd.antrea.io/p":          {Tier: TierAdmin, API: AntreaCluster, Name: "p"},
+		"clusternetworkpolicy.crd.antrea.io/p#2":        {Tier: TierAdmin, API: AntreaCluster, Name: "p", Part: 2},
+		"clusternetworkpolicy.crd.antrea.io/p@ns":       {Tier: TierAdmin, API: AntreaCluster, Name: "p", Within: "ns"},
+		"clusternetworkpolicy.crd.antrea.io/p#2@ns":     {Tier: TierAdmin, API: AntreaCluster, Name: "p", Part: 2, Within: "ns"},
+		"networkpolicy.crd.antrea.io/ns/p":              {Tier: TierAdmin, API: Antrea, Namespace: "ns", Name: "p"},
+		"networkpolicy.crd.antrea.io/ns/p#1":            {Tier: TierAdmin, API: Antrea, Namespace: "ns", Name: "p", Part: 1},
 	}
+	ids["isolation/ns"] = IsolationOf("ns")
 	identities := map[string]PolicyID{}
 	for text, id := range ids {
 		if id.String() != text {
@@ -31,7 +32,7 @@ func TestPolicyIDs(t *testing.T) {
 			}
 		}
 	}
-	if got := ids["antrea:ns/p#1"].Object().String(); got != "NetworkPolicy.crd.antrea.io ns/p" {
+	if got := ids["networkpolicy.crd.antrea.io/ns/p#1"].Object().String(); got != "networkpolicy.crd.antrea.io/ns/p" {
 		t.Error(got)
 	}
 }

@@ -24,7 +24,7 @@ func ExampleRenderer_PolicyRules() {
 	fmt.Print(chain.Text())
 	// Output:
 	// chain pin-shop/web-to-api-mh7bdSe9J2BZ3ksxDQmerAl2tMv
-	//   proto tcp dport 8080 ip4 src @a-web-4 accept  # shop/web-to-api ingress[0]
+	//   proto tcp dport 8080 ip4 src @a-web-4 accept  # networkpolicy/shop/web-to-api ingress[0]
 }
 
 // The endpoint manager renders one chain for all pods with the same list of policies, and leads their addresses there. A policy without rules
@@ -39,6 +39,6 @@ func ExampleRenderer_Applied() {
 	// Output:
 	// goto pods-in-shop/default-deny_1more-5-i2u1oAkOUq282UKNBhq_DRLeF
 	// chain pods-in-shop/default-deny_1more-5-i2u1oAkOUq282UKNBhq_DRLeF
-	//   jump pin-shop/web-to-api-mh7bdSe9J2BZ3ksxDQmerAl2tMv  # shop/web-to-api
+	//   jump pin-shop/web-to-api-mh7bdSe9J2BZ3ksxDQmerAl2tMv  # networkpolicy/shop/web-to-api
 	//   goto denied-in  # isolated ingress
 }

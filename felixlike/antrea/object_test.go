@@ -35,7 +35,7 @@ func TestObjects(t *testing.T) {
 		}
 	}
 	p := &antrea.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "p"}}
-	if got := p.ID().Ref().String(); got != "NetworkPolicy.crd.antrea.io ns/p" {
+	if got := p.ID().Ref().String(); got != "networkpolicy.crd.antrea.io/ns/p" {
 		t.Error(got)
 	}
 }

@@ -50,7 +50,7 @@ func TestCollisionsAreReported(t *testing.T) {
 	since := refused[0].Since
 	for i, object := range []string{policyflows.Object, managers.ObjectList} {
 		r := refused[i]
-		if r.Object != object || r.Name != "x/first" || r.Rule != "ingress" || !slices.Equal(r.Closed, []string{"x/a"}) || !strings.Contains(r.Reason, "is that of x/second") || since.IsZero() {
+		if r.Object != object || r.Name != "networkpolicy/x/first" || r.Rule != "ingress" || !slices.Equal(r.Closed, []string{"x/a"}) || !strings.Contains(r.Reason, "is that of networkpolicy/x/second") || since.IsZero() {
 			t.Errorf("refused %+v", r)
 		}
 	}

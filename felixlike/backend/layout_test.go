@@ -247,7 +247,7 @@ func TestLayoutChanges(t *testing.T) {
 			t.Fatalf("%+v, %+v", l, l.Maps)
 		}
 		program(maps, true)
-		if err := maps.Layout().FellBack; err == nil || err.Error() != "more than 10 grants; 18 of them for the egress of pods with x/closed" {
+		if err := maps.Layout().FellBack; err == nil || err.Error() != "more than 10 grants; 18 of them for the egress of pods with networkpolicy/x/closed" {
 			t.Fatalf("fell back: %v", err)
 		}
 		if l := maps.Layout(); l.InForce != config.LayoutRules || l.Maps != nil {

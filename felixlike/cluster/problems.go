@@ -56,7 +56,7 @@ func ref(kind, namespace, name string) model.ObjectRef {
 // SortProblems orders problems by source, object and field.
 func SortProblems(problems []model.Problem) {
 	slices.SortFunc(problems, func(a, b model.Problem) int {
-		return cmp.Or(cmp.Compare(a.Source, b.Source), cmp.Compare(a.Object.String(), b.Object.String()),
+		return cmp.Or(cmp.Compare(a.Source, b.Source), a.Object.Compare(b.Object),
 			cmp.Compare(a.Field, b.Field), cmp.Compare(a.Reason, b.Reason))
 	})
 }

@@ -241,6 +241,14 @@ type Quarantined struct {
 	Pods   []string `json:"pods,omitempty"`
 }
 
+// Object names the object as the dataplane does. The name of a policy has its kind.
+func (q Quarantined) Object() string {
+	if q.Kind == "policy" {
+		return q.Name
+	}
+	return q.Kind + " " + q.Name
+}
+
 // Repairs counts and lists the repairs of foreign changes.
 type Repairs struct {
 	// Total counts them since the agent started.

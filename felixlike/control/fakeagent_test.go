@@ -71,7 +71,7 @@ func (f *fakeAgent) Model(context.Context) (Model, error) {
 }
 
 func (f *fakeAgent) Hits(context.Context) (Hits, error) {
-	return Hits{Node: f.status.Node, Rules: []RuleHits{{Policy: "shop/db", Rule: "ingress[0]", Connections: 3}}}, f.err
+	return Hits{Node: f.status.Node, Rules: []RuleHits{{Policy: "networkpolicy/shop/db", Rule: "ingress[0]", Connections: 3}}}, f.err
 }
 
 func (f *fakeAgent) Connections(context.Context) ([]Connection, error) { return f.connections, f.err }

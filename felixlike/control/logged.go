@@ -3,6 +3,8 @@ package control
 import (
 	"context"
 	"time"
+
+	"github.com/felixlike/felixlike/model"
 )
 
 const loggedPath = "/" + Version + "/policy-log"
@@ -40,13 +42,8 @@ type LoggedPolicy struct {
 	Name      string `json:"name"`
 }
 
-// String returns "kind namespace/name".
-func (p LoggedPolicy) String() string {
-	if p.Namespace == "" {
-		return p.Kind + " " + p.Name
-	}
-	return p.Kind + " " + p.Namespace + "/" + p.Name
-}
+// String returns the name of the policy, as for model.ObjectRef.
+func (p LoggedPolicy) String() string { return model.ObjectRef(p).String() }
 
 // PortText returns "tcp/80", "icmp echo-request" or the protocol alone.
 func (l Logged) PortText() string {

@@ -12,7 +12,7 @@ import (
 func TestLastHit(t *testing.T) {
 	s := New(nil)
 	begin := time.Unix(1000, 0)
-	key, other := backend.RuleKey{Policy: "shop/db", Rule: "ingress[0]"}, backend.RuleKey{Policy: "shop/db", Rule: "ingress[1]"}
+	key, other := backend.RuleKey{Policy: "networkpolicy/shop/db", Rule: "ingress[0]"}, backend.RuleKey{Policy: "shop/db", Rule: "ingress[1]"}
 	for _, step := range []struct {
 		after         int
 		hits, others  uint64

@@ -14,7 +14,7 @@ import (
 func TestPolicyPacketsNeverFall(t *testing.T) {
 	allow := metrics.PolicyPackets{Direction: "ingress", Action: "allow"}
 	counter := func(b, rule string) packetCounter {
-		return packetCounter{allow, b, backend.RuleKey{Policy: "x/p", Rule: rule}}
+		return packetCounter{allow, b, backend.RuleKey{Policy: "networkpolicy/x/p", Rule: rule}}
 	}
 	p := newPolicyPackets()
 	for i, c := range []struct {
@@ -40,7 +40,7 @@ func TestPolicyPacketsNeverFall(t *testing.T) {
 // TestScrapesAtOnce: a read that is older than the last one adds nothing.
 func TestScrapesAtOnce(t *testing.T) {
 	allow := metrics.PolicyPackets{Direction: "ingress", Action: "allow"}
-	counter := packetCounter{allow, "nftables", backend.RuleKey{Policy: "x/p", Rule: "ingress[0]"}}
+	counter := packetCounter{allow, "nftables", backend.RuleKey{Policy: "networkpolicy/x/p", Rule: "ingress[0]"}}
 	p := newPolicyPackets()
 	const scrapes = 1000
 	var packets atomic.Uint64

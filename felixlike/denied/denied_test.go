@@ -164,20 +164,20 @@ func TestBlame(t *testing.T) {
 		closed    string
 		want      control.Drop
 	}{
-		"isolated":                   {applied: model.Applied{NetworkPolicies: isolating}, packet: tcp("0050"), want: control.Drop{By: control.ByIsolation, Policies: []string{"shop/deny-all", "shop/from-web"}}},
-		"isolated, IPv6":             {applied: model.Applied{NetworkPolicies: isolating[:1]}, packet: v6("06") + tcpPorts, want: control.Drop{By: control.ByIsolation, Policies: []string{"shop/deny-all"}}},
-		"a rule before that":         {applied: model.Applied{Admin: admin, NetworkPolicies: isolating}, packet: tcp("0050"), want: control.Drop{By: control.ByRule, Policy: "admin:first", Rule: "ingress[1]", RuleName: "no-web"}},
-		"a rule by its named port":   {applied: model.Applied{Admin: admin}, packet: tcp("1538"), want: control.Drop{By: control.ByRule, Policy: "admin:first", Rule: "ingress[2]"}},
-		"passed on":                  {applied: model.Applied{Admin: admin, NetworkPolicies: isolating}, packet: tcp("01bb"), want: control.Drop{By: control.ByIsolation, Policies: []string{"shop/deny-all", "shop/from-web"}}},
+		"isolated":                   {applied: model.Applied{NetworkPolicies: isolating}, packet: tcp("0050"), want: control.Drop{By: control.ByIsolation, Policies: []string{"networkpolicy/shop/deny-all", "networkpolicy/shop/from-web"}}},
+		"isolated, IPv6":             {applied: model.Applied{NetworkPolicies: isolating[:1]}, packet: v6("06") + tcpPorts, want: control.Drop{By: control.ByIsolation, Policies: []string{"networkpolicy/shop/deny-all"}}},
+		"a rule before that":         {applied: model.Applied{Admin: admin, NetworkPolicies: isolating}, packet: tcp("0050"), want: control.Drop{By: control.ByRule, Policy: "clusternetworkpolicy/first", Rule: "ingress[1]", RuleName: "no-web"}},
+		"a rule by its named port":   {applied: model.Applied{Admin: admin}, packet: tcp("1538"), want: control.Drop{By: control.ByRule, Policy: "clusternetworkpolicy/first", Rule: "ingress[2]"}},
+		"passed on":                  {applied: model.Applied{Admin: admin, NetworkPolicies: isolating}, packet: tcp("01bb"), want: control.Drop{By: control.ByIsolation, Policies: []string{"networkpolicy/shop/deny-all", "networkpolicy/shop/from-web"}}},
 		"allowed by now":             {applied: model.Applied{Admin: admin, NetworkPolicies: isolating}, packet: v4("11", "0000") + tcpPorts, want: control.Drop{By: control.ByChanged}},
-		"the baseline, a Reject":     {applied: model.Applied{Admin: admin[1:], Baseline: baseline}, packet: tcp("0050"), want: control.Drop{By: control.ByRule, Policy: "baseline:default", Rule: "ingress[1]", RuleName: "no-web", Rejected: true}},
-		"an excepted address":        {applied: model.Applied{Admin: []model.PolicyID{{Tier: model.TierAdmin, Name: "excepting"}, admin[0]}}, packet: tcp("0050"), want: control.Drop{By: control.ByRule, Policy: "admin:first", Rule: "ingress[1]", RuleName: "no-web"}},
-		"beside that address":        {applied: model.Applied{Admin: []model.PolicyID{{Tier: model.TierAdmin, Name: "excepting"}, admin[0]}}, packet: strings.Replace(tcp("0050"), "0a0a0001", "0a0a0003", 1), want: control.Drop{By: control.ByRule, Policy: "admin:excepting", Rule: "ingress[0]"}},
+		"the baseline, a Reject":     {applied: model.Applied{Admin: admin[1:], Baseline: baseline}, packet: tcp("0050"), want: control.Drop{By: control.ByRule, Policy: "clusternetworkpolicy/default", Rule: "ingress[1]", RuleName: "no-web", Rejected: true}},
+		"an excepted address":        {applied: model.Applied{Admin: []model.PolicyID{{Tier: model.TierAdmin, Name: "excepting"}, admin[0]}}, packet: tcp("0050"), want: control.Drop{By: control.ByRule, Policy: "clusternetworkpolicy/first", Rule: "ingress[1]", RuleName: "no-web"}},
+		"beside that address":        {applied: model.Applied{Admin: []model.PolicyID{{Tier: model.TierAdmin, Name: "excepting"}, admin[0]}}, packet: strings.Replace(tcp("0050"), "0a0a0001", "0a0a0003", 1), want: control.Drop{By: control.ByRule, Policy: "clusternetworkpolicy/excepting", Rule: "ingress[0]"}},
 		"isolated, allowed by now":   {applied: model.Applied{NetworkPolicies: isolating}, packet: strings.Replace(tcp("0050"), "0a0a0001", "0a0a0003", 1), want: control.Drop{By: control.ByChanged}},
-		"isolated, not the baseline": {applied: model.Applied{NetworkPolicies: isolating, Baseline: baseline}, packet: tcp("0050"), want: control.Drop{By: control.ByIsolation, Policies: []string{"shop/deny-all", "shop/from-web"}}},
-		"a type of ICMP":             {applied: model.Applied{Admin: noPing}, packet: v4("01", "0000") + "08010000", want: control.Drop{By: control.ByRule, Policy: "admin:no-ping", Rule: "ingress[0]"}},
+		"isolated, not the baseline": {applied: model.Applied{NetworkPolicies: isolating, Baseline: baseline}, packet: tcp("0050"), want: control.Drop{By: control.ByIsolation, Policies: []string{"networkpolicy/shop/deny-all", "networkpolicy/shop/from-web"}}},
+		"a type of ICMP":             {applied: model.Applied{Admin: noPing}, packet: v4("01", "0000") + "08010000", want: control.Drop{By: control.ByRule, Policy: "clusternetworkpolicy/no-ping", Rule: "ingress[0]"}},
 		"another type of ICMP":       {applied: model.Applied{Admin: noPing}, packet: v4("01", "0000") + "0d000000", want: control.Drop{By: control.ByChanged}},
-		"a type and code of ICMPv6":  {applied: model.Applied{Admin: noPing}, packet: v6("3a") + "80000000", want: control.Drop{By: control.ByRule, Policy: "admin:no-ping", Rule: "ingress[0]"}},
+		"a type and code of ICMPv6":  {applied: model.Applied{Admin: noPing}, packet: v6("3a") + "80000000", want: control.Drop{By: control.ByRule, Policy: "clusternetworkpolicy/no-ping", Rule: "ingress[0]"}},
 		"another code of ICMPv6":     {applied: model.Applied{Admin: noPing}, packet: v6("3a") + "80010000", want: control.Drop{By: control.ByChanged}},
 		"nothing applies":            {packet: tcp("0050"), want: control.Drop{By: control.ByChanged}},
 		"closed":                     {applied: model.Applied{NetworkPolicies: isolating}, closed: "shop/x is quarantined", packet: tcp("0050"), want: control.Drop{By: control.ByClosed, Reason: "shop/x is quarantined"}},
@@ -239,7 +239,7 @@ func TestBlameHosts(t *testing.T) {
 		Ingress: model.Applied{Baseline: []model.PolicyID{{Tier: model.TierBaseline, Name: "default"}}}, PreDNAT: model.Applied{Admin: []model.PolicyID{{Tier: model.TierAdmin, Name: "first"}}},
 	}
 	packet := v4("06", "0000") + tcpPorts
-	for prefix, want := range map[string]string{rules.ChainHostsDeniedIn: "baseline:default", rules.ChainHostsDeniedPreDNAT: "admin:first", rules.ChainHostsDeniedOut: ""} {
+	for prefix, want := range map[string]string{rules.ChainHostsDeniedIn: "clusternetworkpolicy/default", rules.ChainHostsDeniedPreDNAT: "clusternetworkpolicy/first", rules.ChainHostsDeniedOut: ""} {
 		bytes := bytesOf(t, packet)
 		r, ours := reportOf(nflog.Attribute{Prefix: &prefix, Payload: &bytes})
 		d, err := v.Drop(r)

@@ -33,20 +33,20 @@ func later10s(t *testing.T, f *fixture) {
 func TestMissedDeadlineIsTheRefusalOfItsPolicy(t *testing.T) {
 	log := &drivertest.LogBuffer{}
 	f, table := startSlow(t, log, ruled("changed", "b", 1, 1), webPolicy())
-	table.setSlow("x/evil")
+	table.setSlow("networkpolicy/x/evil")
 	f.Source.Send(true, ruled("evil", "a", 3, 1), ruled("changed", "b", 2, 1), ruled("new", "b", 4, 1))
 	eventually.True(t, "one policy is quarantined", func() bool { return len(f.Status().Quarantined) == 1 })
 	q := f.Status().Quarantined[0]
-	if len(q.Owners) != 1 || q.Owners[0].String() != "NetworkPolicy x/evil" || !slices.Equal(q.Pods, []string{"x/a"}) || !strings.Contains(q.Reason, "not done within") {
+	if len(q.Owners) != 1 || q.Owners[0].String() != "networkpolicy/x/evil" || !slices.Equal(q.Pods, []string{"x/a"}) || !strings.Contains(q.Reason, "not done within") {
 		t.Errorf("%+v", q)
 	}
-	if err := programmed(t, f, podA); err == nil || !strings.Contains(err.Error(), "NetworkPolicy x/evil is quarantined") {
+	if err := programmed(t, f, podA); err == nil || !strings.Contains(err.Error(), "networkpolicy/x/evil is quarantined") {
 		t.Errorf("pod a: %v", err)
 	}
 	if err := programmed(t, f, podB); err != nil {
 		t.Errorf("pod b: %v", err)
 	}
-	if got, want := table.programmed(), (map[string]int{"x/evil": 0, "x/changed": 2, "x/new": 4, "x/web": 1}); !maps.Equal(got, want) {
+	if got, want := table.programmed(), (map[string]int{"networkpolicy/x/evil": 0, "networkpolicy/x/changed": 2, "networkpolicy/x/new": 4, "networkpolicy/x/web": 1}); !maps.Equal(got, want) {
 		t.Errorf("programmed %v, want %v", got, want)
 	}
 	notices, err := f.Notices(t.Context())
@@ -55,7 +55,7 @@ func TestMissedDeadlineIsTheRefusalOfItsPolicy(t *testing.T) {
 	}
 	table.mu.Lock()
 	for _, programmed := range table.applies[1:] {
-		if programmed["x/changed"] == 0 || programmed["x/web"] == 0 {
+		if programmed["networkpolicy/x/changed"] == 0 || programmed["networkpolicy/x/web"] == 0 {
 			t.Errorf("programmed meanwhile: %v", programmed)
 		}
 	}
@@ -70,7 +70,7 @@ func TestMissedDeadlineIsTheRefusalOfItsPolicy(t *testing.T) {
 	if err := programmed(t, f, podA); err != nil {
 		t.Error(err)
 	}
-	if got := table.programmed()["x/evil"]; got != 3 {
+	if got := table.programmed()["networkpolicy/x/evil"]; got != 3 {
 		t.Errorf("programmed with %d rules", got)
 	}
 	if n := len(log.Lines("an object is quarantined")); n != 1 {
@@ -81,18 +81,20 @@ func TestMissedDeadlineIsTheRefusalOfItsPolicy(t *testing.T) {
 // A policy that was refused is tried at once when it becomes smaller.
 func TestChangedPolicyIsTriedAtOnce(t *testing.T) {
 	f, table := startSlow(t, &drivertest.LogBuffer{})
-	table.setSlow("x/evil")
+	table.setSlow("networkpolicy/x/evil")
 	f.Source.Send(true, ruled("evil", "a", 3, 1))
 	eventually.True(t, "it is quarantined", func() bool { return len(f.Status().Quarantined) == 1 })
 	table.setSlow()
 	f.Source.Send(true, ruled("evil", "a", 2, 1))
-	eventually.True(t, "it comes back", func() bool { return len(f.Status().Quarantined) == 0 && table.programmed()["x/evil"] == 2 })
-	table.setSlow("x/evil")
+	eventually.True(t, "it comes back", func() bool {
+		return len(f.Status().Quarantined) == 0 && table.programmed()["networkpolicy/x/evil"] == 2
+	})
+	table.setSlow("networkpolicy/x/evil")
 	f.Source.Send(true, ruled("evil", "a", 3, 1))
 	eventually.True(t, "it is quarantined", func() bool { return len(f.Status().Quarantined) == 1 })
 	f.Source.Send(true, datastore.NetworkPolicyDeleted{Namespace: "x", Name: "evil"})
 	eventually.True(t, "it is forgotten", func() bool {
-		_, there := table.programmed()["x/evil"]
+		_, there := table.programmed()["networkpolicy/x/evil"]
 		return len(f.Status().Quarantined) == 0 && !there
 	})
 }
@@ -108,7 +110,7 @@ func TestBusyMachineRefusesNoPolicy(t *testing.T) {
 	if err := programmed(t, f, podA, podB); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := table.programmed(), (map[string]int{"x/new": 3, "x/changed": 2}); !maps.Equal(got, want) {
+	if got, want := table.programmed(), (map[string]int{"networkpolicy/x/new": 3, "networkpolicy/x/changed": 2}); !maps.Equal(got, want) {
 		t.Errorf("programmed %v, want %v", got, want)
 	}
 	if found := log.Lines("an object is quarantined"); len(found) > 0 {
@@ -133,14 +135,14 @@ func TestLargePoliciesTakeTurns(t *testing.T) {
 	table.mu.Lock()
 	large := func(programmed map[string]int) (n int) {
 		for name, count := range programmed {
-			if strings.HasPrefix(name, "x/large") && count == 1000 {
+			if strings.HasPrefix(name, "networkpolicy/x/large") && count == 1000 {
 				n++
 			}
 		}
 		return n
 	}
 	for i, programmed := range table.applies {
-		if small < 0 && programmed["x/small"] == 2 {
+		if small < 0 && programmed["networkpolicy/x/small"] == 2 {
 			small = i
 		}
 	}
@@ -244,12 +246,12 @@ func TestSumOfLargePolicies(t *testing.T) {
 	if err := programmed(t, f); err != nil {
 		t.Fatal(err)
 	}
-	if got := strings.Join(aside(), " "); got != "x/large-11 x/large-12 x/large-13 x/large-zz" {
+	if got := strings.Join(aside(), " "); got != "networkpolicy/x/large-11 networkpolicy/x/large-12 networkpolicy/x/large-13 networkpolicy/x/large-zz" {
 		t.Errorf("quarantined: %s", got)
 	}
 	wantTurns(t, table, 11)
 	f.Source.Send(true, datastore.NetworkPolicyDeleted{Namespace: "x", Name: "large-00"}, datastore.NetworkPolicyDeleted{Namespace: "x", Name: "large-01"})
-	eventually.True(t, "the oldest come back", func() bool { return strings.Join(aside(), " ") == "x/large-13 x/large-zz" })
+	eventually.True(t, "the oldest come back", func() bool { return strings.Join(aside(), " ") == "networkpolicy/x/large-13 networkpolicy/x/large-zz" })
 }
 
 // All policies that the datastore has at the start are programmed together, also if this

@@ -24,7 +24,7 @@ func TestCollisionsAreNamed(t *testing.T) {
 	for _, object := range []string{policyflows.Object, managers.ObjectList} {
 		origin := map[string]tables.Origin{policyflows.Object: webOrigin, managers.ObjectList: tables.OfList{Identity: "another list"}}[object]
 		q := refuse(t, f, table, tables.Refusal{Object: object, Name: "x/web", Rule: "ingress", Reason: object, Origin: origin}.ClosingPods([]model.PodID{podA}))
-		want := map[string]string{policyflows.Object: "NetworkPolicy x/web", managers.ObjectList: "Pod x/a"}[object]
+		want := map[string]string{policyflows.Object: "networkpolicy/x/web", managers.ObjectList: "pod/x/a"}[object]
 		if owners := strings.Join(texts(q.Owners, model.ObjectRef.String), " "); owners != want || !slices.Equal(q.Pods, []string{"x/a"}) {
 			t.Errorf("%s: owners %q, pods %q", object, owners, q.Pods)
 		}

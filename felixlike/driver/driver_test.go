@@ -222,7 +222,7 @@ func TestProblemsNameClusterNetworkPolicies(t *testing.T) {
 		t.Fatal(err)
 	}
 	problems := f.Status().Problems
-	if len(problems) == 0 || problems[0].Source != "bad.yaml" || problems[0].Object.String() != "ClusterNetworkPolicy bad" {
+	if len(problems) == 0 || problems[0].Source != "bad.yaml" || problems[0].Object.String() != "clusternetworkpolicy/bad" {
 		t.Fatalf("problems %v", problems)
 	}
 	served, err := f.Objects(t.Context())

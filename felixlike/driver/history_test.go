@@ -21,7 +21,7 @@ func TestRecreatedSlowPolicyIsRefused(t *testing.T) {
 		for when, gone := range map[string]datastore.Event{"at once": deleted, "later": deleted, "unreadable": unreadable} {
 			t.Run(size+" "+when, func(t *testing.T) {
 				f, table := startSlow(t, &drivertest.LogBuffer{})
-				table.setSlow("x/evil")
+				table.setSlow("networkpolicy/x/evil")
 				refused := func() bool { return len(f.Status().Quarantined) == 1 && f.Status().Quarantined[0].Attempts > 0 }
 				for i, end := 0, time.Now().Add(eventually.Patience); !refused(); i++ {
 					if time.Now().After(end) {
@@ -45,7 +45,7 @@ func TestRecreatedSlowPolicyIsRefused(t *testing.T) {
 					if err := programmed(t, f, podB); err != nil {
 						t.Fatal(err)
 					}
-					if got := table.programmed(); got["x/evil"] != 0 || got["x/other"] != 1+i%2 {
+					if got := table.programmed(); got["networkpolicy/x/evil"] != 0 || got["networkpolicy/x/other"] != 1+i%2 {
 						t.Errorf("programmed %v", got)
 					}
 				}

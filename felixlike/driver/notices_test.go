@@ -44,16 +44,16 @@ func TestNotices(t *testing.T) {
 	if err := programmed(t, f); err != nil {
 		t.Fatal(err)
 	}
-	const bad = `NetworkPolicy x/bad HostNetworkPodSelected all spec.podSelector
-NetworkPolicy x/bad NamedPortUnresolved some spec
-NetworkPolicy x/bad NotUnderstood all spec.ingress[0].ports[1].protocol`
+	const bad = `networkpolicy/x/bad HostNetworkPodSelected all spec.podSelector
+networkpolicy/x/bad NamedPortUnresolved some spec
+networkpolicy/x/bad NotUnderstood all spec.ingress[0].ports[1].protocol`
 	if got := noticesOf(t, f); got != bad {
 		t.Errorf("got:\n%s\nwant:\n%s", got, bad)
 	}
 	refuse(t, f, table, refusedWeb())
 	want := bad + `
-NetworkPolicy x/web Quarantined here 
-Pod x/a TrafficDropped here `
+networkpolicy/x/web Quarantined here 
+pod/x/a TrafficDropped here `
 	if got := noticesOf(t, f); got != want {
 		t.Errorf("got:\n%s\nwant:\n%s", got, want)
 	}

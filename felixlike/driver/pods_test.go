@@ -155,7 +155,7 @@ func TestWaitPodThatCannotBe(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	err := f.WaitPod(ctx, &model.Attachment{Pod: podA, Interface: "veth-a", Addresses: []netip.Addr{netip.MustParseAddr("10.10.0.2")}}, "")
-	if err == nil || ctx.Err() != nil || !strings.Contains(err.Error(), "pod x/a is closed: NetworkPolicy x/web is quarantined: no") {
+	if err == nil || ctx.Err() != nil || !strings.Contains(err.Error(), "pod x/a is closed: networkpolicy/x/web is quarantined: no") {
 		t.Error(err)
 	}
 }

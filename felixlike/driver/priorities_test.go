@@ -40,11 +40,11 @@ func TestEqualPrioritiesAreNamed(t *testing.T) {
 		t.Fatal(err)
 	}
 	problems := f.Status().Problems
-	if len(problems) != 1 || problems[0].Source != "c.yaml" || problems[0].Object.String() != "ClusterNetworkPolicy c" ||
-		!strings.Contains(problems[0].Reason, "7 is also the priority of ClusterNetworkPolicy b in the same tier") {
+	if len(problems) != 1 || problems[0].Source != "c.yaml" || problems[0].Object.String() != "clusternetworkpolicy/c" ||
+		!strings.Contains(problems[0].Reason, "7 is also the priority of clusternetworkpolicy/b in the same tier") {
 		t.Fatalf("problems %v", problems)
 	}
-	if got := noticesOf(t, f); got != "ClusterNetworkPolicy c EqualPriority some spec.priority" {
+	if got := noticesOf(t, f); got != "clusternetworkpolicy/c EqualPriority some spec.priority" {
 		t.Errorf("notices: %s", got)
 	}
 	f.Source.Send(true, denies("c", v1alpha2.AdminTier, 9, "x"))
@@ -72,11 +72,11 @@ func TestManyEqualPriorities(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 20 {
-		if problems := f.Status().Problems; len(problems) != 1 || !strings.Contains(problems[0].Reason, "priority of ClusterNetworkPolicy a in") {
+		if problems := f.Status().Problems; len(problems) != 1 || !strings.Contains(problems[0].Reason, "priority of clusternetworkpolicy/a in") {
 			t.Fatalf("problems %v", problems)
 		}
 		all, err := f.Notices(t.Context())
-		if err != nil || len(all) != 1 || all[0].Object.Name != "z" || !strings.Contains(all[0].Reason, "priority of ClusterNetworkPolicy a in") {
+		if err != nil || len(all) != 1 || all[0].Object.Name != "z" || !strings.Contains(all[0].Reason, "priority of clusternetworkpolicy/a in") {
 			t.Fatalf("notices %v, %v", all, err)
 		}
 	}
@@ -92,7 +92,7 @@ func TestEqualInvalidPriorities(t *testing.T) {
 	if err := programmed(t, f); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := noticesOf(t, f), "ClusterNetworkPolicy b EqualPriority some spec.priority"; !strings.Contains(got, want) {
+	if got, want := noticesOf(t, f), "clusternetworkpolicy/b EqualPriority some spec.priority"; !strings.Contains(got, want) {
 		t.Errorf("notices: %s", got)
 	}
 }
@@ -141,12 +141,12 @@ func TestEqualAntreaPrioritiesAreNamed(t *testing.T) {
 	if err := programmed(t, f); err != nil {
 		t.Fatal(err)
 	}
-	want := "ClusterNetworkPolicy.crd.antrea.io c EqualPriority some spec.priority\nTier.crd.antrea.io mine EqualPriority all spec.priority"
+	want := "clusternetworkpolicy.crd.antrea.io/c EqualPriority some spec.priority\ntier.crd.antrea.io/mine EqualPriority all spec.priority"
 	if got := noticesOf(t, f); got != want {
 		t.Errorf("notices: %s", got)
 	}
 	for _, p := range f.Status().Problems {
-		if p.Object.Name == "c" && (p.Source != "c.yaml" || !strings.Contains(p.Reason, "so ClusterNetworkPolicy.crd.antrea.io b is evaluated first")) {
+		if p.Object.Name == "c" && (p.Source != "c.yaml" || !strings.Contains(p.Reason, "so clusternetworkpolicy.crd.antrea.io/b is evaluated first")) {
 			t.Errorf("problem %v", p)
 		}
 	}
@@ -161,9 +161,9 @@ func TestEqualTiersAreNamed(t *testing.T) {
 	if err := programmed(t, f); err != nil {
 		t.Fatal(err)
 	}
-	want := `Tier.crd.antrea.io late NotUnderstood all spec.priority
-Tier.crd.antrea.io mine EqualPriority all spec.priority
-Tier.crd.antrea.io two EqualPriority all spec.priority`
+	want := `tier.crd.antrea.io/late NotUnderstood all spec.priority
+tier.crd.antrea.io/mine EqualPriority all spec.priority
+tier.crd.antrea.io/two EqualPriority all spec.priority`
 	if got := noticesOf(t, f); got != want {
 		t.Errorf("notices: %s", got)
 	}
@@ -198,7 +198,7 @@ func TestUnresolvedClusterPortIsNamed(t *testing.T) {
 	if err := programmed(t, f); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := noticesOf(t, f), "ClusterNetworkPolicy a NamedPortUnresolved some spec"; got != want {
+	if got, want := noticesOf(t, f), "clusternetworkpolicy/a NamedPortUnresolved some spec"; got != want {
 		t.Errorf("notices: %s", got)
 	}
 }
@@ -227,7 +227,7 @@ func TestUnresolvedAntreaPortIsNamed(t *testing.T) {
 	if err := programmed(t, f); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := noticesOf(t, f), "ClusterNetworkPolicy.crd.antrea.io a NamedPortUnresolved some spec"; got != want {
+	if got, want := noticesOf(t, f), "clusternetworkpolicy.crd.antrea.io/a NamedPortUnresolved some spec"; got != want {
 		t.Errorf("notices: %s", got)
 	}
 	if problems := f.Status().Problems; len(problems) != 1 || problems[0].Source != "a.yaml" || !strings.Contains(problems[0].Reason, "port tcp/web are about") {

@@ -21,7 +21,7 @@ import (
 // All other policies come into force, and that one is closed and named.
 func TestFirstApplyThatNeverEnds(t *testing.T) {
 	f, table := newSlow(t, &drivertest.LogBuffer{})
-	table.setSlow("x/evil")
+	table.setSlow("networkpolicy/x/evil")
 	f.AttachmentsSynced()
 	f.Attach("a", "10.10.0.2")
 	f.Attach("b", "10.10.0.3")
@@ -31,13 +31,13 @@ func TestFirstApplyThatNeverEnds(t *testing.T) {
 	if err := programmed(t, f, podB); err != nil {
 		t.Fatal(err)
 	}
-	if got := table.programmed(); got["x/evil"] != 0 || got["x/large"] != 1000 || got["x/small"] != 2 {
+	if got := table.programmed(); got["networkpolicy/x/evil"] != 0 || got["networkpolicy/x/large"] != 1000 || got["networkpolicy/x/small"] != 2 {
 		t.Errorf("programmed %v", got)
 	}
 	table.mu.Lock()
 	defer table.mu.Unlock()
 	for _, programmed := range table.applies {
-		if _, there := programmed["x/evil"]; !there || programmed["x/small"] != 2 {
+		if _, there := programmed["networkpolicy/x/evil"]; !there || programmed["networkpolicy/x/small"] != 2 {
 			t.Errorf("programmed meanwhile: %v", programmed)
 		}
 	}
@@ -49,7 +49,7 @@ func TestRestlessSlowPolicyIsRefused(t *testing.T) {
 	for name, ports := range map[string]int{"large": 300, "small": 1} {
 		t.Run(name, func(t *testing.T) {
 			f, table := startSlow(t, &drivertest.LogBuffer{}, ruled("evil", "a", 2, ports))
-			table.setSlow("x/evil")
+			table.setSlow("networkpolicy/x/evil")
 			for i, end := 0, time.Now().Add(eventually.Patience); len(f.Status().Quarantined) == 0; i++ {
 				if time.Now().After(end) {
 					t.Fatal("the policy is not refused")
@@ -63,7 +63,7 @@ func TestRestlessSlowPolicyIsRefused(t *testing.T) {
 			table.mu.Lock()
 			defer table.mu.Unlock()
 			for _, programmed := range table.applies[1:] {
-				if count, there := programmed["x/evil"]; !there || count != 2 && count != 0 {
+				if count, there := programmed["networkpolicy/x/evil"]; !there || count != 2 && count != 0 {
 					t.Errorf("programmed: %v", programmed)
 				}
 			}
@@ -90,7 +90,7 @@ func TestChangeDuringApply(t *testing.T) {
 	defer table.mu.Unlock()
 	last := 1000
 	for _, programmed := range table.applies[1:] {
-		if count := programmed["x/large"]; count > last || count < 998 {
+		if count := programmed["networkpolicy/x/large"]; count > last || count < 998 {
 			t.Errorf("%d rules after %d", count, last)
 		} else {
 			last = count
@@ -120,8 +120,8 @@ func TestDeletedPolicyEndsTheFailure(t *testing.T) {
 		f.Source.Send(true, deleted, ruled("last", "b", 2, 1))
 		eventually.True(t, "the policy is gone", func() bool {
 			programmed := table.programmed()
-			_, there := programmed["x/evil"]
-			return !there && programmed["x/last"] == 2
+			_, there := programmed["networkpolicy/x/evil"]
+			return !there && programmed["networkpolicy/x/last"] == 2
 		})
 		if err := programmed(t, f, podA, podB); err != nil {
 			t.Error(err)
@@ -129,7 +129,7 @@ func TestDeletedPolicyEndsTheFailure(t *testing.T) {
 	}
 	t.Run("during its first apply", func(t *testing.T) {
 		f, table := startSlow(t, &drivertest.LogBuffer{})
-		table.setSlow("x/evil")
+		table.setSlow("networkpolicy/x/evil")
 		entered := table.count()
 		f.Source.Send(true, ruled("evil", "a", 3, 300))
 		eventually.True(t, "it is programmed", func() bool { return table.count() > entered })
@@ -138,7 +138,7 @@ func TestDeletedPolicyEndsTheFailure(t *testing.T) {
 	t.Run("later", func(t *testing.T) {
 		log := &drivertest.LogBuffer{}
 		f, table := startSlow(t, log, ruled("evil", "a", 3, 300))
-		table.setSlow("x/evil")
+		table.setSlow("networkpolicy/x/evil")
 		f.Source.Send(true, ruled("other", "b", 2, 1))
 		eventually.True(t, "applies fail", func() bool { return len(log.Lines("programming the dataplane failed")) > 2 })
 		check(t, f, table)
@@ -153,7 +153,7 @@ func TestDeletedPolicyEndsTheFailure(t *testing.T) {
 		eventually.True(t, "an apply is under way", func() bool { return table.count() > entered })
 		// Before the failure is known, the deletion waits for its turn.
 		f.Source.Send(true, deleted)
-		table.setSlow("x/evil")
+		table.setSlow("networkpolicy/x/evil")
 		table.set(func() { table.gate = nil })
 		close(gate)
 		check(t, f, table)
@@ -163,7 +163,7 @@ func TestDeletedPolicyEndsTheFailure(t *testing.T) {
 // An update of a refused policy does not have it tried early, unless it got cheaper.
 func TestTouchedPolicyIsNotTriedEarly(t *testing.T) {
 	f, table := startSlow(t, &drivertest.LogBuffer{})
-	table.setSlow("x/evil")
+	table.setSlow("networkpolicy/x/evil")
 	f.Source.Send(true, ruled("evil", "a", 8, 1))
 	eventually.True(t, "it is quarantined", func() bool { return len(f.Status().Quarantined) == 1 })
 	before := table.count()

@@ -106,10 +106,10 @@ func TestRefusedPolicyClosesItsPods(t *testing.T) {
 	refused := refusedWeb()
 	refused.Rule, refused.Reason = "rule 2", "the kernel refuses it: invalid argument"
 	q := refuse(t, f, table, refused)
-	if len(q.Owners) != 1 || q.Owners[0].String() != "NetworkPolicy x/web" || !slices.Equal(q.Pods, []string{"x/a"}) {
+	if len(q.Owners) != 1 || q.Owners[0].String() != "networkpolicy/x/web" || !slices.Equal(q.Pods, []string{"x/a"}) {
 		t.Errorf("quarantined %+v", q)
 	}
-	const want = "NetworkPolicy x/web is quarantined: the kernel refuses it: invalid argument"
+	const want = "networkpolicy/x/web is quarantined: the kernel refuses it: invalid argument"
 	if e := endpoint(t, f, podA); e.State != control.EndpointClosed || e.Reason != want {
 		t.Errorf("endpoint %+v", e)
 	}
@@ -188,12 +188,12 @@ func TestOwnersOfQuarantinedObjects(t *testing.T) {
 		{
 			"set",
 			tables.Refusal{Object: "set", Origin: tables.OfGroup{ID: group.ID}, ClosedOf: of(webOrigin)},
-			"NetworkPolicy x/web", group.Description, "x/a",
+			"networkpolicy/x/web", group.Description, "x/a",
 		},
-		{"list of policies", tables.Refusal{Object: "chain", Origin: list, ClosedOf: of(list)}, "Pod x/a", "list of policies", "x/a"},
+		{"list of policies", tables.Refusal{Object: "chain", Origin: list, ClosedOf: of(list)}, "pod/x/a", "list of policies", "x/a"},
 		{"static chain", tables.Refusal{Object: "chain", Origin: tables.OfEveryPod{}, ClosedOf: of(tables.OfEveryPod{})}, "", "every pod", "x/a x/b"},
-		{"entry", tables.Refusal{Object: "map", Origin: addresses("10.10.0.3/32")}, "Pod x/b", "", "x/b"},
-		{"chain of a dispatch tree", tables.Refusal{Object: "chain", Origin: addresses("10.10.0.2/31"), ClosedOf: of(addresses("10.10.0.2/31"))}, "Pod x/a Pod x/b", "", "x/a x/b"},
+		{"entry", tables.Refusal{Object: "map", Origin: addresses("10.10.0.3/32")}, "pod/x/b", "", "x/b"},
+		{"chain of a dispatch tree", tables.Refusal{Object: "chain", Origin: addresses("10.10.0.2/31"), ClosedOf: of(addresses("10.10.0.2/31"))}, "pod/x/a pod/x/b", "", "x/a x/b"},
 		{"unused chain", tables.Refusal{Object: "chain", ClosedOf: of(nil)}, "", "", ""},
 		{"policy that is gone", tables.Refusal{Object: "chain", Origin: tables.OfPolicy{ID: model.PolicyID{Name: "gone"}}}, "", "", ""},
 	} {
@@ -213,12 +213,12 @@ func TestOwnersOfQuarantinedObjects(t *testing.T) {
 func TestRefusedFlowsAreNamedByPolicies(t *testing.T) {
 	f, table, _ := startQuarantine(t, &drivertest.LogBuffer{})
 	q := refuse(t, f, table, tables.Refusal{
-		Object: policyflows.Object, Name: "x/web", Rule: "ingress", Origin: webOrigin, Reason: "rule x/web ingress 0: table full",
+		Object: policyflows.Object, Name: "x/web", Rule: "ingress", Origin: webOrigin, Reason: "rule networkpolicy/x/web ingress 0: table full",
 	}.ClosingPods([]model.PodID{podA, {Namespace: "x", Name: "gone"}}))
-	if len(q.Owners) != 1 || q.Owners[0].String() != "NetworkPolicy x/web" || !slices.Equal(q.Pods, []string{"x/a"}) {
+	if len(q.Owners) != 1 || q.Owners[0].String() != "networkpolicy/x/web" || !slices.Equal(q.Pods, []string{"x/a"}) {
 		t.Errorf("%+v", q)
 	}
-	if err := programmed(t, f, podA); err == nil || !strings.Contains(err.Error(), "NetworkPolicy x/web is quarantined") {
+	if err := programmed(t, f, podA); err == nil || !strings.Contains(err.Error(), "networkpolicy/x/web is quarantined") {
 		t.Errorf("pod a: %v", err)
 	}
 	if err := programmed(t, f, podB); err != nil {

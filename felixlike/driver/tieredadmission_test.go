@@ -119,7 +119,7 @@ func TestLargeTieredPoliciesTakeTurns(t *testing.T) {
 	wantSteps(rules)
 	table.mu.Lock()
 	for _, programmed := range table.applies {
-		if programmed["x/small"] == 2 {
+		if programmed["networkpolicy/x/small"] == 2 {
 			if n := large(programmed, rules); n > 2 {
 				t.Errorf("the small policy was in force after %d large ones", n)
 			}

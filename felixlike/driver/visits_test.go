@@ -35,8 +35,8 @@ func TestNoticesDoNotGrowWithTheCluster(t *testing.T) {
 		events = append(events, pod)
 	}
 	f.begin(t, events...)
-	const want = `NetworkPolicy x/here HostNetworkPodSelected all spec.podSelector
-NetworkPolicy x/here NamedPortUnresolved some spec`
+	const want = `networkpolicy/x/here HostNetworkPodSelected all spec.podSelector
+networkpolicy/x/here NamedPortUnresolved some spec`
 	visits := func() (before uint64) {
 		if err := f.queue.ask(t.Context(), func() { before = f.cluster.Engine().Work().Visits }); err != nil {
 			t.Fatal(err)

@@ -110,11 +110,11 @@ func TestCondition(t *testing.T) {
 	t.Run("changes", func(t *testing.T) {
 		a := begin(t, w.api)
 		a.Begin(t, policyOf(t, "in", in))
-		confirmed := c.awaits(t, "in force: antrea-cluster:in", "True PoliciesConfirmed")
+		confirmed := c.awaits(t, "in force: clusternetworkpolicy.crd.antrea.io/in", "True PoliciesConfirmed")
 		a.Source.Send(true, policyOf(t, "out", out))
-		c.awaits(t, "withdrawn: antrea-cluster:out. In force: as last confirmed: antrea-cluster:in. Why: with it, this node could not reach the API server for 1s", "True PoliciesConfirmed", "False PolicyWithdrawn")
+		c.awaits(t, "withdrawn: clusternetworkpolicy.crd.antrea.io/out. In force: as last confirmed: clusternetworkpolicy.crd.antrea.io/in. Why: with it, this node could not reach the API server for 1s", "True PoliciesConfirmed", "False PolicyWithdrawn")
 		a.Source.Send(true, policyOf(t, "out", benign))
-		again := c.awaits(t, "in force: antrea-cluster:in, antrea-cluster:out", "True PoliciesConfirmed", "False PolicyWithdrawn", "True PoliciesConfirmed")
+		again := c.awaits(t, "in force: clusternetworkpolicy.crd.antrea.io/in, clusternetworkpolicy.crd.antrea.io/out", "True PoliciesConfirmed", "False PolicyWithdrawn", "True PoliciesConfirmed")
 		if !again.LastTransitionTime.After(confirmed.LastTransitionTime.Time) {
 			t.Errorf("transitions %s and %s", confirmed.LastTransitionTime, again.LastTransitionTime)
 		}
@@ -127,7 +127,7 @@ func TestCondition(t *testing.T) {
 			return err != nil && strings.Contains(err.Error(), "refused")
 		})
 		c.fail(nil)
-		kept := c.awaits(t, "in force: antrea-cluster:in", "True PoliciesConfirmed", "False PolicyWithdrawn", "True PoliciesConfirmed", "True PoliciesConfirmed")
+		kept := c.awaits(t, "in force: clusternetworkpolicy.crd.antrea.io/in", "True PoliciesConfirmed", "False PolicyWithdrawn", "True PoliciesConfirmed", "True PoliciesConfirmed")
 		if kept.LastTransitionTime != again.LastTransitionTime {
 			t.Error("a transition although the status is the same")
 		}
@@ -148,7 +148,7 @@ func TestCondition(t *testing.T) {
 		a.Begin(t, policyOf(t, "in", in))
 		eventually.True(t, "it was read", c.read)
 		a.Source.Send(true, policyOf(t, "out", benign))
-		c.awaits(t, "in force: antrea-cluster:in, antrea-cluster:out", "True PoliciesConfirmed") // the first write
+		c.awaits(t, "in force: clusternetworkpolicy.crd.antrea.io/in, clusternetworkpolicy.crd.antrea.io/out", "True PoliciesConfirmed") // the first write
 	})
 	c.wrote = nil
 	t.Run("without policies", func(t *testing.T) {
@@ -162,7 +162,7 @@ func TestCondition(t *testing.T) {
 		a.Begin(t)
 		eventually.True(t, "it was read", c.read)
 		a.Source.Send(true, policyOf(t, "in", in))
-		c.awaits(t, "in force: antrea-cluster:in", "True PoliciesConfirmed") // the first write
+		c.awaits(t, "in force: clusternetworkpolicy.crd.antrea.io/in", "True PoliciesConfirmed") // the first write
 	})
 }
 
@@ -212,7 +212,7 @@ func TestNotProgrammed(t *testing.T) {
 	}
 	t.Run("confirmed", func(t *testing.T) {
 		begin(t)
-		c.awaits(t, "in force: antrea-cluster:in", "True PoliciesConfirmed")
+		c.awaits(t, "in force: clusternetworkpolicy.crd.antrea.io/in", "True PoliciesConfirmed")
 	})
 	w.at["node"].Run(t, "nft", "delete", "table", "inet", "felixlike-hosts")
 	owner := exec.Command("ip", "netns", "exec", w.at["node"].Name, "nft", "-i") // the kernel lets nobody else change its tables
@@ -235,11 +235,11 @@ func TestNotProgrammed(t *testing.T) {
 		t.Errorf("status %+v", h)
 	}
 	has := c.awaits(t, "not programmed: ", "True PoliciesConfirmed", "Unknown NotProgrammed")
-	if !strings.Contains(has.Message, "operation not permitted") || !strings.HasSuffix(has.Message, "Wanted: antrea-cluster:in") {
+	if !strings.Contains(has.Message, "operation not permitted") || !strings.HasSuffix(has.Message, "Wanted: clusternetworkpolicy.crd.antrea.io/in") {
 		t.Errorf("message %q", has.Message)
 	}
 	release()
-	c.awaits(t, "in force: antrea-cluster:in", "True PoliciesConfirmed", "Unknown NotProgrammed", "True PoliciesConfirmed")
+	c.awaits(t, "in force: clusternetworkpolicy.crd.antrea.io/in", "True PoliciesConfirmed", "Unknown NotProgrammed", "True PoliciesConfirmed")
 	if w.reaches("peer", "node", "80") != "" || a.hosts(t).State != control.HostsConfirmed {
 		t.Errorf("open, status %+v", a.hosts(t))
 	}

@@ -274,7 +274,7 @@ func TestDenyAll(t *testing.T) {
 		t.Errorf("a rejected connection: %v", err)
 	}
 	h := a.hosts(t)
-	if strings.Join(h.Policies, " ") != "antrea-cluster:all antrea-cluster:web" || strings.Join(h.FailsafeIn, " ") != "tcp/22" {
+	if strings.Join(h.Policies, " ") != "clusternetworkpolicy.crd.antrea.io/all clusternetworkpolicy.crd.antrea.io/web" || strings.Join(h.FailsafeIn, " ") != "tcp/22" {
 		t.Errorf("status %+v", h)
 	}
 	a.Source.Send(true, datastore.AntreaDeleted{ID: antrea.ID{Kind: antrea.KindClusterNetworkPolicy, Name: "web"}}, datastore.AntreaDeleted{ID: antrea.ID{Kind: antrea.KindClusterNetworkPolicy, Name: "all"}})
@@ -412,7 +412,7 @@ func TestWithdrawal(t *testing.T) {
 			t.Errorf("the confirmed policy is not in force: open in families %q", got)
 		}
 		h := a.hosts(t)
-		if strings.Join(h.Withdrawn, " ") != "antrea-cluster:out" || strings.Join(h.Confirmed, " ") != "antrea-cluster:in" || !strings.Contains(h.Reason, "could not reach the API server") {
+		if strings.Join(h.Withdrawn, " ") != "clusternetworkpolicy.crd.antrea.io/out" || strings.Join(h.Confirmed, " ") != "clusternetworkpolicy.crd.antrea.io/in" || !strings.Contains(h.Reason, "could not reach the API server") {
 			t.Errorf("status %+v", h)
 		}
 		var named []string
@@ -426,7 +426,7 @@ func TestWithdrawal(t *testing.T) {
 			}
 			named = append(named, n.Kind+" "+n.Object.String())
 		}
-		if strings.Join(named, ", ") != "HostPolicyWithdrawn ClusterNetworkPolicy.crd.antrea.io out" {
+		if strings.Join(named, ", ") != "HostPolicyWithdrawn clusternetworkpolicy.crd.antrea.io/out" {
 			t.Errorf("notices %q", named)
 		}
 		if s := a.Status(); s.LastApply.Error != "" {

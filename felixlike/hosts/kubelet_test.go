@@ -97,7 +97,7 @@ func TestKubeletCut(t *testing.T) {
 		t.Helper()
 		a.awaits(t, control.HostsWithdrawn)
 		h := a.hosts(t)
-		if strings.Join(h.Withdrawn, " ") != "antrea-cluster:"+policy || strings.Join(h.Confirmed, " ") != "antrea-cluster:in" ||
+		if strings.Join(h.Withdrawn, " ") != "clusternetworkpolicy.crd.antrea.io/"+policy || strings.Join(h.Confirmed, " ") != "clusternetworkpolicy.crd.antrea.io/in" ||
 			!strings.Contains(h.Reason, "kubelet has not renewed the Lease kube-node-lease/node1 (last at ") || !strings.Contains(h.Reason, "while the agent reached the API server") {
 			t.Errorf("status %+v", h)
 		}

@@ -218,7 +218,7 @@ func TestPreDNATWithdrawn(t *testing.T) {
 		a.awaits(t, control.HostsConfirmed)
 		a.Source.Send(true, preDNAT(policyOf(t, "all", denyIn)))
 		a.awaits(t, control.HostsWithdrawn)
-		if h := a.hosts(t); strings.Join(h.Withdrawn, " ") != "antrea-cluster:all" || strings.Join(h.Confirmed, " ") != "antrea-cluster:friend" {
+		if h := a.hosts(t); strings.Join(h.Withdrawn, " ") != "clusternetworkpolicy.crd.antrea.io/all" || strings.Join(h.Confirmed, " ") != "clusternetworkpolicy.crd.antrea.io/friend" {
 			t.Errorf("status %+v", h)
 		}
 		eventually.True(t, "open after the withdrawal", open)

@@ -52,7 +52,7 @@ func TestCollidingParts(t *testing.T) {
 	}
 	s.SetAntrea(&antrea.ClusterNetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: "p"}, Spec: antrea.PolicySpec{Priority: 1, Ingress: []antrea.Rule{drop("a"), drop("c")}}})
 	s.flush()
-	if got := collided(s.Engine); got != "ClusterNetworkPolicy.crd.antrea.io p" {
+	if got := collided(s.Engine); got != "clusternetworkpolicy.crd.antrea.io/p" {
 		t.Errorf("closed: %q", got)
 	}
 }
@@ -65,26 +65,26 @@ func TestCollidingGroups(t *testing.T) {
 	from("second", "b")(s.Engine)
 	s.flush()
 	from("first", "a")(s.Engine)
-	if got := s.flush(); strings.Contains(got, "group") || strings.Contains(got, "second 1") || !strings.Contains(got, "policy x/first 0 ingress") {
+	if got := s.flush(); strings.Contains(got, "group") || strings.Contains(got, "second 1") || !strings.Contains(got, "policy networkpolicy/x/first 0 ingress") {
 		t.Errorf("the later policy comes to\n%s", got)
 	}
-	if got := collided(s.Engine); got != "NetworkPolicy x/first" {
+	if got := collided(s.Engine); got != "networkpolicy/x/first" {
 		t.Errorf("closed: %q", got)
 	}
 	if reason := s.Collisions()[0].Reason; !strings.Contains(reason, "app=a") || !strings.Contains(reason, "app=b") {
 		t.Errorf("reason %q", reason)
 	}
 	from("third", "b")(s.Engine)
-	if got := s.flush(); !strings.Contains(got, "policy x/third 1 ingress") {
+	if got := s.flush(); !strings.Contains(got, "policy networkpolicy/x/third 1 ingress") {
 		t.Errorf("a policy with the same group as the earlier one comes to\n%s", got)
 	}
 	s.DeleteNetworkPolicy("x", "second")
 	s.flush()
-	if got := collided(s.Engine); got != "NetworkPolicy x/first" {
+	if got := collided(s.Engine); got != "networkpolicy/x/first" {
 		t.Errorf("closed while another policy has the group: %q", got)
 	}
 	s.DeleteNetworkPolicy("x", "third")
-	if got := s.flush(); !strings.Contains(got, "policy x/first 1 ingress") || !strings.Contains(got, "+[10.0.0.1]") {
+	if got := s.flush(); !strings.Contains(got, "policy networkpolicy/x/first 1 ingress") || !strings.Contains(got, "+[10.0.0.1]") {
 		t.Errorf("after the earlier policies are gone:\n%s", got)
 	}
 	if got := collided(s.Engine); got != "" {
@@ -108,7 +108,7 @@ func TestCollidingGroupsAtOnce(t *testing.T) {
 			from(name, name)(s.Engine)
 		}
 		s.flush()
-		if got := collided(s.Engine); got != "NetworkPolicy x/second NetworkPolicy x/third" {
+		if got := collided(s.Engine); got != "networkpolicy/x/second networkpolicy/x/third" {
 			t.Errorf("closed: %q", got)
 		}
 		models = append(models, s.model.String())
@@ -126,7 +126,7 @@ func TestCollidingGroupsOfOnePolicy(t *testing.T) {
 	if len(problems) != 1 || !strings.Contains(problems[0].Reason, "one identifier") {
 		t.Errorf("problems: %v", problems)
 	}
-	if got := s.flush(); !strings.Contains(got, "policy x/p 0 ingress") {
+	if got := s.flush(); !strings.Contains(got, "policy networkpolicy/x/p 0 ingress") {
 		t.Errorf("the policy comes to\n%s", got)
 	}
 }

@@ -139,7 +139,7 @@ func TestFailsClosed(t *testing.T) {
 				t.Fatalf("problems: %v, want one", problems)
 			}
 			p := problems[0]
-			equal(t, "object", p.Object.String(), "NetworkPolicy x/p")
+			equal(t, "object", p.Object.String(), "networkpolicy/x/p")
 			equal(t, "field", p.Field, c.field)
 			if p.Reason == "" {
 				t.Error("no reason")
@@ -161,6 +161,6 @@ func TestExceptionsAreMembers(t *testing.T) {
 	equal(t, "updates", s.flush(), `
 group "10.0.0.0/31" +[10.0.0.0/31] -[]
 group "10.0.0.0/30 except 10.0.0.1/32, 10.0.0.2/31, fd00::/126 except fd00::2/127" +[10.0.0.0/30 10.0.0.1 nomatch fd00::/126 fd00::2/127 nomatch] -[]
-policy x/p 2 ingress 0 egress
-endpoint x/a ingress [x/p] egress []`)
+policy networkpolicy/x/p 2 ingress 0 egress
+endpoint x/a ingress [networkpolicy/x/p] egress []`)
 }

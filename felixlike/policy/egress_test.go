@@ -105,7 +105,7 @@ func TestEgressFailsClosed(t *testing.T) {
 			t.Errorf("%s: %+v, want pods %s without an address", c.spec, s.model.Egresses, c.pods)
 		}
 		found := s.AntreaProblems()
-		if len(found) != 1 || found[0].Object.String() != "Egress.felixlike.io out" || found[0].Field != c.field || !strings.Contains(found[0].Reason, c.reason) || !strings.Contains(found[0].Reason, "are dropped") {
+		if len(found) != 1 || found[0].Object.String() != "egress.felixlike.io/out" || found[0].Field != c.field || !strings.Contains(found[0].Reason, c.reason) || !strings.Contains(found[0].Reason, "are dropped") {
 			t.Errorf("%s: %v, want %s: %s", c.spec, found, c.field, c.reason)
 		}
 	}
@@ -160,7 +160,7 @@ func TestEgressesOfOneAddress(t *testing.T) {
 	for _, p := range s.AntreaProblems() {
 		refused = append(refused, p.Object.Name+": "+p.Reason)
 	}
-	if len(refused) != 2 || !strings.HasPrefix(refused[0], "b: Egress.felixlike.io a has given 192.0.2.100 to node here") ||
+	if len(refused) != 2 || !strings.HasPrefix(refused[0], "b: egress.felixlike.io/a has given 192.0.2.100 to node here") ||
 		!strings.HasPrefix(refused[1], "d254: node here holds 255 addresses") {
 		t.Errorf("refused: %q", refused)
 	}
@@ -245,7 +245,7 @@ func TestElectedEgress(t *testing.T) {
 	put("c", "egressIP: 192.0.2.100, nodeSelector: {matchLabels: {egress: 'no'}}")
 	expect("the same address", "c", "here", false, 0, "")
 	put("d", "egressIP: 192.0.2.100, node: here")
-	if all := s.AntreaProblems(); len(all) != 1 || !strings.Contains(all[0].Reason, "Egress.felixlike.io b has left the node of 192.0.2.100 to an election") {
+	if all := s.AntreaProblems(); len(all) != 1 || !strings.Contains(all[0].Reason, "egress.felixlike.io/b has left the node of 192.0.2.100 to an election") {
 		t.Errorf("a fixed node: %v", all)
 	}
 	put("e", "egressIP: 192.0.2.3, nodeSelector: {}")
@@ -351,7 +351,7 @@ func TestPool(t *testing.T) {
 		equal(t, when, strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
 	put("a", "externalIPPool: p")
-	expect("no pool", `a: - at "" allocated - claim -`, "a spec.externalIPPool: there is no ExternalIPPool.felixlike.io p")
+	expect("no pool", `a: - at "" allocated - claim -`, "a spec.externalIPPool: there is no externalippool.felixlike.io/p")
 	// The first and last address of a prefix, that of the node, the pod CIDR, and an address that an Egress names are left out.
 	s.SetAntrea(newPool(t, "p", "{ipRanges: [{cidr: 10.0.0.0/24}, {cidr: 192.0.2.0/29}, {start: 'fd00::1', end: 'fd00::1'}], nodeSelector: {matchLabels: {egress: 'yes'}}}"))
 	put("b", "externalIPPool: p, egressIP: 192.0.2.2")

@@ -62,7 +62,7 @@ func (s *state) leaving(namespace string) string {
 // TestEgressNetworkPolicyRules: the first rule that matches decides. So a Deny gets only the addresses that no rule before it has. A rule that is
 // not understood denies everything, unless it is an Allow: then it matches nothing.
 func TestEgressNetworkPolicyRules(t *testing.T) {
-	const stays = "egressnetworkpolicy:tea/p cluster (pods of the cluster): next pod prefixes of all nodes\n"
+	const stays = "egressnetworkpolicy.network.openshift.io/tea/p cluster (pods of the cluster): next pod prefixes of all nodes\n"
 	const all = "deny 0.0.0.0/0 ::/0\n"
 	for _, c := range []struct{ name, rules, want string }{
 		{"none", `[]`, ""},
@@ -70,24 +70,24 @@ func TestEgressNetworkPolicyRules(t *testing.T) {
 		{
 			"in order", `[{type: Allow, to: {cidrSelector: 198.51.100.0/24}}, {type: Deny, to: {cidrSelector: 198.51.100.0/25}}, {type: Deny, to: {cidrSelector: 0.0.0.0/0}},
 			{type: Allow, to: {cidrSelector: 203.0.113.0/24}}, {type: Deny, to: {cidrSelector: '2001:db8::/32'}}]`,
-			stays + "egressnetworkpolicy:tea/p egress[2] (0.0.0.0/0): deny 0.0.0.0/0 except 198.51.100.0/24 198.51.100.0/25\n" +
-				"egressnetworkpolicy:tea/p egress[4] (2001:db8::/32): deny 2001:db8::/32",
+			stays + "egressnetworkpolicy.network.openshift.io/tea/p egress[2] (0.0.0.0/0): deny 0.0.0.0/0 except 198.51.100.0/24 198.51.100.0/25\n" +
+				"egressnetworkpolicy.network.openshift.io/tea/p egress[4] (2001:db8::/32): deny 2001:db8::/32",
 		},
 		{
 			"halves", `[{type: Allow, to: {cidrSelector: 0.0.0.0/1}}, {type: Allow, to: {cidrSelector: 128.0.0.0/1}}, {type: Deny, to: {cidrSelector: 0.0.0.0/0}}]`, "",
 		},
-		{"0.0.0.0/32", `[{type: Deny, to: {cidrSelector: 0.0.0.0/32}}]`, stays + "egressnetworkpolicy:tea/p egress[0] (0.0.0.0/32): deny 0.0.0.0/0"},
+		{"0.0.0.0/32", `[{type: Deny, to: {cidrSelector: 0.0.0.0/32}}]`, stays + "egressnetworkpolicy.network.openshift.io/tea/p egress[0] (0.0.0.0/32): deny 0.0.0.0/0"},
 		{
 			"a name that is allowed", `[{type: Allow, to: {dnsName: a.example}}, {type: Deny, to: {cidrSelector: 198.51.100.0/24}}]`,
-			stays + "egressnetworkpolicy:tea/p egress[1] (198.51.100.0/24): deny 198.51.100.0/24\ntea/p spec.egress[0].to.dnsName: not supported; the rule matches nothing",
+			stays + "egressnetworkpolicy.network.openshift.io/tea/p egress[1] (198.51.100.0/24): deny 198.51.100.0/24\ntea/p spec.egress[0].to.dnsName: not supported; the rule matches nothing",
 		},
 		{
 			"a name that is denied", `[{type: Deny, to: {dnsName: a.example}}]`,
-			stays + "egressnetworkpolicy:tea/p egress[0] (a.example): " + all + "tea/p spec.egress[0].to.dnsName: not supported; the rule denies everything that leaves the cluster",
+			stays + "egressnetworkpolicy.network.openshift.io/tea/p egress[0] (a.example): " + all + "tea/p spec.egress[0].to.dnsName: not supported; the rule denies everything that leaves the cluster",
 		},
 		{
 			"no peer", `[{type: Deny}]`,
-			stays + "egressnetworkpolicy:tea/p egress[0]: " + all + "tea/p spec.egress[0].to: needs cidrSelector or dnsName; the rule denies everything that leaves the cluster",
+			stays + "egressnetworkpolicy.network.openshift.io/tea/p egress[0]: " + all + "tea/p spec.egress[0].to: needs cidrSelector or dnsName; the rule denies everything that leaves the cluster",
 		},
 		{
 			"both", `[{type: Allow, to: {cidrSelector: 0.0.0.0/0, dnsName: a.example}}]`,
@@ -95,15 +95,15 @@ func TestEgressNetworkPolicyRules(t *testing.T) {
 		},
 		{
 			"no CIDR", `[{type: Deny, to: {cidrSelector: 198.51.100.1}}]`,
-			stays + "egressnetworkpolicy:tea/p egress[0] (198.51.100.1): " + all + `tea/p spec.egress[0].to.cidrSelector: "198.51.100.1" is not a CIDR; the rule denies everything that leaves the cluster`,
+			stays + "egressnetworkpolicy.network.openshift.io/tea/p egress[0] (198.51.100.1): " + all + `tea/p spec.egress[0].to.cidrSelector: "198.51.100.1" is not a CIDR; the rule denies everything that leaves the cluster`,
 		},
 		{
 			"no type", `[{type: allow, to: {cidrSelector: 198.51.100.0/24}}]`,
-			stays + "egressnetworkpolicy:tea/p egress[0] (198.51.100.0/24): " + all + `tea/p spec.egress[0].type: "allow" is not Allow or Deny; the rule denies everything that leaves the cluster`,
+			stays + "egressnetworkpolicy.network.openshift.io/tea/p egress[0] (198.51.100.0/24): " + all + `tea/p spec.egress[0].type: "allow" is not Allow or Deny; the rule denies everything that leaves the cluster`,
 		},
 		{
 			"too many", "[" + strings.Repeat("{type: Allow, to: {cidrSelector: 198.51.100.0/24}}, ", 1001) + "]",
-			stays + "egressnetworkpolicy:tea/p egress (too many rules): deny any\ntea/p spec.egress: 1001 rules, the limit is 1000; everything that leaves the cluster is denied",
+			stays + "egressnetworkpolicy.network.openshift.io/tea/p egress (too many rules): deny any\ntea/p spec.egress: 1001 rules, the limit is 1000; everything that leaves the cluster is denied",
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -123,18 +123,18 @@ func TestEgressNetworkPolicyStaged(t *testing.T) {
 	o := egressNetworkPolicy(t, "tea/p", `[{type: Deny, to: {cidrSelector: 198.51.100.0/24}}]`)
 	o.Annotations = map[string]string{model.EnforceAnnotation: "no"}
 	s.SetAntrea(o)
-	equal(t, "tea", s.leaving("tea"), `egressnetworkpolicy:tea/p cluster (pods of the cluster): next pod prefixes of all nodes
-egressnetworkpolicy:tea/p egress[0] (198.51.100.0/24): deny 198.51.100.0/24
+	equal(t, "tea", s.leaving("tea"), `egressnetworkpolicy.network.openshift.io/tea/p cluster (pods of the cluster): next pod prefixes of all nodes
+egressnetworkpolicy.network.openshift.io/tea/p egress[0] (198.51.100.0/24): deny 198.51.100.0/24
 tea/p metadata.annotations[felixlike.io/enforce]: not supported for EgressNetworkPolicies: the policy is enforced`)
 }
 
 // TestEgressNetworkPolicyConflicts: two objects in a namespace, and one in a namespace that is joined, deny everything that leaves the
 // cluster and are named. One in a global namespace is ignored and named. None means anything without isolation.
 func TestEgressNetworkPolicyConflicts(t *testing.T) {
-	const closed = "egressnetworkpolicy:tea/p cluster (pods of the cluster): next pod prefixes of all nodes\n" +
-		"egressnetworkpolicy:tea/p egress (in conflict): deny any"
-	const alone = "egressnetworkpolicy:tea/p cluster (pods of the cluster): next pod prefixes of all nodes\n" +
-		"egressnetworkpolicy:tea/p egress[0] (198.51.100.0/24): deny 198.51.100.0/24"
+	const closed = "egressnetworkpolicy.network.openshift.io/tea/p cluster (pods of the cluster): next pod prefixes of all nodes\n" +
+		"egressnetworkpolicy.network.openshift.io/tea/p egress (in conflict): deny any"
+	const alone = "egressnetworkpolicy.network.openshift.io/tea/p cluster (pods of the cluster): next pod prefixes of all nodes\n" +
+		"egressnetworkpolicy.network.openshift.io/tea/p egress[0] (198.51.100.0/24): deny 198.51.100.0/24"
 	const deny = `[{type: Deny, to: {cidrSelector: 198.51.100.0/24}}]`
 	const joined = "\ntea/p spec.egress: namespaces milk, tea are joined: everything that their pods send out of the cluster is denied until tea is isolated, or none of them has an EgressNetworkPolicy"
 	s := egressState(t)

@@ -151,7 +151,7 @@ func (a *allocation) address(e *egress, out *model.EgressAddress) (field, reason
 	}
 	switch {
 	case p == nil:
-		return fieldPool, fmt.Sprintf("there is no ExternalIPPool.%s %s", e.id.Kind.PoolKind().GroupVersion().Group, name)
+		return fieldPool, fmt.Sprintf("there is no %s", antrea.ID{Kind: e.id.Kind.PoolKind(), Name: name}.Ref())
 	case p.compiled.Nodes == nil:
 		return fieldPool, fmt.Sprintf("ExternalIPPool %s has a mistake", name)
 	case !e.compiled.Any && !p.compiled.Contains(out.Address):

@@ -58,7 +58,7 @@ func (s *state) addresses() string {
 // TestProjectAddresses: packets of the pods of a namespace to the outside have an address that HostSubnets give to a node, those of joined
 // namespaces too; without one they are dropped, and the problem says why. It means nothing without isolation.
 func TestProjectAddresses(t *testing.T) {
-	const kind = "NetNamespace.network.openshift.io "
+	const kind = "netnamespace.network.openshift.io/"
 	dropped := func(of string) string {
 		return "; IPv4 packets of all pods of " + of + " to the outside of the cluster are dropped"
 	}
@@ -100,8 +100,8 @@ func TestProjectAddresses(t *testing.T) {
 		"no address": {
 			[]antrea.Object{addressed("shop", 7, "127.0.0.1"), hostSubnet("here", []string{"127.0.0.1"}, []string{"192.0.2"})},
 			`shop invalid IP at "" of [10.0.0.2 fd00::2]` + "\n" +
-				`HostSubnet.network.openshift.io here: egressIPs[0]: "127.0.0.1" is no address that packets to other networks can have; the node gets no address by it` + "\n" +
-				`HostSubnet.network.openshift.io here: egressCIDRs[0]: "192.0.2" is no prefix; the node gets no address by it` + "\n" +
+				`hostsubnet.network.openshift.io/here: egressIPs[0]: "127.0.0.1" is no address that packets to other networks can have; the node gets no address by it` + "\n" +
+				`hostsubnet.network.openshift.io/here: egressCIDRs[0]: "192.0.2" is no prefix; the node gets no address by it` + "\n" +
 				kind + `shop: egressIPs: "127.0.0.1" is no address that packets to other networks can have` + strings.Replace(dropped("shop"), "IPv4", "IPv4 and IPv6", 1),
 		},
 		"both families": {
@@ -147,7 +147,7 @@ func TestProjectAddresses(t *testing.T) {
 				o.Host = "there"
 				return o
 			}()},
-			`shop invalid IP at "" of [10.0.0.2]` + "\n" + `HostSubnet.network.openshift.io here: host: "there" is not the name of the object; the node gets no address by it` + "\n" +
+			`shop invalid IP at "" of [10.0.0.2]` + "\n" + `hostsubnet.network.openshift.io/here: host: "there" is not the name of the object; the node gets no address by it` + "\n" +
 				kind + "shop: egressIPs: 192.0.2.100 is in no HostSubnet's egressIPs or egressCIDRs" + dropped("shop"),
 		},
 	} {
@@ -245,7 +245,7 @@ func TestSharedAddresses(t *testing.T) {
 // TestProjectBesideEgress: an address that an Egress has, or a pool, is none of a project's, whichever is older; and a pool allocates no address of a
 // project, also while no node may have that.
 func TestProjectBesideEgress(t *testing.T) {
-	const kind = "NetNamespace.network.openshift.io "
+	const kind = "netnamespace.network.openshift.io/"
 	s := twoProjects(t)
 	s.SetAntrea(addressed("shop", 7, "192.0.2.100"))
 	s.SetAntrea(newPool(t, "outside", "{ipRanges: [{start: 192.0.2.100, end: 192.0.2.101}], nodeSelector: {}}"))
@@ -262,5 +262,5 @@ func TestProjectBesideEgress(t *testing.T) {
 	s.SetAntrea(hostSubnet("there", []string{"192.0.2.100"}, nil))
 	s.flush()
 	equal(t, "one address", s.addresses(), `out 192.0.2.100 at "there" of [10.0.0.3]`+"\n"+`shop invalid IP at "" of [10.0.0.2]`+"\n"+
-		kind+"shop: egressIPs: 192.0.2.100 is the address of Egress.felixlike.io out; IPv4 packets of all pods of shop to the outside of the cluster are dropped")
+		kind+"shop: egressIPs: 192.0.2.100 is the address of egress.felixlike.io/out; IPv4 packets of all pods of shop to the outside of the cluster are dropped")
 }

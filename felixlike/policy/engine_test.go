@@ -92,8 +92,8 @@ func TestOnlyWhatTheNodeNeeds(t *testing.T) {
 	s.SetPod(newPod("x/b app=db", "10.0.0.2"))
 	equal(t, "a pod comes", s.flush(), `
 group "pods app=web in namespace x" +[10.0.1.1 fd00::1] -[]
-policy x/p 1 ingress 0 egress
-endpoint x/b ingress [x/p] egress []`)
+policy networkpolicy/x/p 1 ingress 0 egress
+endpoint x/b ingress [networkpolicy/x/p] egress []`)
 	s.SetPod(newPod("x/c app=web", "10.0.0.3"))
 	equal(t, "a peer comes", s.flush(), `
 group "pods app=web in namespace x" +[10.0.0.3] -[]
@@ -101,7 +101,7 @@ endpoint x/c ingress [] egress []`)
 	s.SetPod(newPod("x/b app=cache", "10.0.0.2"))
 	equal(t, "the policy applies no more", s.flush(), `
 endpoint x/b ingress [] egress []
-policy x/p removed
+policy networkpolicy/x/p removed
 group removed`)
 	s.SetPod(onNode(newPod("x/b app=db", "10.0.0.2"), "there"))
 	s.DeletePod(model.PodID{Namespace: "x", Name: "c"})
@@ -128,7 +128,7 @@ func TestGroupsAreShared(t *testing.T) {
 		}
 	}
 	s.DeleteNetworkPolicy("x", "q")
-	equal(t, "one policy goes", s.flush(), "endpoint x/a ingress [x/p] egress [x/p]\npolicy x/q removed")
+	equal(t, "one policy goes", s.flush(), "endpoint x/a ingress [networkpolicy/x/p] egress [networkpolicy/x/p]\npolicy networkpolicy/x/q removed")
 }
 
 // TestNamedPorts resolves one name to the port that each pod declares.
@@ -160,7 +160,7 @@ func TestReusedAddress(t *testing.T) {
 	s.SetPod(newPod("x/old", "10.0.0.1"))
 	s.flush()
 	s.SetPod(newPod("x/new", "10.0.0.1"))
-	equal(t, "reused", s.flush(), "endpoint x/new ingress [x/p] egress []")
+	equal(t, "reused", s.flush(), "endpoint x/new ingress [networkpolicy/x/p] egress []")
 	s.DeletePod(model.PodID{Namespace: "x", Name: "old"})
 	equal(t, "deleted late", s.flush(), "endpoint x/old removed")
 	s.DeletePod(model.PodID{Namespace: "x", Name: "new"})
@@ -185,8 +185,8 @@ func TestWhoIsNeverSelected(t *testing.T) {
 	s.SetNetworkPolicy(networkPolicy(t, `{podSelector: {}, ingress: [{from: [{podSelector: {}}]}]}`))
 	equal(t, "updates", s.flush(), `
 group "all pods in namespace x" +[10.0.0.1] -[]
-policy x/p 1 ingress 0 egress
-endpoint x/a ingress [x/p] egress []`)
+policy networkpolicy/x/p 1 ingress 0 egress
+endpoint x/a ingress [networkpolicy/x/p] egress []`)
 	if got := s.HostNetworkTargets(true)[model.PolicyID{Tier: model.TierNetworkPolicy, Namespace: "x", Name: "p"}]; !slices.Equal(got, []model.PodID{{Namespace: "x", Name: "host"}}) {
 		t.Errorf("HostNetworkTargets: %v", got)
 	}
@@ -209,7 +209,7 @@ func TestLocalAddresses(t *testing.T) {
 	s.SetPod(onNode(newPod("x/a", "10.0.1.8"), "there"))
 	equal(t, "moved away", s.flush(), `
 group "all pods in namespace x" +[10.0.0.1 10.0.1.8] -[]
-endpoint x/b ingress [x/p] egress []
+endpoint x/b ingress [networkpolicy/x/p] egress []
 endpoint x/a removed`)
 }
 
@@ -280,8 +280,8 @@ func TestClosedPolicy(t *testing.T) {
 	s.flush()
 	s.SetClosedNetworkPolicy("x", "p", &metav1.LabelSelector{MatchLabels: map[string]string{"app": "web"}})
 	equal(t, "selected", s.flush(), `
-policy x/p 0 ingress 0 egress
-endpoint x/a ingress [x/p] egress [x/p]
+policy networkpolicy/x/p 0 ingress 0 egress
+endpoint x/a ingress [networkpolicy/x/p] egress [networkpolicy/x/p]
 endpoint x/b ingress [] egress []`)
 	for name, selector := range map[string]*metav1.LabelSelector{"nil": nil, "invalid": {MatchLabels: map[string]string{"a b": ""}}} {
 		s.SetClosedNetworkPolicy("x", "p", selector)
@@ -302,8 +302,8 @@ func TestPodProblems(t *testing.T) {
 		fields = append(fields, problem.Object.String()+" "+problem.Field)
 	}
 	equal(t, "problems", strings.Join(fields, "\n"), `
-Pod x/a status.podIPs[1].ip
-Pod x/a status.podIPs[2].ip
-Pod x/a spec.containers[0].ports[0].containerPort
-Pod x/a spec.containers[0].ports[1].protocol`)
+pod/x/a status.podIPs[1].ip
+pod/x/a status.podIPs[2].ip
+pod/x/a spec.containers[0].ports[0].containerPort
+pod/x/a spec.containers[0].ports[1].protocol`)
 }

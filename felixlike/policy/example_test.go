@@ -37,7 +37,7 @@ func ExampleEngine_Flush() {
 	}
 	// Output:
 	// group of addresses gets [10.10.0.3]
-	// policy shop/web-to-api with rules for ingress: 1
-	// pod shop/api has policies for ingress: [shop/web-to-api]
+	// policy networkpolicy/shop/web-to-api with rules for ingress: 1
+	// pod shop/api has policies for ingress: [networkpolicy/shop/web-to-api]
 	// pod shop/web has policies for ingress: []
 }

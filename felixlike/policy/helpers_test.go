@@ -15,7 +15,7 @@ import (
 	"github.com/felixlike/felixlike/test/policytest"
 )
 
-// networkPolicy builds a NetworkPolicy x/p from the YAML of its spec.
+// networkPolicy builds a networkpolicy/x/p from the YAML of its spec.
 func networkPolicy(t testing.TB, spec string) *networkingv1.NetworkPolicy {
 	t.Helper()
 	p := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "x", Name: "p"}}

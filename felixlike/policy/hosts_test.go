@@ -67,9 +67,9 @@ func TestHostPolicies(t *testing.T) {
 	}
 	expect("before the node is known", "none")
 	e.SetNode(node("here", "role=control", "192.0.2.1"))
-	expect("other labels", "ingress[antrea-cluster:first][] egress[][antrea-cluster:last] [192.0.2.1 192.0.2.2]")
+	expect("other labels", "ingress[clusternetworkpolicy.crd.antrea.io/first][] egress[][clusternetworkpolicy.crd.antrea.io/last] [192.0.2.1 192.0.2.2]")
 	e.SetNode(node("here", "role=worker", "192.0.2.1"))
-	const all = "ingress[antrea-cluster:first antrea-cluster:second][] egress[antrea-cluster:second][antrea-cluster:last] [192.0.2.1 192.0.2.2] [10.0.0.2]"
+	const all = "ingress[clusternetworkpolicy.crd.antrea.io/first clusternetworkpolicy.crd.antrea.io/second][] egress[clusternetworkpolicy.crd.antrea.io/second][clusternetworkpolicy.crd.antrea.io/last] [192.0.2.1 192.0.2.2] [10.0.0.2]"
 	expect("its labels", all)
 	e.SetPod(newPod("x/other", "10.0.0.3"))
 	before := now
@@ -88,7 +88,7 @@ func TestHostPolicies(t *testing.T) {
 	e.DeleteNode("here")
 	expect("without its object", all)
 	e.SetAntrea(antreaObject(t, cluster, "second", "{priority: 0.5, appliedTo: [{nodeSelector: {}}], ingress: [{action: Allow}, {action: Drop}]}"))
-	if expect("a priority that is not valid", "ingress[antrea-cluster:second antrea-cluster:first][] egress[][antrea-cluster:last] [192.0.2.2]"); len(now.Policies) != 3 || now.Policies[1].ID.Name == "" {
+	if expect("a priority that is not valid", "ingress[clusternetworkpolicy.crd.antrea.io/second clusternetworkpolicy.crd.antrea.io/first][] egress[][clusternetworkpolicy.crd.antrea.io/last] [192.0.2.2]"); len(now.Policies) != 3 || now.Policies[1].ID.Name == "" {
 		t.Errorf("policies %v", now.Policies)
 	}
 	for _, name := range []string{"first", "second", "last"} {
@@ -143,8 +143,8 @@ func TestPreDNATPolicies(t *testing.T) {
 		now = hostPolicies(t, e, now)
 		fingerprints[now.Fingerprint()] = true
 		want := []string{
-			"in[antrea-cluster:in][] pre[antrea-cluster:first][antrea-cluster:last] groups1", "in[antrea-cluster:in antrea-cluster:first][antrea-cluster:last] pre[][] groups1",
-			"in[antrea-cluster:in][] pre[antrea-cluster:first][antrea-cluster:last] groups1", "in[antrea-cluster:in][] pre[][] groups0",
+			"in[clusternetworkpolicy.crd.antrea.io/in][] pre[clusternetworkpolicy.crd.antrea.io/first][clusternetworkpolicy.crd.antrea.io/last] groups1", "in[clusternetworkpolicy.crd.antrea.io/in clusternetworkpolicy.crd.antrea.io/first][clusternetworkpolicy.crd.antrea.io/last] pre[][] groups1",
+			"in[clusternetworkpolicy.crd.antrea.io/in][] pre[clusternetworkpolicy.crd.antrea.io/first][clusternetworkpolicy.crd.antrea.io/last] groups1", "in[clusternetworkpolicy.crd.antrea.io/in][] pre[][] groups0",
 		}[i]
 		if got := fmt.Sprintf("in%v%v pre%v%v groups%d", now.Ingress.Admin, now.Ingress.Baseline, now.PreDNAT.Admin, now.PreDNAT.Baseline, len(now.Groups)); got != want {
 			t.Errorf("%q: got  %s\nwant %s", value, got, want)

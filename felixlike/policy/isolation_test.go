@@ -38,20 +38,20 @@ func TestJoinTouchesTwoNamespaces(t *testing.T) {
 	}
 	const number = `group "all pods in namespaces isolation.felixlike.io/number=7" `
 	change("a join", number+`+[10.0.0.4] -[]
-policy isolation:ns2 2 ingress 0 egress
+policy isolation/ns2 2 ingress 0 egress
 group removed`, func() { s.SetAntrea(project("ns2", 7)) })
 	change("its end", `group "all pods in namespace ns2" +[10.0.0.4] -[]
 `+number+`+[] -[10.0.0.4]
-policy isolation:ns2 2 ingress 0 egress`, func() { s.DeleteAntrea(project("ns2", 7).ID()) })
+policy isolation/ns2 2 ingress 0 egress`, func() { s.DeleteAntrea(project("ns2", 7).ID()) })
 	change("a new namespace", `group "all pods in namespace late" +[10.0.0.99] -[]
-policy isolation:late 2 ingress 0 egress
+policy isolation/late 2 ingress 0 egress
 endpoint late/a ingress [] egress []`, func() {
 		s.SetNamespace(newNamespace("late"))
 		s.SetPod(newPod("late/a", "10.0.0.99"))
 	})
 	change("a global namespace", `group "all pods in namespaces isolation.felixlike.io/global=true" +[10.0.0.99] -[]
 endpoint late/a ingress [] egress []
-policy isolation:late removed
+policy isolation/late removed
 group removed`, func() { s.SetAntrea(project("late", 0)) })
 	s.SetIsolation(false)
 	if got := s.flush(); strings.Contains(got, "+[") || len(s.model.Policies) > 0 {

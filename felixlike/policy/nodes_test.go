@@ -53,12 +53,12 @@ func TestNodes(t *testing.T) {
 func TestNodeProblems(t *testing.T) {
 	s := newState(t)
 	equal(t, "no CIDR", reasons(s.SetNode(newNode("a", "192.0.2.1"))),
-		"Node a: spec.podCIDRs: the node has no pod CIDR; its pods cannot be reached")
+		"node/a: spec.podCIDRs: the node has no pod CIDR; its pods cannot be reached")
 	equal(t, "nonsense", reasons(s.SetNode(newNode("a", "home", "10.0.0.0", "10.0.0.0/31", "10.0.0.0/24", "10.0.1.0/24"))), `
-Node a: status.addresses[1].address: "home" is no address that a node can have; it is ignored
-Node a: spec.podCIDRs[0]: "10.0.0.0" is not a CIDR; it is ignored
-Node a: spec.podCIDRs[1]: 10.0.0.0/31 has no room for a gateway and a pod; it is ignored
-Node a: spec.podCIDRs[3]: second pod CIDR of IPv4; it is ignored`)
+node/a: status.addresses[1].address: "home" is no address that a node can have; it is ignored
+node/a: spec.podCIDRs[0]: "10.0.0.0" is not a CIDR; it is ignored
+node/a: spec.podCIDRs[1]: 10.0.0.0/31 has no room for a gateway and a pod; it is ignored
+node/a: spec.podCIDRs[3]: second pod CIDR of IPv4; it is ignored`)
 	equal(t, "node", s.flush(), "node a [] [10.0.0.0/24]")
 }
 
@@ -85,17 +85,17 @@ node b [192.0.2.2] [fd00:2::/64]
 node c [192.0.2.3] []
 node z [192.0.2.1] [10.1.0.0/16]`)
 	problems("inside and around", `
-Node b: spec.podCIDRs: 10.1.7.0/24 overlaps 10.1.0.0/16 of node z and is refused
-Node c: spec.podCIDRs: 10.0.0.0/8 overlaps 10.1.0.0/16 of node z and is refused`)
+node/b: spec.podCIDRs: 10.1.7.0/24 overlaps 10.1.0.0/16 of node z and is refused
+node/c: spec.podCIDRs: 10.0.0.0/8 overlaps 10.1.0.0/16 of node z and is refused`)
 	s.DeleteNode("z")
 	equal(t, "the oldest left gets it", s.flush(), "node b [192.0.2.2] [10.1.7.0/24 fd00:2::/64]\nnode z removed")
-	problems("of the youngest", "Node c: spec.podCIDRs: 10.0.0.0/8 overlaps 10.1.7.0/24 of node b and is refused")
+	problems("of the youngest", "node/c: spec.podCIDRs: 10.0.0.0/8 overlaps 10.1.7.0/24 of node b and is refused")
 	s.DeleteNode("c")
 	s.flush()
 	problems("the overlap is over", "")
 	s.SetNode(born(9, newNode("here", "192.0.2.9", "10.1.7.128/25")))
 	equal(t, "ours", s.flush(), "node b [192.0.2.2] [fd00:2::/64]\nnode here [192.0.2.9] [10.1.7.128/25]")
-	problems("ours", "Node b: spec.podCIDRs: 10.1.7.0/24 overlaps 10.1.7.128/25 of node here and is refused")
+	problems("ours", "node/b: spec.podCIDRs: 10.1.7.0/24 overlaps 10.1.7.128/25 of node here and is refused")
 	s.SetNode(born(9, newNode("here", "192.0.2.9", "10.99.0.0/24")))
 	equal(t, "moved", s.flush(), "node b [192.0.2.2] [10.1.7.0/24 fd00:2::/64]\nnode here [192.0.2.9] [10.99.0.0/24]")
 	problems("moved", "")
@@ -109,7 +109,7 @@ node narrow [192.0.2.5] [10.200.1.0/24]
 node wide [192.0.2.4] []`)
 	s.DeleteNode("here")
 	s.flush()
-	problems("our object is missing", "Node wide: spec.podCIDRs: 10.200.0.0/16 overlaps 10.200.2.0/24 of node here and is refused")
+	problems("our object is missing", "node/wide: spec.podCIDRs: 10.200.0.0/16 overlaps 10.200.2.0/24 of node here and is refused")
 }
 
 // TestReplacedNode: a node is replaced, and the new one has its range. The problem ends with the overlap, and does not blame the node that is
@@ -120,7 +120,7 @@ func TestReplacedNode(t *testing.T) {
 	s.SetNode(old)
 	s.SetNode(replacement)
 	s.flush()
-	equal(t, "both", reasons(s.NodeProblems()), "Node c-node9: spec.podCIDRs: 10.1.0.0/24 overlaps 10.1.0.0/24 of node node2 and is refused")
+	equal(t, "both", reasons(s.NodeProblems()), "node/c-node9: spec.podCIDRs: 10.1.0.0/24 overlaps 10.1.0.0/24 of node node2 and is refused")
 	s.DeleteNode("node2")
 	equal(t, "the new one", s.flush(), "node c-node9 [192.0.2.9] [10.1.0.0/24]\nnode node2 removed")
 	equal(t, "the new one", reasons(s.NodeProblems()), "")
@@ -148,20 +148,20 @@ func TestNodeThatLies(t *testing.T) {
 		want, named string
 	}{
 		"honest":                              {liar(5, "192.0.2.9", "10.1.9.0/24"), "node a0 [192.0.2.9] [10.1.9.0/24]|" + n2 + "|" + n3, ""},
-		"another node's address":              {liar(5, "192.0.2.2", "10.1.9.0/24"), "node a0 [] [10.1.9.0/24]|node n2 [] [10.1.2.0/24]|" + n3, "Node n2: status.addresses: node a0 has 192.0.2.2 too, so it identifies neither and is refused to both\nNode a0: status.addresses: node n2 has 192.0.2.2 too, so it identifies neither and is refused to both"},
-		"another node's address, the older":   {liar(2, "192.0.2.2", "10.1.9.0/24"), "node a0 [] [10.1.9.0/24]|node n2 [] [10.1.2.0/24]|" + n3, "Node a0: status.addresses: node n2 has 192.0.2.2 too, so it identifies neither and is refused to both\nNode n2: status.addresses: node a0 has 192.0.2.2 too, so it identifies neither and is refused to both"},
-		"this node's address":                 {liar(0, "192.0.2.1", "10.1.9.0/24"), "node a0 [] [10.1.9.0/24]|" + n2 + "|" + n3, "Node a0: status.addresses: 192.0.2.1 is an address of node here and is refused"},
-		"a pod's address":                     {liar(5, "10.1.3.7", "10.1.9.0/24"), "node a0 [] [10.1.9.0/24]|" + n2 + "|" + n3, "Node a0: status.addresses: 10.1.3.7 is in 10.1.3.0/24 of node n3 and is refused"},
-		"this node's gateway":                 {liar(0, "10.1.1.1", "10.1.9.0/24"), "node a0 [] [10.1.9.0/24]|" + n2 + "|" + n3, "Node a0: status.addresses: 10.1.1.1 is in 10.1.1.0/24 of node here and is refused"},
-		"a Service's address":                 {liar(0, "10.96.0.1", "10.1.9.0/24"), "node a0 [] [10.1.9.0/24]|" + n2 + "|" + n3, "Node a0: status.addresses: 10.96.0.1 is one of the Service addresses 10.96.0.0/16 and is refused"},
-		"an Egress address":                   {liar(7, "192.0.2.100", "10.1.9.0/24"), "node a0 [] [10.1.9.0/24]|" + n2 + "|" + n3, "Node a0: status.addresses: 192.0.2.100 is the address of Egress.felixlike.io out and is refused"},
-		"a pod's address of a younger node":   {liar(0, "10.1.3.7", "10.1.9.0/24"), "node a0 [] [10.1.9.0/24]|" + n2 + "|node n3 [192.0.2.3] []", "Node n3: spec.podCIDRs: 10.1.3.0/24 has the address 10.1.3.7 of node a0 and is refused\nNode a0: status.addresses: 10.1.3.7 is in a pod CIDR that node n3 claims, so it identifies neither and is refused to both"},
-		"a range with another node's address": {liar(5, "192.0.2.9", "192.0.2.3/30"), "node a0 [192.0.2.9] []|" + n2 + "|" + n3, "Node a0: spec.podCIDRs: 192.0.2.0/30 has the address 192.0.2.1 of node here and is refused"},
-		"a part of a range":                   {liar(5, "192.0.2.9", "10.1.2.0/25"), "node a0 [192.0.2.9] []|" + n2 + "|" + n3, "Node a0: spec.podCIDRs: 10.1.2.0/25 overlaps 10.1.2.0/24 of node n2 and is refused"},
-		"everything":                          {liar(5, "192.0.2.9", "0.0.0.0/0"), "node a0 [192.0.2.9] []|" + n2 + "|" + n3, "Node a0: spec.podCIDRs: 0.0.0.0/0 overlaps the Service addresses 10.96.0.0/16 and is refused"},
-		"the Services":                        {liar(0, "192.0.2.9", "10.96.0.0/16"), "node a0 [192.0.2.9] []|" + n2 + "|" + n3, "Node a0: spec.podCIDRs: 10.96.0.0/16 overlaps the Service addresses 10.96.0.0/16 and is refused"},
-		"the nodes' network":                  {liar(5, "192.0.2.9", "192.0.2.0/28"), "node a0 [192.0.2.9] []|" + n2 + "|" + n3, "Node a0: spec.podCIDRs: 192.0.2.0/28 has the address 192.0.2.1 of node here and is refused"},
-		"an Egress address in its range":      {liar(7, "192.0.2.9", "192.0.2.96/28"), "node a0 [192.0.2.9] []|" + n2 + "|" + n3, "Node a0: spec.podCIDRs: 192.0.2.96/28 has the address 192.0.2.100 of Egress.felixlike.io out and is refused"},
+		"another node's address":              {liar(5, "192.0.2.2", "10.1.9.0/24"), "node a0 [] [10.1.9.0/24]|node n2 [] [10.1.2.0/24]|" + n3, "node/n2: status.addresses: node a0 has 192.0.2.2 too, so it identifies neither and is refused to both\nnode/a0: status.addresses: node n2 has 192.0.2.2 too, so it identifies neither and is refused to both"},
+		"another node's address, the older":   {liar(2, "192.0.2.2", "10.1.9.0/24"), "node a0 [] [10.1.9.0/24]|node n2 [] [10.1.2.0/24]|" + n3, "node/a0: status.addresses: node n2 has 192.0.2.2 too, so it identifies neither and is refused to both\nnode/n2: status.addresses: node a0 has 192.0.2.2 too, so it identifies neither and is refused to both"},
+		"this node's address":                 {liar(0, "192.0.2.1", "10.1.9.0/24"), "node a0 [] [10.1.9.0/24]|" + n2 + "|" + n3, "node/a0: status.addresses: 192.0.2.1 is an address of node here and is refused"},
+		"a pod's address":                     {liar(5, "10.1.3.7", "10.1.9.0/24"), "node a0 [] [10.1.9.0/24]|" + n2 + "|" + n3, "node/a0: status.addresses: 10.1.3.7 is in 10.1.3.0/24 of node n3 and is refused"},
+		"this node's gateway":                 {liar(0, "10.1.1.1", "10.1.9.0/24"), "node a0 [] [10.1.9.0/24]|" + n2 + "|" + n3, "node/a0: status.addresses: 10.1.1.1 is in 10.1.1.0/24 of node here and is refused"},
+		"a Service's address":                 {liar(0, "10.96.0.1", "10.1.9.0/24"), "node a0 [] [10.1.9.0/24]|" + n2 + "|" + n3, "node/a0: status.addresses: 10.96.0.1 is one of the Service addresses 10.96.0.0/16 and is refused"},
+		"an Egress address":                   {liar(7, "192.0.2.100", "10.1.9.0/24"), "node a0 [] [10.1.9.0/24]|" + n2 + "|" + n3, "node/a0: status.addresses: 192.0.2.100 is the address of egress.felixlike.io/out and is refused"},
+		"a pod's address of a younger node":   {liar(0, "10.1.3.7", "10.1.9.0/24"), "node a0 [] [10.1.9.0/24]|" + n2 + "|node n3 [192.0.2.3] []", "node/n3: spec.podCIDRs: 10.1.3.0/24 has the address 10.1.3.7 of node a0 and is refused\nnode/a0: status.addresses: 10.1.3.7 is in a pod CIDR that node n3 claims, so it identifies neither and is refused to both"},
+		"a range with another node's address": {liar(5, "192.0.2.9", "192.0.2.3/30"), "node a0 [192.0.2.9] []|" + n2 + "|" + n3, "node/a0: spec.podCIDRs: 192.0.2.0/30 has the address 192.0.2.1 of node here and is refused"},
+		"a part of a range":                   {liar(5, "192.0.2.9", "10.1.2.0/25"), "node a0 [192.0.2.9] []|" + n2 + "|" + n3, "node/a0: spec.podCIDRs: 10.1.2.0/25 overlaps 10.1.2.0/24 of node n2 and is refused"},
+		"everything":                          {liar(5, "192.0.2.9", "0.0.0.0/0"), "node a0 [192.0.2.9] []|" + n2 + "|" + n3, "node/a0: spec.podCIDRs: 0.0.0.0/0 overlaps the Service addresses 10.96.0.0/16 and is refused"},
+		"the Services":                        {liar(0, "192.0.2.9", "10.96.0.0/16"), "node a0 [192.0.2.9] []|" + n2 + "|" + n3, "node/a0: spec.podCIDRs: 10.96.0.0/16 overlaps the Service addresses 10.96.0.0/16 and is refused"},
+		"the nodes' network":                  {liar(5, "192.0.2.9", "192.0.2.0/28"), "node a0 [192.0.2.9] []|" + n2 + "|" + n3, "node/a0: spec.podCIDRs: 192.0.2.0/28 has the address 192.0.2.1 of node here and is refused"},
+		"an Egress address in its range":      {liar(7, "192.0.2.9", "192.0.2.96/28"), "node a0 [192.0.2.9] []|" + n2 + "|" + n3, "node/a0: spec.podCIDRs: 192.0.2.96/28 has the address 192.0.2.100 of egress.felixlike.io/out and is refused"},
 	} {
 		for _, first := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%s, first %v", what, first), func(t *testing.T) {

@@ -25,7 +25,7 @@ func TestLeavingPods(t *testing.T) {
 	s.SetPod(leaving)
 	equal(t, "while it is being deleted", s.flush(), "")
 	s.DeletePod(model.PodID{Namespace: "x", Name: "a"})
-	equal(t, "gone", s.flush(), "endpoint x/a removed\npolicy x/p removed\ngroup removed")
+	equal(t, "gone", s.flush(), "endpoint x/a removed\npolicy networkpolicy/x/p removed\ngroup removed")
 }
 
 // groups lists the members of all groups.

@@ -81,7 +81,7 @@ func TestOwnersOfGroup(t *testing.T) {
 		tr.Policies[id] = &model.Policy{ID: id, Egress: []model.Rule{{Peers: []model.GroupID{"a1"}}}}
 	}
 	owners, _ := newConcerned(tr).owners(tables.Refusal{Object: "set", Origin: tables.OfGroup{ID: "a1"}})
-	if got := strings.Join(names(owners), ", "); got != "ClusterNetworkPolicy.crd.antrea.io p, ClusterNetworkPolicy.crd.antrea.io q" {
+	if got := strings.Join(names(owners), ", "); got != "clusternetworkpolicy.crd.antrea.io/p, clusternetworkpolicy.crd.antrea.io/q" {
 		t.Errorf("owners %s", got)
 	}
 }

@@ -124,7 +124,7 @@ func (v *View) of(stage string, r tables.Refusal) control.Quarantined {
 
 // Object names the object as the dataplane does.
 func Object(q control.Quarantined) string {
-	s := q.Kind + " " + q.Name
+	s := q.Object()
 	if q.Rule != "" {
 		s += " (" + q.Rule + ")"
 	}

@@ -48,7 +48,7 @@ func Faults(s control.Status) []string {
 	}
 	all = append(all, outages(s)...)
 	for _, q := range s.Quarantined {
-		all = append(all, fmt.Sprintf("quarantined: %s %s: %s", q.Kind, q.Name, q.Reason))
+		all = append(all, fmt.Sprintf("quarantined: %s: %s", q.Object(), q.Reason))
 	}
 	if h := s.Handover; h != nil && h.Error != "" {
 		all = append(all, fmt.Sprintf("the change of the backend to %s fails: %s", h.To, h.Error))

@@ -241,13 +241,19 @@ func (t *text) endpoints(s control.Status, f Filter) {
 		return
 	}
 	closed := false
-	table := terminal.NewTable(t.style, "POD", "STATE", "INTERFACE", "ADDRESSES", "INGRESS", "EGRESS")
-	for _, e := range s.Endpoints {
-		closed = closed || e.Reason != ""
-		table.Row(
-			e.Namespace+"/"+e.Name, t.state(e.State), e.Interface, strings.Join(e.Addresses, " "),
-			policies(e.State, e.IngressPolicies), policies(e.State, e.EgressPolicies),
-		)
+	var table *terminal.Table
+	for _, show := range []func(policies []string) string{named, numbered} {
+		table = terminal.NewTable(t.style, "POD", "STATE", "INTERFACE", "ADDRESSES", "INGRESS", "EGRESS")
+		for _, e := range s.Endpoints {
+			closed = closed || e.Reason != ""
+			table.Row(
+				e.Namespace+"/"+e.Name, t.state(e.State), e.Interface, strings.Join(e.Addresses, " "),
+				policies(e.State, e.IngressPolicies, show), policies(e.State, e.EgressPolicies, show),
+			)
+		}
+		if table.Fits() {
+			break
+		}
 	}
 	fmt.Fprintln(t, table)
 	if !closed {
@@ -268,8 +274,11 @@ func (t *text) policies(s control.Status) {
 	fmt.Fprintln(t)
 	table := terminal.NewTable(t.style, "POLICY", "TIER", "INGRESS RULES", "EGRESS RULES", "PODS HERE")
 	for _, p := range s.Policies {
-		// The tier has a column of its own.
-		id := model.PolicyID{Tier: model.TierNetworkPolicy, API: p.API, Namespace: p.Namespace, Name: p.Name, Part: p.Part, Within: p.Within}
+		tier := model.TierNetworkPolicy
+		if p.Tier != tier.String() {
+			tier = model.TierAdmin // the names of ClusterNetworkPolicies do not say which
+		}
+		id := model.PolicyID{Tier: tier, API: p.API, Namespace: p.Namespace, Name: p.Name, Part: p.Part, Within: p.Within}
 		table.Row(id.String(), p.Tier, p.IngressRules, p.EgressRules, p.Endpoints)
 	}
 	fmt.Fprintln(t, table)
@@ -285,7 +294,7 @@ func (t *text) quarantined(s control.Status) {
 	table := terminal.NewTable(t.style, "  OBJECT", "OF", "PODS CLOSED", "SINCE", "TRIES", "NEXT TRY")
 	for _, q := range s.Quarantined {
 		table.Row(
-			"  "+q.Stage+" "+q.Kind+" "+q.Name, owners(q), len(q.Pods), q.Since.Format(time.TimeOnly), q.Attempts, nextTry(q),
+			"  "+q.Stage+" "+q.Object(), owners(q), len(q.Pods), q.Since.Format(time.TimeOnly), q.Attempts, nextTry(q),
 		)
 	}
 	fmt.Fprintln(t, table)
@@ -344,12 +353,22 @@ func (t *text) problems(s control.Status) {
 	}
 }
 
+// named and numbered show policies; a narrow terminal has no room for their names.
+func named(policies []string) string { return strings.Join(policies, " ") }
+
+func numbered(policies []string) string {
+	if len(policies) == 1 {
+		return "1 policy"
+	}
+	return fmt.Sprintf("%d policies", len(policies))
+}
+
 // policies shows a direction's list of policies. Without policies it is open, but only a programmed
 // pod is: before that, its policies may not have been read.
-func policies(state string, list []string) string {
+func policies(state string, list []string, show func([]string) string) string {
 	switch {
 	case len(list) > 0:
-		return strings.Join(list, " ")
+		return show(list)
 	case state == control.EndpointProgrammed:
 		return "open"
 	}

@@ -27,7 +27,7 @@ func status() control.Status {
 		Flows:     map[string]int{"openflow": 120, "openflow-policy": 3000},
 		Handover:  &control.Handover{To: "iptables-nft", Phase: "building", Since: time.Now()},
 		Endpoints: []control.Endpoint{
-			{Namespace: "x", Name: "web", State: control.EndpointProgrammed, Interface: "flx1", Addresses: []string{"10.10.0.5"}, IngressPolicies: []string{"x/base"}},
+			{Namespace: "x", Name: "web", State: control.EndpointProgrammed, Interface: "flx1", Addresses: []string{"10.10.0.5"}, IngressPolicies: []string{"networkpolicy/x/base"}},
 			{Namespace: "x", Name: "lost", State: control.EndpointClosed, Reason: "the datastore knows no such pod"},
 		},
 		Policies: []control.Policy{{Tier: "networkpolicy", Namespace: "x", Name: "base", IngressRules: 2, Endpoints: 1}},
@@ -35,7 +35,7 @@ func status() control.Status {
 			Stage: "nftables", Kind: "chain", Name: "pin-x/base", Rule: "rule 2", Owners: []model.ObjectRef{{Kind: "NetworkPolicy", Namespace: "x", Name: "base"}},
 			Reason: "the kernel refuses it", Attempts: 3, Pods: []string{"x/web"}, Since: noon, NextTry: noon.Add(time.Minute),
 		}, {
-			Stage: "openflow-policy", Kind: "policy", Name: "wide", Reason: "too many rules", Attempts: 1, Since: noon,
+			Stage: "openflow-policy", Kind: "policy", Name: "networkpolicy/x/wide", Reason: "too many rules", Attempts: 1, Since: noon,
 		}},
 		Repairs: control.Repairs{Total: 41, Last: []control.Repair{
 			{At: noon, Stage: "nftables", Kind: "chain", Name: "forward", What: "1 foreign rule", By: "nft (pid 7)", Took: 1234 * time.Microsecond},
@@ -53,12 +53,12 @@ func TestStatusText(t *testing.T) {
 	}
 	for _, want := range []string{
 		"node node1   backend nftables", "revision 7 programmed of 7", "version v1.2.3 (go1.26.8)   probes and metrics 127.0.0.1:10288\n", "flows in the bridge: openflow 120, openflow-policy 3000\nwrites since start: iptables-nft 12, ovsdb 3   groups 0\n", "changing the backend to iptables-nft for ",
-		"x/web   programmed  flx1       10.10.0.5  x/base   open", "x/lost  closed                            -        -",
-		"x/base  networkpolicy", "a.yaml: NetworkPolicy x/bad: spec.ingress[0]: broken",
+		"x/web   programmed  flx1       10.10.0.5  networkpolicy/x/base  open", "x/lost  closed                            -                     -",
+		"x/base  networkpolicy", "a.yaml: networkpolicy/x/bad: spec.ingress[0]: broken",
 		"LAST APPLY FAILED: ovsdb: gone\n  openflow: refused\n", "x/lost: the datastore knows no such pod", "applying openflow for ",
-		"  OBJECT                       OF                    PODS CLOSED  SINCE     TRIES  NEXT TRY",
-		"  nftables chain pin-x/base    NetworkPolicy x/base            1  12:00:00      3  12:01:00",
-		"  openflow-policy policy wide                                  0  12:00:00      1  once changed",
+		"  OBJECT                                OF                    PODS CLOSED  SINCE     TRIES  NEXT TRY",
+		"  nftables chain pin-x/base             networkpolicy/x/base            1  12:00:00      3  12:01:00",
+		"  openflow-policy networkpolicy/x/wide                                  0  12:00:00      1  once changed",
 		"  pin-x/base, rule 2: the kernel refuses it",
 		"foreign changes undone: 41 since start",
 		"  2026-11-03 12:00:00  nftables chain forward    1 foreign rule  nft (pid 7)  1.23ms",
@@ -129,8 +129,8 @@ func TestStaged(t *testing.T) {
 	first := control.StagedConnection{Direction: "egress", Source: a, Destination: b, Protocol: model.TCP, Port: 5432}
 	echo := control.StagedConnection{Direction: "ingress", Source: b, Destination: a, Protocol: model.ICMPv6, Port: model.ICMPMessage(128, 0)}
 	all := control.Staged{Node: "node1", NotEvaluated: "a reason", Policies: []control.StagedPolicy{
-		{Policy: "x/in", Evaluated: 9, Denied: 5, Pods: []control.StagedPod{{Pod: "x/a", Denied: 2, First: first}, {Pod: "x/b", Denied: 1, First: echo}}, Others: 2},
-		{Policy: "x/out"},
+		{Policy: "networkpolicy/x/in", Evaluated: 9, Denied: 5, Pods: []control.StagedPod{{Pod: "x/a", Denied: 2, First: first}, {Pod: "x/b", Denied: 1, First: echo}}, Others: 2},
+		{Policy: "networkpolicy/x/out"},
 	}}
 	s := status()
 	s.Staged = &all
@@ -140,7 +140,7 @@ func TestStaged(t *testing.T) {
 	}
 	for _, want := range []string{
 		"staged policies: 2, not enforced   connections that they would have denied: 5\n", "10.10.0.2 -> [2001:db8::1]:5432 tcp, ", "2001:db8::1 -> 10.10.0.2 type 128 code 0 icmpv6, ",
-		"  other pods ", "node1: no connection is evaluated: a reason\n", "no staged policy selects a pod\n",
+		"  other pods ", "\nnode1: no connection is evaluated: a reason\n", "no staged policy selects a pod\n",
 	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("no %q in:\n%s", want, out.String())
@@ -242,6 +242,22 @@ func TestStrict(t *testing.T) {
 		var out strings.Builder
 		if err := Status(&out, s, c.f, terminal.Text); err != nil || !strings.HasPrefix(out.String(), c.want) {
 			t.Errorf("%+v: %v\n%s", c.f, err, &out)
+		}
+	}
+}
+
+// TestStatusNamesPolicies: each policy has the name of its kind, whatever its tier.
+func TestStatusNamesPolicies(t *testing.T) {
+	var out text
+	out.policies(control.Status{Policies: []control.Policy{
+		{Tier: "networkpolicy", Namespace: "x", Name: "base"},
+		{Tier: "admin", Name: "apart"},
+		{Tier: "baseline", Name: "base"},
+		{Tier: "admin", API: model.AntreaCluster, Name: "p", Part: 2},
+	}})
+	for _, want := range []string{"\nnetworkpolicy/x/base ", "\nclusternetworkpolicy/apart ", "\nclusternetworkpolicy/base ", "\nclusternetworkpolicy.crd.antrea.io/p#2 "} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no %q in\n%s", want, out.String())
 		}
 	}
 }

@@ -54,7 +54,7 @@ func PrintStaged(w io.Writer, format terminal.Output, nodes ...control.Staged) e
 		_, err := fmt.Fprintln(w, "no staged policy selects a pod")
 		return err
 	}
-	_, err := fmt.Fprintf(w, "%s%s", table, note)
+	_, err := fmt.Fprintf(w, "%s\n%s", table, note)
 	return err
 }
 

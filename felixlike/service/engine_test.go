@@ -184,8 +184,8 @@ shop/web:80/tcp node :::30080 -> refuse`,
 			[]string{"1 web http=8080/TCP 10.0.0.1@here"},
 			`
 shop/web:80/tcp cluster 10.96.0.1:80 -> 10.0.0.1:8080*
-Service shop/web: status.loadBalancer.ingress[0].ip: 2001:db8::2: the Service has no cluster IP of this family: not served
-Service shop/web: spec.externalIPs[0]: 2001:db8::1: the Service has no cluster IP of this family: not served`,
+service/shop/web: status.loadBalancer.ingress[0].ip: 2001:db8::2: the Service has no cluster IP of this family: not served
+service/shop/web: spec.externalIPs[0]: 2001:db8::1: the Service has no cluster IP of this family: not served`,
 		},
 		{"SCTP", []string{`{metadata: {name: web}, spec: {clusterIPs: [10.96.0.1], ports: [{port: 80, protocol: SCTP}]}}`}, []string{"1 web =8080/SCTP 10.0.0.1@here"}, `
 shop/web:80/sctp cluster 10.96.0.1:80 -> 10.0.0.1:8080*`},
@@ -214,7 +214,7 @@ shop/web:80/tcp lb 2001:db8::1:80 -> refuse`},
 		{"a source range that is none admits nobody", []string{`{metadata: {name: web}, spec: {type: LoadBalancer, loadBalancerSourceRanges: [all], clusterIPs: [10.96.0.1], ports: [{port: 80}]}, status: {loadBalancer: {ingress: [{ip: 192.0.2.1}]}}}`}, nil, `
 shop/web:80/tcp cluster 10.96.0.1:80 -> refuse
 shop/web:80/tcp lb 192.0.2.1:80 -> refuse sources []
-Service shop/web: spec.loadBalancerSourceRanges[0]: "all" is no prefix: it admits nobody`},
+service/shop/web: spec.loadBalancerSourceRanges[0]: "all" is no prefix: it admits nobody`},
 		{"externalIPs of a node, of a cluster IP and of a load balancer", []string{
 			`{metadata: {name: a-older, creationTimestamp: "2020-01-01T00:00:00Z"}, spec: {clusterIPs: [10.96.0.1], externalIPs: [172.16.0.2, 10.96.0.10, 192.0.2.1, 203.0.113.5], ports: [{port: 53}]}}`,
 			`{metadata: {name: dns, creationTimestamp: "2021-01-01T00:00:00Z"}, spec: {type: LoadBalancer, clusterIPs: [10.96.0.10], ports: [{port: 53}]}, status: {loadBalancer: {ingress: [{ip: 192.0.2.1}]}}}`,
@@ -223,9 +223,9 @@ shop/a-older:53/tcp cluster 10.96.0.1:53 -> refuse
 shop/a-older:53/tcp external 203.0.113.5:53 -> refuse
 shop/dns:53/tcp cluster 10.96.0.10:53 -> refuse
 shop/dns:53/tcp lb 192.0.2.1:53 -> refuse
-Service shop/a-older: spec.externalIPs[0]: 172.16.0.2 is an address of Node there: refused
-Service shop/a-older: spec.externalIPs[1]: 10.96.0.10 is an address of Service shop/dns (spec.clusterIPs[0]): refused
-Service shop/a-older: spec.externalIPs[2]: 192.0.2.1 is an address of Service shop/dns (status.loadBalancer.ingress[0].ip): refused`},
+service/shop/a-older: spec.externalIPs[0]: 172.16.0.2 is an address of node/there: refused
+service/shop/a-older: spec.externalIPs[1]: 10.96.0.10 is an address of service/shop/dns (spec.clusterIPs[0]): refused
+service/shop/a-older: spec.externalIPs[2]: 192.0.2.1 is an address of service/shop/dns (status.loadBalancer.ingress[0].ip): refused`},
 		{"an externalIP is shared by port", []string{
 			`{metadata: {name: a, creationTimestamp: "2021-01-01T00:00:00Z"}, spec: {clusterIPs: [10.96.0.1], externalIPs: [203.0.113.5], ports: [{port: 80}, {port: 81}]}}`,
 			`{metadata: {name: b, creationTimestamp: "2020-01-01T00:00:00Z"}, spec: {clusterIPs: [10.96.0.2], externalIPs: [203.0.113.5], ports: [{port: 80}, {port: 82}]}}`,
@@ -237,13 +237,13 @@ shop/b:80/tcp cluster 10.96.0.2:80 -> refuse
 shop/b:80/tcp external 203.0.113.5:80 -> refuse
 shop/b:82/tcp cluster 10.96.0.2:82 -> refuse
 shop/b:82/tcp external 203.0.113.5:82 -> refuse
-Service shop/a: spec.externalIPs[0]: 203.0.113.5, port 80/tcp, belongs to Service shop/b, which is older: refused`},
+service/shop/a: spec.externalIPs[0]: 203.0.113.5, port 80/tcp, belongs to service/shop/b, which is older: refused`},
 		{"of the same age, the name decides", []string{
 			`{metadata: {name: b}, spec: {clusterIPs: [10.96.0.1], ports: [{port: 80}]}}`, `{metadata: {name: a}, spec: {clusterIPs: [10.96.0.1], ports: [{port: 80}]}}`,
 		}, nil, `
 shop/a:80/tcp cluster 10.96.0.1:80 -> refuse
 shop/b:80/tcp no frontend
-Service shop/b: spec.clusterIPs[0]: 10.96.0.1, port 80/tcp, belongs to Service shop/a, which is older: refused`},
+service/shop/b: spec.clusterIPs[0]: 10.96.0.1, port 80/tcp, belongs to service/shop/a, which is older: refused`},
 		{"a node port twice", []string{
 			`{metadata: {name: a}, spec: {type: NodePort, clusterIPs: [10.96.0.1], ports: [{port: 80, nodePort: 30080}]}}`,
 			`{metadata: {name: b}, spec: {type: NodePort, clusterIPs: [10.96.0.2], ports: [{port: 80, nodePort: 30080}]}}`,
@@ -251,13 +251,13 @@ Service shop/b: spec.clusterIPs[0]: 10.96.0.1, port 80/tcp, belongs to Service s
 shop/a:80/tcp cluster 10.96.0.1:80 -> refuse
 shop/a:80/tcp node 0.0.0.0:30080 -> refuse
 shop/b:80/tcp cluster 10.96.0.2:80 -> refuse
-Service shop/b: spec.ports[0].nodePort: node port 30080/tcp belongs to Service shop/a, which is older: refused`},
+service/shop/b: spec.ports[0].nodePort: node port 30080/tcp belongs to service/shop/a, which is older: refused`},
 		{"one address as externalIP and of the load balancer", []string{`{metadata: {name: web}, spec: {type: LoadBalancer, loadBalancerSourceRanges: [198.51.100.0/24], externalIPs: [192.0.2.1], clusterIPs: [10.96.0.1], ports: [{port: 80}]}, status: {loadBalancer: {ingress: [{ip: 192.0.2.1}]}}}`}, nil, `
 shop/web:80/tcp cluster 10.96.0.1:80 -> refuse
 shop/web:80/tcp lb 192.0.2.1:80 -> refuse sources [198.51.100.0/24]`},
 		{"a port twice", []string{`{metadata: {name: web}, spec: {clusterIPs: [10.96.0.1], ports: [{port: 80, name: a}, {port: 80, name: b}]}}`}, []string{"1 web a=8080/TCP b=9090/TCP 10.0.0.1@here"}, `
 shop/web:80/tcp cluster 10.96.0.1:80 -> 10.0.0.1:8080*
-Service shop/web: spec.ports[1]: 80/tcp is given twice: the first is served`},
+service/shop/web: spec.ports[1]: 80/tcp is given twice: the first is served`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			e := service.New("here")

@@ -186,7 +186,7 @@ func TestPortInUse(t *testing.T) {
 	f := start(t, serviceproxy.Options{})
 	f.Begin(t, balanced(int32(other.Addr().(*net.TCPAddr).Port)), endpointsOn("node1"))
 	eventually.True(t, "the port is named", func() bool {
-		return strings.Contains(fmt.Sprint(f.Status().Problems), "web.yaml: Service shop/web: spec.healthCheckNodePort: not answered: listen tcp")
+		return strings.Contains(fmt.Sprint(f.Status().Problems), "web.yaml: service/shop/web: spec.healthCheckNodePort: not answered: listen tcp")
 	}, func() string { return fmt.Sprint(f.Status().Problems) })
 }
 

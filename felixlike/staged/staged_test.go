@@ -116,16 +116,16 @@ func TestNewConnectionsAreJudged(t *testing.T) {
 	c.set(nil, from("10.10.1.2", 1))
 	f := start(t, c, policy("in", "no", "10.10.1.0/24"))
 	f.looked()
-	f.become("x/in 0/0") // the connection is older
+	f.become("networkpolicy/x/in 0/0") // the connection is older
 	if s := f.Status(); len(s.Policies) != 0 {
 		t.Errorf("enforced: %v", s.Policies)
 	}
 	c.set(nil, from("10.10.1.2", 1), from("10.10.1.2", 2), from("10.10.2.2", 3))
-	f.become("x/in 1/2")
+	f.become("networkpolicy/x/in 1/2")
 	c.set(nil) // they end
 	f.looked()
 	c.set(nil, from("10.10.2.2", 3)) // the same addresses and ports again
-	f.become("x/in 2/3")
+	f.become("networkpolicy/x/in 2/3")
 	pod := f.Status().Staged.Policies[0].Pods[0]
 	if flows := f.Status().Staged.Policies[0].Flows; len(flows) != 1 || flows[0].Connections != 2 || flows[0].Pod != "x/a" || flows[0].Source.String() != "10.10.2.2" || !flows[0].Last.After(flows[0].At) {
 		t.Errorf("flows: %+v", flows)
@@ -134,9 +134,9 @@ func TestNewConnectionsAreJudged(t *testing.T) {
 		t.Errorf("pod: %+v", pod)
 	}
 	f.Source.Send(true, policy("in", "no", "10.10.2.0/24")) // another policy, with counts of its own
-	f.become("x/in 0/0")
+	f.become("networkpolicy/x/in 0/0")
 	c.set(nil, from("10.10.2.2", 4), from("10.10.1.2", 5))
-	f.become("x/in 1/2")
+	f.become("networkpolicy/x/in 1/2")
 	f.Source.Send(true, policy("in", "yes", "10.10.1.0/24"))
 	eventually.True(t, "none staged", func() bool { return f.counts() == "none" })
 	if s := f.Status(); len(s.Policies) != 1 {
@@ -149,17 +149,17 @@ func TestStagedPoliciesTogether(t *testing.T) {
 	f := start(t, c, policy("one", "no", "10.10.1.0/24"), policy("two", "no", "10.10.2.0/24"))
 	f.looked()
 	c.set(nil, from("10.10.1.2", 1), from("10.10.2.2", 2), from("10.10.3.2", 3))
-	f.become("x/one 1/3, x/two 1/3")
+	f.become("networkpolicy/x/one 1/3, networkpolicy/x/two 1/3")
 	// One of them is enforced: what it denies is not counted for the other one.
 	f.Source.Send(true, policy("one", "", "10.10.1.0/24"))
-	f.become("x/two 1/3")
+	f.become("networkpolicy/x/two 1/3")
 	c.set(nil, from("10.10.3.2", 4))
-	f.become("x/two 1/4")
+	f.become("networkpolicy/x/two 1/4")
 	f.Source.Send(true, policy("one", "no", "10.10.1.0/24"))
-	eventually.True(t, "staged again", func() bool { return f.counts() == "x/one 0/0, x/two 1/4" })
+	eventually.True(t, "staged again", func() bool { return f.counts() == "networkpolicy/x/one 0/0, networkpolicy/x/two 1/4" })
 	f.looked()
 	c.set(nil, from("10.10.1.3", 5), from("10.10.3.2", 6))
-	f.become("x/one 1/2, x/two 2/6")
+	f.become("networkpolicy/x/one 1/2, networkpolicy/x/two 2/6")
 }
 
 func TestUnreadEntriesAreNotNewLater(t *testing.T) {
@@ -167,11 +167,11 @@ func TestUnreadEntriesAreNotNewLater(t *testing.T) {
 	f := start(t, c, policy("in", "no", ""))
 	f.looked()
 	c.set(nil, from("10.10.1.2", 1))
-	f.become("x/in 1/1")
+	f.become("networkpolicy/x/in 1/1")
 	c.set(errors.New("one line"))
 	eventually.True(t, "the error", func() bool { s := f.Status().Staged; return s.Last != nil && s.Last.Error == "one line" })
 	c.set(nil, from("10.10.1.2", 1))
-	f.become("x/in 1/1")
+	f.become("networkpolicy/x/in 1/1")
 }
 
 // TestFailedFirstLook: connections that were there before the policy and could not be read are not new.
@@ -182,9 +182,9 @@ func TestFailedFirstLook(t *testing.T) {
 	eventually.True(t, "the error", func() bool { s := f.Status().Staged; return s != nil && s.Last != nil && s.Last.Error != "" })
 	c.set(nil, from("10.10.1.2", 1), from("10.10.1.2", 2))
 	f.looked()
-	f.become("x/in 0/0")
+	f.become("networkpolicy/x/in 0/0")
 	c.set(nil, from("10.10.1.2", 3))
-	f.become("x/in 1/1")
+	f.become("networkpolicy/x/in 1/1")
 }
 
 // TestReplacedPod: the counts outlive the only pod that the policy selects.
@@ -193,13 +193,13 @@ func TestReplacedPod(t *testing.T) {
 	f := start(t, c, policy("in", "no", ""))
 	f.looked()
 	c.set(nil, from("10.10.1.2", 1))
-	f.become("x/in 1/1")
+	f.become("networkpolicy/x/in 1/1")
 	f.Source.Send(true, datastore.PodDeleted{ID: model.PodID{Namespace: "x", Name: "a"}})
 	eventually.True(t, "no policy", func() bool { return f.counts() == "none" })
 	f.Source.Send(true, drivertest.PodOn("a", "node1"))
-	f.become("x/in 1/1")
+	f.become("networkpolicy/x/in 1/1")
 	c.set(nil, from("10.10.1.2", 1), from("10.10.1.2", 2))
-	f.become("x/in 2/2")
+	f.become("networkpolicy/x/in 2/2")
 }
 
 // TestBothEnds: a connection between two pods of the node counts once for a policy of both.
@@ -211,7 +211,7 @@ func TestBothEnds(t *testing.T) {
 	f.Attach("b", "10.10.0.3")
 	f.looked()
 	c.set(nil, from("10.10.0.3", 1))
-	f.become("x/both 1/1")
+	f.become("networkpolicy/x/both 1/1")
 }
 
 // TestNewestFlowsAreKept: of more flows than there is room for, those stay that had a connection last. All are counted.
@@ -224,11 +224,11 @@ func TestNewestFlowsAreKept(t *testing.T) {
 		all = append(all, from(fmt.Sprintf("10.10.1.%d", i+1), 1))
 	}
 	c.set(nil, all...)
-	f.become(fmt.Sprintf("x/in %d/%d", maxFlows, maxFlows))
+	f.become(fmt.Sprintf("networkpolicy/x/in %d/%d", maxFlows, maxFlows))
 	c.set(nil, append(all, from("10.10.1.1", 2))...)
-	f.become(fmt.Sprintf("x/in %d/%d", maxFlows+1, maxFlows+1))
+	f.become(fmt.Sprintf("networkpolicy/x/in %d/%d", maxFlows+1, maxFlows+1))
 	c.set(nil, append(all, from("10.10.1.1", 2), from("10.10.2.1", 1), from("10.10.2.2", 1))...)
-	f.become(fmt.Sprintf("x/in %d/%d", maxFlows+3, maxFlows+3))
+	f.become(fmt.Sprintf("networkpolicy/x/in %d/%d", maxFlows+3, maxFlows+3))
 	flows := f.Status().Staged.Policies[0].Flows
 	kept := map[string]uint64{}
 	for _, f := range flows {

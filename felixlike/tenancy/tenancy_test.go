@@ -53,7 +53,7 @@ func TestClasses(t *testing.T) {
 	for _, p := range c.Problems() {
 		problems = append(problems, p.Error())
 	}
-	const kind = "NetNamespace.network.openshift.io "
+	const kind = "netnamespace.network.openshift.io/"
 	want := []string{
 		kind + `copied: netname: "tea" is not the name of the object; the namespace is isolated from all others`,
 		kind + "great: netid: 16777216 is not between 0 and 16777215; the namespace is isolated from all others",

@@ -85,7 +85,7 @@ func TestHits(t *testing.T) {
 	send(2, 1, 1000, 80, conntrack.FlagSYN, 1)
 	type counted struct{ Sessions, Packets uint64 }
 	want := map[string]counted{
-		"egress rule 0 of default/web": {2, 4}, "ingress rule 0 of default/web": {2, 4}, "egress rule 0 of baseline:default": {0, 2},
+		"egress rule 0 of networkpolicy/default/web": {2, 4}, "ingress rule 0 of networkpolicy/default/web": {2, 4}, "egress rule 0 of clusternetworkpolicy/default": {0, 2},
 	}
 	ovstest.Poll(t, func() error {
 		hits, err := s.Hits(b.Context(), conn)

@@ -181,7 +181,7 @@ func TestRefusalBacksOffAndNamesWhatIsClosed(t *testing.T) {
 			t.Fatalf("%v, %+v", err, got.Refused)
 		}
 		refused := got.Refused[0]
-		if refused.Object != Object || refused.Name != "default/web" || refused.Rule != "ingress" || refused.Attempts != attempt ||
+		if refused.Object != Object || refused.Name != "networkpolicy/default/web" || refused.Rule != "ingress" || refused.Attempts != attempt ||
 			!slices.Equal(refused.Closed, []string{"default/pod-3"}) || !refused.Since.Equal(time.Unix(1000, 0)) {
 			t.Errorf("%+v", refused)
 		}

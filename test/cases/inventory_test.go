@@ -12,7 +12,7 @@ import (
 	"github.com/felixlike/felixlike/model"
 )
 
-// inventory has each object of a cluster by itself, by its kind and name: "Pod shop/web".
+// inventory has each object of a cluster by itself, by its kind and name: "pod/shop/web".
 type inventory map[string]objects
 
 // set adds or replaces the objects of YAML documents, and returns them.

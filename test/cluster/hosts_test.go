@@ -75,7 +75,7 @@ spec: {priority: 1, appliedTo: [{nodeSelector: {}}], %s}
 	}
 	inForce := func() (err error) {
 		for _, node := range nodes {
-			if got := condition(node, hosts.ConditionType); got != "True PoliciesConfirmed: in force: antrea-cluster:before-dnat, antrea-cluster:deny-all" {
+			if got := condition(node, hosts.ConditionType); got != "True PoliciesConfirmed: in force: clusternetworkpolicy.crd.antrea.io/before-dnat, clusternetworkpolicy.crd.antrea.io/deny-all" {
 				err = errors.Join(err, fmt.Errorf("%s: condition %q", node, got))
 			}
 		}

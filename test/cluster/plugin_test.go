@@ -42,7 +42,7 @@ func testPlugin(t *testing.T, s *site) {
 	if out := ask(t, 1, "trace", "--from", ns+"/a", "--to", ns+"/b", "--port", "80/tcp"); !strings.Contains(out, ns+"/deny-all") || strings.Contains(out, "note:") {
 		t.Errorf("trace by both nodes:\n%s", out)
 	}
-	if out := ask(t, 1, "--node", here, "preview", "--delete", ns+"/deny-all"); !strings.Contains(out, "denied") || !strings.Contains(out, ns+"/a") {
+	if out := ask(t, 1, "--node", here, "preview", "--delete", "networkpolicy/"+ns+"/deny-all"); !strings.Contains(out, "denied") || !strings.Contains(out, ns+"/a") {
 		t.Errorf("preview:\n%s", out)
 	}
 	testAllNodes(t, s, ask)
@@ -167,7 +167,7 @@ func expectDrops(t *testing.T, lines, from string) {
 		} else if err != nil {
 			t.Fatalf("%v\n%s", err, lines)
 		}
-		if drop.From.Pod == from && drop.Direction == "egress" && slices.Contains(drop.Policies, "asked/deny-all") {
+		if drop.From.Pod == from && drop.Direction == "egress" && slices.Contains(drop.Policies, "networkpolicy/asked/deny-all") {
 			seen[drop.Protocol] = true
 		}
 	}

@@ -135,7 +135,7 @@ func TestCommands(t *testing.T) {
 	})
 	eventually.True(t, "the policies of the whole lab", func() bool {
 		out, _, code := felixctl(t, "policies", "--lab", name, "-o", "name")
-		return code == 0 && strings.TrimSpace(out) == "x/only-from-c"
+		return code == 0 && strings.TrimSpace(out) == "networkpolicy/x/only-from-c"
 	})
 	eventually.True(t, "the denied packet in the history of the whole lab", func() bool {
 		out, _, code := felixctl(t, "drops", "--since", "10m", "--lab", name)
@@ -257,7 +257,7 @@ func rulesShown(t *testing.T, ctl func(int, ...string) string) {
 			}
 		}
 		out := ctl(0, "rules", "x/a")
-		for _, want := range append(c.want, "x/only-from-c ingress[0]", "x/c") {
+		for _, want := range append(c.want, "networkpolicy/x/only-from-c ingress[0]", "x/c") {
 			if !strings.Contains(out, want) {
 				t.Errorf("%s: rules of x/a without %q:\n%s", c.backend, want, out)
 			}

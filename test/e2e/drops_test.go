@@ -174,10 +174,10 @@ func dropsAreNamed(t *testing.T, l *lab.Lab, n *lab.Node) {
 	var want []string
 	for _, port := range []string{"udp/53", "icmp echo-request", "icmpv6 echo-request"} {
 		want = append(want,
-			"x/b > x/a "+port+" ingress: isolation x/deny-all,x/only-from-c",
-			"x/b > x/d "+port+" egress: isolation x/to-a-only")
+			"x/b > x/a "+port+" ingress: isolation networkpolicy/x/deny-all,networkpolicy/x/only-from-c",
+			"x/b > x/d "+port+" egress: isolation networkpolicy/x/to-a-only")
 	}
-	want = append(want, "x/d > x/a tcp/80 ingress: isolation x/deny-all,x/only-from-c")
+	want = append(want, "x/d > x/a tcp/80 ingress: isolation networkpolicy/x/deny-all,networkpolicy/x/only-from-c")
 	for _, f := range []*following{f, other} {
 		eventually.True(t, "all denied packets are reported", func() bool {
 			var got []string
@@ -326,18 +326,18 @@ func TestDropsCommand(t *testing.T) {
 		// denied is set if the packets are to be seen.
 		denied bool
 	}{
-		{[]string{"--for", "1s"}, 1, []string{"DENIED BY", "x/b   x/a  udp/53  ingress    x/deny-all, x/only-from-c"}, true},
+		{[]string{"--for", "1s"}, 1, []string{"DENIED BY", "x/b   x/a  udp/53  ingress    networkpolicy/x/deny-all, networkpolicy/x/only-from-c"}, true},
 		{[]string{"--for", "300ms", "--pod", "x/c"}, 0, []string{"policy has denied nothing"}, false},
 		{[]string{"--for", "300ms", "--pod", "x/nosuch"}, 0, []string{"pod x/nosuch is not on node node1", "policy has denied nothing"}, false},
-		{[]string{"--since", "15m"}, 1, []string{"PACKETS  LAST", "x/b   x/a  udp/53  ingress    x/deny-all, x/only-from-c", "not all that was denied before"}, true},
+		{[]string{"--since", "15m"}, 1, []string{"PACKETS  LAST", "x/b   x/a  udp/53  ingress    networkpolicy/x/deny-all, networkpolicy/x/only-from-c", "not all that was denied before"}, true},
 		{[]string{"--since", "15m", "--pod", "x/c"}, 0, []string{"policy has denied nothing"}, false},
 		{[]string{"--since", "1m", "--follow"}, 2, []string{"none of the others can be"}, false},
 		{[]string{"--since", "-1m"}, 2, []string{"is not positive"}, false},
-		{[]string{"--for", "300ms", "-o", "json"}, 1, []string{`"by":"isolation","policies":["x/deny-all","x/only-from-c"]`, `"packets":`}, true},
+		{[]string{"--for", "300ms", "-o", "json"}, 1, []string{`"by":"isolation","policies":["networkpolicy/x/deny-all","networkpolicy/x/only-from-c"]`, `"packets":`}, true},
 		{[]string{"--for", "500ms", "--follow"}, 0, []string{"x/b  ", "udp/53"}, true},
 		{[]string{"--direction", "sideways"}, 2, []string{"must be ingress or egress"}, false},
 		{[]string{"--pod", "x"}, 2, []string{"must be namespace/name"}, false},
-		{[]string{"-o", "yaml"}, 2, []string{"is not text, json or jsonpath=TEMPLATE"}, false},
+		{[]string{"-o", "xml"}, 2, []string{"is not text, json, yaml"}, false},
 	} {
 		wrong := func() string {
 			out, code := onNode(t, n, append([]string{"drops", "--socket", n.ControlSocket()}, c.args...)...)

@@ -89,7 +89,7 @@ func egressNetworkPolicy(t *testing.T, l *lab.Lab) {
 	eventually.True(t, "drops that name the rule", func() bool {
 		seen := map[string]bool{}
 		for _, d := range drops.drops() {
-			if d.Direction == "egress" && d.Policy == "egressnetworkpolicy:x/default" {
+			if d.Direction == "egress" && d.Policy == "egressnetworkpolicy.network.openshift.io/x/default" {
 				seen[d.Rule+" "+d.RuleName] = true
 			}
 		}

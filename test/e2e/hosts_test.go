@@ -84,7 +84,7 @@ func TestHostPolicies(t *testing.T) {
 		eventually.True(t, "a packet of a node that its own policy denies is named", func() bool {
 			_ = works("node2", own.Address(model.IPv4), 22, 200*time.Millisecond)
 			return slices.ContainsFunc(own2.drops(), func(d control.Drop) bool {
-				return d.From.Node == "node2" && d.To.Node == "node1" && d.Port == 22 && d.Policy == "antrea-cluster:hosts" && d.Rule == "egress[0]" && d.Direction == "egress"
+				return d.From.Node == "node2" && d.To.Node == "node1" && d.Port == 22 && d.Policy == "clusternetworkpolicy.crd.antrea.io/hosts" && d.Rule == "egress[0]" && d.Direction == "egress"
 			})
 		})
 		own2.end()
@@ -102,7 +102,7 @@ func TestHostPolicies(t *testing.T) {
 		eventually.True(t, "a denied packet is named", func() bool {
 			_ = outside(7778)
 			return slices.ContainsFunc(f.drops(), func(d control.Drop) bool {
-				return d.From.Node == "node3" && d.To.Node == "node1" && d.Port == 7778 && d.Policy == "antrea-cluster:hosts" && d.Rule == "ingress[0]" && d.Direction == "ingress"
+				return d.From.Node == "node3" && d.To.Node == "node1" && d.Port == 7778 && d.Policy == "clusternetworkpolicy.crd.antrea.io/hosts" && d.Rule == "ingress[0]" && d.Direction == "ingress"
 			})
 		})
 		f.end()
@@ -117,7 +117,7 @@ func TestHostPolicies(t *testing.T) {
 			return err == nil && s.Hosts != nil && s.Hosts.State == want
 		}
 		eventually.True(t, "confirmed", func() bool { return hostsState(control.HostsConfirmed) })
-		hostsCommand("off", "no longer in force on this node: antrea-cluster:hosts")
+		hostsCommand("off", "no longer in force on this node: clusternetworkpolicy.crd.antrea.io/hosts")
 		eventually.True(t, "open while the policies are off", func() bool { return hostsState(control.HostsOff) && outside(7778) == nil })
 		hostsCommand("on", "within seconds")
 		eventually.True(t, "closed again", func() bool { return hostsState(control.HostsConfirmed) && outside(7778) != nil && outside(7778) != nil })

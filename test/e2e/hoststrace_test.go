@@ -111,7 +111,7 @@ func TestTraceHosts(t *testing.T) {
 			}
 		}
 		all.Wait()
-		for _, want := range []string{"antrea-cluster:hosts ingress[1]", "antrea-cluster:hosts ingress[3]", "antrea-cluster:base ingress[0]", "antrea-cluster:out egress[0]", "antrea-cluster:pods egress[0]"} {
+		for _, want := range []string{"clusternetworkpolicy.crd.antrea.io/hosts ingress[1]", "clusternetworkpolicy.crd.antrea.io/hosts ingress[3]", "clusternetworkpolicy.crd.antrea.io/base ingress[0]", "clusternetworkpolicy.crd.antrea.io/out egress[0]", "clusternetworkpolicy.crd.antrea.io/pods egress[0]"} {
 			if !deciders[want] {
 				t.Errorf("no trace names %s: %v", want, deciders)
 			}
@@ -123,7 +123,7 @@ func TestTraceHosts(t *testing.T) {
 				_ = conn.Close()
 			}
 			return slices.ContainsFunc(logged(), func(line string) bool {
-				return strings.Contains(line, "deny node node3 > node node1 tcp/7778 ingress admin: ") && strings.HasSuffix(line, " hosts ingress[3] nodes")
+				return strings.Contains(line, "deny node node3 > node node1 tcp/7778 ingress admin: ") && strings.HasSuffix(line, "/hosts ingress[3] nodes")
 			})
 		}, func() string { return strings.Join(logged(), "\n") })
 	})
@@ -168,16 +168,16 @@ func hitsOfHosts(t *testing.T, n *lab.Node) {
 		}
 	}
 	for rule, want := range map[string]uint64{
-		"antrea-cluster:hosts ingress[0] peers": 2, "antrea-cluster:hosts ingress[1] ": 2, "antrea-cluster:hosts ingress[2] ": 2,
-		"antrea-cluster:hosts ingress[3] ": 4, "antrea-cluster:base ingress[0] ": 2,
+		"clusternetworkpolicy.crd.antrea.io/hosts ingress[0] peers": 2, "clusternetworkpolicy.crd.antrea.io/hosts ingress[1] ": 2, "clusternetworkpolicy.crd.antrea.io/hosts ingress[2] ": 2,
+		"clusternetworkpolicy.crd.antrea.io/hosts ingress[3] ": 4, "clusternetworkpolicy.crd.antrea.io/base ingress[0] ": 2,
 	} {
 		if counts[rule] < want {
 			t.Errorf("%s: %d connections, want %d at least: %v", rule, counts[rule], want, counts)
 		}
 		switch rule {
-		case "antrea-cluster:hosts ingress[0] peers":
+		case "clusternetworkpolicy.crd.antrea.io/hosts ingress[0] peers":
 			allowed += float64(want)
-		case "antrea-cluster:hosts ingress[2] ":
+		case "clusternetworkpolicy.crd.antrea.io/hosts ingress[2] ":
 		default:
 			denied += float64(want)
 		}
@@ -202,12 +202,12 @@ func traceCommandOfHosts(t *testing.T, l *lab.Lab) {
 		code                 int
 		want                 string
 	}{
-		{"node1", "node:node2", "node:node1", "7778/tcp", 0, "ingress by antrea-cluster:hosts ingress[0] (peers)"},
-		{"node1", "node:node2", "node:node1", "7779/tcp", 1, "antrea-cluster:hosts ingress[3] denies it"},
+		{"node1", "node:node2", "node:node1", "7778/tcp", 0, "ingress by clusternetworkpolicy.crd.antrea.io/hosts ingress[0] (peers)"},
+		{"node1", "node:node2", "node:node1", "7779/tcp", 1, "clusternetworkpolicy.crd.antrea.io/hosts ingress[3] denies it"},
 		{"node1", "node:node2", "node:node1", "22/tcp", 0, "failsafe"},
-		{"node2", "node:node2", "node:node3", "7780/tcp", 1, "antrea-cluster:out egress[0] denies it"},
+		{"node2", "node:node2", "node:node3", "7780/tcp", 1, "clusternetworkpolicy.crd.antrea.io/out egress[0] denies it"},
 		{"node2", "node:node2", "node:node3", "7778/tcp", 0, "is judged on node3, which was not asked"},
-		{"node1", "x/a", "node:node1", "7779/tcp", 1, "antrea-cluster:hosts ingress[1] denies it"},
+		{"node1", "x/a", "node:node1", "7779/tcp", 1, "clusternetworkpolicy.crd.antrea.io/hosts ingress[1] denies it"},
 	} {
 		args := []string{"trace", "--socket", l.Node(c.node).ControlSocket(), "--from", c.from, "--to", c.to, "--port", c.port}
 		if strings.HasPrefix(c.from, "x/") {
@@ -223,7 +223,7 @@ func traceCommandOfHosts(t *testing.T, l *lab.Lab) {
 	if err := json.Unmarshal([]byte(out), &answers); err != nil || len(answers) != 1 {
 		t.Fatalf("%v: %s", err, out)
 	}
-	if d := answers[0].Programmed[0].Path.Decider(); answers[0].Verdict != "denied" || d.Policy != "antrea-cluster:hosts" || d.Table == "" {
+	if d := answers[0].Programmed[0].Path.Decider(); answers[0].Verdict != "denied" || d.Policy != "clusternetworkpolicy.crd.antrea.io/hosts" || d.Table == "" {
 		t.Errorf("from outside: %+v", d)
 	}
 }

@@ -65,7 +65,7 @@ func TestHostWithdrawal(t *testing.T) {
 	cut := func(port int) {
 		w.set("cut", fmt.Sprintf("{priority: 1, appliedTo: [{nodeSelector: {}}], egress: [{action: Drop, ports: [{port: %d}]}]}", port))
 	}
-	n.condition(w, "True PoliciesConfirmed: in force: antrea-cluster:closed")
+	n.condition(w, "True PoliciesConfirmed: in force: clusternetworkpolicy.crd.antrea.io/closed")
 	cut(7443)
 	eventually.True(t, "cut off", func() bool {
 		first := reaches() // one alone may only be late
@@ -73,10 +73,10 @@ func TestHostWithdrawal(t *testing.T) {
 	})
 	n.withdraws(w, "cut", reaches)
 	t.Logf("%d connections tried", w.denied.Load())
-	n.condition(w, "False PolicyWithdrawn: withdrawn: antrea-cluster:cut. In force: as last confirmed: antrea-cluster:closed. Why: with it, this node could not reach the API server")
+	n.condition(w, "False PolicyWithdrawn: withdrawn: clusternetworkpolicy.crd.antrea.io/cut. In force: as last confirmed: clusternetworkpolicy.crd.antrea.io/closed. Why: with it, this node could not reach the API server")
 	cut(7444)
 	w.confirmed("the changed policy")
-	n.condition(w, "True PoliciesConfirmed: in force: antrea-cluster:closed, antrea-cluster:cut")
+	n.condition(w, "True PoliciesConfirmed: in force: clusternetworkpolicy.crd.antrea.io/closed, clusternetworkpolicy.crd.antrea.io/cut")
 }
 
 // TestHostWithdrawalKubelet: kubelet uses the API server by the address of a load balancer, on a port that is no failsafe port, and the agent by another one. A
@@ -125,7 +125,7 @@ func TestHostWithdrawalKubelet(t *testing.T) {
 	n.withdraws(w, "cut", reaches)
 	last := renewals.Load()
 	eventually.True(t, "kubelet renews its Lease again", func() bool { return renewals.Load() > last })
-	n.condition(w, "False PolicyWithdrawn: withdrawn: antrea-cluster:cut. In force: as last confirmed: antrea-cluster:closed. Why: with it, kubelet has not renewed the Lease kube-node-lease/"+n.name)
+	n.condition(w, "False PolicyWithdrawn: withdrawn: clusternetworkpolicy.crd.antrea.io/cut. In force: as last confirmed: clusternetworkpolicy.crd.antrea.io/closed. Why: with it, kubelet has not renewed the Lease kube-node-lease/"+n.name)
 	cut(7444)
 	w.confirmed("the changed policy")
 }
@@ -193,7 +193,7 @@ func (n *cycleNode) withdraws(w *cycles, policy string, works func() bool) {
 			work = stopwatch.Start(w)
 		}
 		s, err := n.control().Status(w.Context())
-		return err == nil && s.Hosts != nil && s.Hosts.State == control.HostsWithdrawn && slices.Equal(s.Hosts.Withdrawn, []string{"antrea-cluster:" + policy}) && works()
+		return err == nil && s.Hosts != nil && s.Hosts.State == control.HostsWithdrawn && slices.Equal(s.Hosts.Withdrawn, []string{"clusternetworkpolicy.crd.antrea.io/" + policy}) && works()
 	})
 	took := watch.Lap(w)
 	counts := took.Took

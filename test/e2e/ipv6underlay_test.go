@@ -118,7 +118,7 @@ func otherFamily(t *testing.T, l *lab.Lab) {
 	expect(t, l, true, "x/c", "x/a", model.TCP, 80)
 	expect(t, l, false, "x/d", "x/a", model.TCP, 80)
 	expect(t, l, false, "x/a", "x/d", model.TCP, 80)
-	for node, other := range map[string]string{"node1": "Node node3", "node3": "Node node1"} {
+	for node, other := range map[string]string{"node1": "node/node3", "node3": "node/node1"} {
 		out, _, _ := felixctl(t, "status", "--socket", l.Node(node).ControlSocket())
 		if !strings.Contains(out, other) || !strings.Contains(out, "there is no tunnel to") {
 			t.Errorf("status of %s does not name %s:\n%s", node, other, out)

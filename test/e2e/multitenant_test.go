@@ -184,8 +184,8 @@ func TestMultitenant(t *testing.T) {
 		}
 	}
 	kept.wait(t)
-	hasProblem(t, l.Node("node1"), "Service x/stray", "is left out")
-	hasProblem(t, l.Node("node1"), "Namespace loner", "no NetNamespace gives it a number")
+	hasProblem(t, l.Node("node1"), "service/x/stray", "is left out")
+	hasProblem(t, l.Node("node1"), "namespace/loner", "no NetNamespace gives it a number")
 
 	number(7)
 	multitenantConnect(t, l, true, "x", "1", multitenantStray, "x with endpoints of milk, joined again")
@@ -215,14 +215,14 @@ func TestMultitenantClosesWhatItCannotLimit(t *testing.T) {
 	set(t, l, state(t, multitenantProjects(8)+project("lone", 12)+policies))
 	closed := map[string]string{"x": "", "milk": "", "other": "", "loner": "", "lone": "lone common", "common": "lone common"}
 	multitenantMatrix(t, l, closed)
-	for _, object := range []string{"NetworkPolicy x/all", "ClusterNetworkPolicy.crd.antrea.io open", "EgressNetworkPolicy.network.openshift.io other/outside"} {
+	for _, object := range []string{"networkpolicy/x/all", "clusternetworkpolicy.crd.antrea.io/open", "egressnetworkpolicy.network.openshift.io/other/outside"} {
 		hasProblem(t, l.Node("node1"), object, "not in force with pipelineVariant: openshift")
 	}
 	status, err := l.Node("node1").Status(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	for pod, reason := range map[string]string{"x/on1": "NetworkPolicy x/all selects it", "loner/on1": "no NetNamespace gives its namespace a number", "lone/on1": ""} {
+	for pod, reason := range map[string]string{"x/on1": "networkpolicy/x/all selects it", "loner/on1": "no NetNamespace gives its namespace a number", "lone/on1": ""} {
 		if !slices.ContainsFunc(status.Endpoints, func(e control.Endpoint) bool {
 			return e.Namespace+"/"+e.Name == pod && (e.State == control.EndpointProgrammed) == (reason == "") && strings.Contains(e.Reason, reason)
 		}) {
@@ -381,7 +381,7 @@ func TestMultitenantTunnelService(t *testing.T) {
 	set(t, l, state(t, multitenantProjects(7)+"---\n{kind: Node, metadata: {name: node3}}\n"))
 	victim, through := l.Node("node1"), l.Node("node3")
 	setServices(t, l, fmt.Sprintf(multitenantTunnelService, victim.Outer()))
-	hasProblem(t, victim, "Service other/tunnel", "its port is one of a tunnel")
+	hasProblem(t, victim, "service/other/tunnel", "its port is one of a tunnel")
 
 	// The userspace datapath takes tunnel packets before the host: what comes to the host's port has passed all of its rules. On the kernel's the port is in use.
 	tunnel, err := listenUDP(victim, 4789)

@@ -97,14 +97,14 @@ func TestPolicyLog(t *testing.T) {
 				expect(t, l, true, "x/d", "x/a", model.TCP, 80)
 			}
 			want := []string{
-				"deny x/b > x/a tcp/80 ingress admin: ClusterNetworkPolicy guard ingress[0] ",
-				"deny x/b > x/a udp/53 ingress admin: ClusterNetworkPolicy guard ingress[0] ",
-				"allow x/c > x/a tcp/80 ingress networkpolicy: NetworkPolicy x/to-a ingress[0] audit",
-				"pass x/d > x/a tcp/80 ingress admin: ClusterNetworkPolicy guard ingress[1] ",
-				"allow x/d > x/a tcp/80 ingress networkpolicy: NetworkPolicy x/to-a ingress[1] audit",
-				"pass x/d > x/a udp/53 ingress admin: ClusterNetworkPolicy guard ingress[1] ",
-				"allow x/d > x/a udp/53 ingress networkpolicy: NetworkPolicy x/to-a ingress[1] audit",
-				"deny x/a > node node1 tcp/7778 egress admin: ClusterNetworkPolicy guard egress[0] ",
+				"deny x/b > x/a tcp/80 ingress admin: clusternetworkpolicy/guard ingress[0] ",
+				"deny x/b > x/a udp/53 ingress admin: clusternetworkpolicy/guard ingress[0] ",
+				"allow x/c > x/a tcp/80 ingress networkpolicy: networkpolicy/x/to-a ingress[0] audit",
+				"pass x/d > x/a tcp/80 ingress admin: clusternetworkpolicy/guard ingress[1] ",
+				"allow x/d > x/a tcp/80 ingress networkpolicy: networkpolicy/x/to-a ingress[1] audit",
+				"pass x/d > x/a udp/53 ingress admin: clusternetworkpolicy/guard ingress[1] ",
+				"allow x/d > x/a udp/53 ingress networkpolicy: networkpolicy/x/to-a ingress[1] audit",
+				"deny x/a > node node1 tcp/7778 egress admin: clusternetworkpolicy/guard egress[0] ",
 			}
 			logged := func() bool {
 				connect()

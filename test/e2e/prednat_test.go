@@ -237,7 +237,7 @@ func preDNAT(t *testing.T, c *serviceLab) {
 				return slices.ContainsFunc(f.drops(), func(d control.Drop) bool {
 					_, source := c.hostOf(t, stranger, family)
 					return d.From.Address == source && d.To.Address == at.Addr() && d.Port == at.Port() && d.Direction == "ingress" &&
-						d.By == control.ByRule && d.Policy == "antrea-cluster:pre" && d.Rule == "ingress[1]"
+						d.By == control.ByRule && d.Policy == "clusternetworkpolicy.crd.antrea.io/pre" && d.Rule == "ingress[1]"
 				})
 			})
 		}
@@ -258,7 +258,7 @@ func tracePreDNAT(t *testing.T, c *serviceLab) {
 					t.Errorf("%s to %s: %v: %s%s", client, at, err, out, errs)
 				}
 				for _, a := range answers {
-					if a.Verdict != verdict || a.Disagreement != "" || verdict == "denied" && !strings.Contains(out, "antrea-cluster:pre ingress[1]") {
+					if a.Verdict != verdict || a.Disagreement != "" || verdict == "denied" && !strings.Contains(out, "clusternetworkpolicy.crd.antrea.io/pre ingress[1]") {
 						t.Errorf("%s to %s: %s", client, at, out)
 					}
 				}
@@ -309,7 +309,7 @@ func traceNodePort(t *testing.T, c *serviceLab) {
 			answers        int
 		}{
 			{outside, at.Addr().String(), fmt.Sprint(at.Port()), given(plain), "allowed", "kube-proxy on node1 leads nodePort " + fmt.Sprint(at.Port()), 2},
-			{stranger, at.Addr().String(), fmt.Sprint(at.Port()), given(plain), "denied", "antrea-cluster:pre ingress[1]", 1},
+			{stranger, at.Addr().String(), fmt.Sprint(at.Port()), given(plain), "denied", "clusternetworkpolicy.crd.antrea.io/pre ingress[1]", 1},
 			{outside, at.Addr().String(), fmt.Sprint(at.Port()), given(local), "denied", "policy Local", 1},
 			{outside, at.Addr().String(), fmt.Sprint(at.Port()), nil, "denied", "a NodePort of kube-proxy is translated before this", 1},
 			{stranger, "service:x/plain", fmt.Sprint(servicePort), given(own), "allowed", "judge packets from outside before DNAT", 1},
@@ -435,7 +435,7 @@ func restartsUnder(t *testing.T, l *lab.Lab) {
 	}
 	found := false
 	for line := range strings.Lines(shell(t, l.Node("node1"), "nft list table inet felixlike-hosts")) {
-		if strings.Contains(line, "antrea-cluster:pre ingress[0]") {
+		if strings.Contains(line, "clusternetworkpolicy.crd.antrea.io/pre ingress[0]") {
 			found = true
 			if !strings.Contains(line, "counter packets 0 ") {
 				t.Errorf("while the agent was started again: %s", line)

@@ -74,7 +74,7 @@ func counted(t *testing.T, socket string) control.RuleHits {
 	t.Helper()
 	out, errs, code := felixctl(t, "policies", "--socket", socket, "-o", "json")
 	var hits control.Hits
-	if err := json.Unmarshal([]byte(out), &hits); err != nil || code != 0 || len(hits.Rules) != 1 || hits.Rules[0].Policy != "x/only-from-c" {
+	if err := json.Unmarshal([]byte(out), &hits); err != nil || code != 0 || len(hits.Rules) != 1 || hits.Rules[0].Policy != "networkpolicy/x/only-from-c" {
 		t.Fatalf("felixctl policies: exit code %d, %v\n%s%s", code, err, out, errs)
 	}
 	return hits.Rules[0]

@@ -170,6 +170,16 @@ func signalAgent(t *testing.T, pid int, s unix.Signal) {
 	if err := unix.Kill(pid, s); err != nil {
 		t.Fatal(err)
 	}
+	if s != unix.SIGSTOP {
+		return
+	}
+	eventually.True(t, "all threads of the agent have stopped", func() bool {
+		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
+		return err == nil && !slices.ContainsFunc(threads, func(path string) bool {
+			text, err := os.ReadFile(path)
+			return err != nil || !strings.Contains(string(text), ") T ")
+		})
+	})
 }
 
 // heldState is what a node's kernel, or its switch, holds.

@@ -61,10 +61,10 @@ spec:
 			return len(p) == 2 && p[0].Evaluated >= 4 && p[1].Evaluated >= 6
 		})
 		all := staged().Policies
-		if p := all[0]; p.Policy != "admin:not-to-d" || p.Denied != 2 || p.Evaluated != 4 || len(p.Pods) != 1 || p.Pods[0].First.Destination != l.Pod(pod("d")).Address(model.FamilyOf(p.Pods[0].First.Destination)) {
+		if p := all[0]; p.Policy != "clusternetworkpolicy/not-to-d" || p.Denied != 2 || p.Evaluated != 4 || len(p.Pods) != 1 || p.Pods[0].First.Destination != l.Pod(pod("d")).Address(model.FamilyOf(p.Pods[0].First.Destination)) {
 			t.Errorf("%+v", p)
 		}
-		if p := all[1]; p.Policy != "x/from-c" || p.Denied != 4 || p.Evaluated != 6 || len(p.Pods) != 1 || p.Pods[0].Pod != "x/a" || p.Pods[0].First.Port != 80 {
+		if p := all[1]; p.Policy != "networkpolicy/x/from-c" || p.Denied != 4 || p.Evaluated != 6 || len(p.Pods) != 1 || p.Pods[0].Pod != "x/a" || p.Pods[0].First.Port != 80 {
 			t.Errorf("%+v", p)
 		}
 		out, _, code := felixctl(t, "policies", "--staged", "--socket", l.Node("node1").ControlSocket())
@@ -72,7 +72,7 @@ spec:
 			t.Errorf("exit code %d: %s", code, out)
 		}
 		out, errs, code := felixctl(t, "drops", "--staged", "--pod", "x/b", "-o", "json", "--socket", l.Node("node1").ControlSocket())
-		if code != 1 || strings.Count(out, "\n") != 2 || strings.Count(out, `"pod":"x/b"`) != 2 || !strings.Contains(out, `"by":"staged"`) || !strings.Contains(out, `"policy":"x/from-c"`) {
+		if code != 1 || strings.Count(out, "\n") != 2 || strings.Count(out, `"pod":"x/b"`) != 2 || !strings.Contains(out, `"by":"staged"`) || !strings.Contains(out, `"policy":"networkpolicy/x/from-c"`) {
 			t.Errorf("exit code %d: %s%s", code, out, errs)
 		}
 		liveIsWanted(t, l.Name(), "node1")

@@ -105,10 +105,10 @@ func TestTraceCommand(t *testing.T) {
 				// policy is the one that a step is to name.
 				policy string
 			}{
-				{"shop/web", "shop/api", "8080/tcp", 0, "shop/api ingress[0]"},
-				{"shop/db", "shop/api", "8080/tcp", 1, "shop/api ingress[0]"},
-				{"shop/api", "shop/db", "pg/tcp", 0, "shop/db ingress[0]"},
-				{"shop/web", "shop/db", "pg/tcp", 1, "shop/db ingress[0]"},
+				{"shop/web", "shop/api", "8080/tcp", 0, "networkpolicy/shop/api ingress[0]"},
+				{"shop/db", "shop/api", "8080/tcp", 1, "networkpolicy/shop/api ingress[0]"},
+				{"shop/api", "shop/db", "pg/tcp", 0, "networkpolicy/shop/db ingress[0]"},
+				{"shop/web", "shop/db", "pg/tcp", 1, "networkpolicy/shop/db ingress[0]"},
 				{"shop/api", "shop/web", "80/udp", 0, ""},
 				{"shop/web", "shop/api", "icmp", 1, ""},
 				{"shop/web", "shop/api", "8080/sctp", 1, ""},

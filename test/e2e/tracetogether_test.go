@@ -121,11 +121,11 @@ func TestTraceTogether(t *testing.T) {
 				}
 			}
 			agreed := "Agreed: policies and programmed state."
-			ask(0, "shop/api", "shop/db", "pg/tcp", "ALLOWED", "  node1\n", "  node2\n", "policy shop/db ingress[0]", agreed, "!note:")
+			ask(0, "shop/api", "shop/db", "pg/tcp", "ALLOWED", "  node1\n", "  node2\n", "networkpolicy/shop/db ingress[0]", agreed, "!note:")
 			ask(1, "shop/web", "shop/db", "pg/tcp", "DENIED", "  node1\n", "  node2\n", agreed, "!note:")
 			ask(1, "shop/db", "shop/api", "8080/tcp", "DENIED", agreed, "!note:")
 			flags = []string{"--short"}
-			ask(0, "shop/api", "shop/db", "pg/tcp", "ALLOWED  shop/api -> shop/db", "  ingress: allowed by shop/db ingress[0]\n", "!node1\n", "!"+agreed)
+			ask(0, "shop/api", "shop/db", "pg/tcp", "ALLOWED  shop/api -> shop/db", "  ingress: allowed by networkpolicy/shop/db ingress[0]\n", "!node1\n", "!"+agreed)
 			flags = nil
 			ask(0, "shop/api", "fd00:96::9", "5432/tcp", "ALLOWED", "to the Service shop/db", "fd00:10::a0a:10a", agreed)
 			for _, to := range []string{"service:shop/db", "db.shop.svc", "db.shop.svc.cluster.local", "10.96.0.9"} {
@@ -139,7 +139,7 @@ func TestTraceTogether(t *testing.T) {
 			} else {
 				ask(1, "shop/api", "shop/db", "pg/tcp", "DENIED", "That is because a firewall of another program drops packets")
 				flags = []string{"--short"}
-				ask(1, "shop/api", "shop/db", "pg/tcp", "DENIED", "  ingress: allowed by shop/db ingress[0]\n", "not as the policies say, because a firewall")
+				ask(1, "shop/api", "shop/db", "pg/tcp", "DENIED", "  ingress: allowed by networkpolicy/shop/db ingress[0]\n", "not as the policies say, because a firewall")
 				flags = nil
 				// The first endpoint is on the node of the source: the second node has to answer about its own all the same.
 				given = "{apiVersion: v1, kind: Service, metadata: {namespace: shop, name: all}, spec: {clusterIP: 10.96.0.8, selector: {tier: back}, ports: [{port: 5432}]}}"

@@ -96,10 +96,10 @@ func TestPages(t *testing.T) {
 		conn := dial(t, l, "c", "a", model.IPv4)
 		talk(t, conn, "before pages are asked")
 		expect(t, l, false, "x/b", "x/a", model.TCP, 80)
-		has("/pod/x/a", nil, "x/only-from-c ingress[0] allows it", `href="/pod/x/c"`)
+		has("/pod/x/a", nil, "networkpolicy/x/only-from-c ingress[0] allows it", `href="/pod/x/c"`)
 		has("/why?from=x/c&to=x/a&port=80/tcp", nil, "<b>allowed</b>", "steps")
 		has("/why?from=x/b&to=x/a&port=80/tcp", nil, "<b>denied</b>", "x/only-from-c")
-		has("/what-if", url.Values{"yaml": {onlyFromB}}, "x/only-from-c</b> (NetworkPolicy) changed", "tcp/81", `<a href="/pod/x/c">x/c</a><td><a href="/pod/x/a">x/a</a> tcp/80`)
+		has("/what-if", url.Values{"yaml": {onlyFromB}}, "networkpolicy/x/only-from-c</b> changed", "tcp/81", `<a href="/pod/x/c">x/c</a><td><a href="/pod/x/a">x/a</a> tcp/80`)
 		has("/policies", nil, "x/only-from-c")
 		has("/backends", nil, "node1", "node2", "node3")
 		if text := page("/backends?prove=wanted", nil); strings.Count(text, `<td class="good">equal`) != 3 {
@@ -120,7 +120,7 @@ func TestPages(t *testing.T) {
 			t.Fatal(err)
 		}
 		eventually.True(t, "the missing agent is on the page", func() bool { return strings.Contains(page("/", nil), "<b>NO ANSWER</b> 2 of 3 nodes") })
-		has("/pod/x/a", nil, "x/only-from-c ingress[0] allows it")
+		has("/pod/x/a", nil, "networkpolicy/x/only-from-c ingress[0] allows it")
 		talk(t, conn, "after a preview")
 	})
 }

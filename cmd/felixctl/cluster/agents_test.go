@@ -68,10 +68,10 @@ func TestNamespaceBefore(t *testing.T) {
 	for _, n := range []string{"n1", "n2"} {
 		k.answer(t, n, "status -o json", 0, good(n))
 		k.answer(t, n, "status -o name --namespace shop", 0, "")
-		k.answer(t, n, "policies -o json --namespace shop", 0, control.Hits{Rules: []control.RuleHits{{Policy: "shop/db", Rule: "ingress[0]"}}})
+		k.answer(t, n, "policies -o json --namespace shop", 0, control.Hits{Rules: []control.RuleHits{{Policy: "networkpolicy/shop/db", Rule: "ingress[0]"}}})
 	}
 	nodes := []string{"--node", "n1", "--node", "n2", "-n", "shop"}
-	if code, out := run(t.Context(), "", append(nodes, "policies", "-o", "name")...); code != 0 || out != "shop/db\n" {
+	if code, out := run(t.Context(), "", append(nodes, "policies", "-o", "name")...); code != 0 || out != "networkpolicy/shop/db\n" {
 		t.Errorf("policies: exit code %d\n%s", code, out)
 	}
 	if code, out := run(t.Context(), "", append(nodes, "status")...); code != 0 || !strings.Contains(out, "2 nodes, 2 ready") {

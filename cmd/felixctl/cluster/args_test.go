@@ -57,7 +57,7 @@ case "$*" in
 *" get netnamespaces"*) cat netnamespaces;;
 *" get pod "*|*" get pod/"*) cat pod;;
 *" get configmap "*) cat configmap;;
-"get networkpolicy/"*|*" get networkpolicy/"*) cat policy;;
+"get networkpolicies.networking.k8s.io/"*|*" get networkpolicies.networking.k8s.io/"*|"get clusternetworkpolicies.policy.networking.k8s.io/"*|*" get clusternetworkpolicies.policy.networking.k8s.io/"*) cat policy;;
 *" patch "*|*" annotate "*) ;;
 *) echo some text;;
 esac

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -89,9 +90,9 @@ func TestNamespaceOfAllNodes(t *testing.T) {
 	if code, out := run(t.Context(), "", "status", "-n", "nosuch"); code != 2 || !strings.Contains(out, "no such namespace") || strings.Contains(out, "NODE") {
 		t.Errorf("an unknown namespace: exit code %d\n%s", code, out)
 	}
-	k.answer(t, "n1", "policies -o json --namespace shop", 0, control.Hits{Rules: []control.RuleHits{{Policy: "shop/db", Rule: "ingress[0]"}, {Policy: "shop/db", Rule: "ingress[1]"}}})
-	k.answer(t, "n2", "policies -o json --namespace shop", 0, control.Hits{Rules: []control.RuleHits{{Policy: "shop/web", Rule: "ingress[0]"}}})
-	if code, out := run(t.Context(), "", "--node", "n1", "--node", "n2", "policies", "-n", "shop", "-o", "name"); code != 0 || out != "shop/db\nshop/web\n" {
+	k.answer(t, "n1", "policies -o json --namespace shop", 0, control.Hits{Rules: []control.RuleHits{{Policy: "networkpolicy/shop/db", Rule: "ingress[0]"}, {Policy: "networkpolicy/shop/db", Rule: "ingress[1]"}}})
+	k.answer(t, "n2", "policies -o json --namespace shop", 0, control.Hits{Rules: []control.RuleHits{{Policy: "networkpolicy/shop/web", Rule: "ingress[0]"}}})
+	if code, out := run(t.Context(), "", "--node", "n1", "--node", "n2", "policies", "-n", "shop", "-o", "name"); code != 0 || out != "networkpolicy/shop/db\nnetworkpolicy/shop/web\n" {
 		t.Errorf("exit code %d\n%s", code, out)
 	}
 	if code, out := run(t.Context(), "", "--node", "n1", "--node", "n2", "status", "-o", "name"); code != 1 || out != "n1\nn2\n" {
@@ -187,22 +188,22 @@ func TestPoliciesOfAllNodes(t *testing.T) {
 	three, four := uint64(3), uint64(4)
 	now := time.Now()
 	k.answer(t, "n1", "policies -o json", 0, control.Hits{At: now, Since: now.Add(-time.Hour), Rules: []control.RuleHits{
-		{Policy: "shop/a", Rule: "ingress[0]", RuleName: "from-web", Connections: 1, Packets: &three, Last: now.Add(-time.Minute)},
-		{Policy: "shop/b", Rule: "ingress[0]", Connections: 0, Packets: new(uint64)},
+		{Policy: "networkpolicy/shop/a", Rule: "ingress[0]", RuleName: "from-web", Connections: 1, Packets: &three, Last: now.Add(-time.Minute)},
+		{Policy: "networkpolicy/shop/b", Rule: "ingress[0]", Connections: 0, Packets: new(uint64)},
 	}})
 	k.answer(t, "n2", "policies -o json", 0, control.Hits{At: now, Since: now.Add(-time.Hour), Rules: []control.RuleHits{
-		{Policy: "shop/a", Rule: "ingress[0]", RuleName: "from-web", Connections: 2, Packets: &four, Last: now.Add(-10 * time.Second)},
-		{Policy: "shop/b", Rule: "ingress[0]", Connections: 0},
+		{Policy: "networkpolicy/shop/a", Rule: "ingress[0]", RuleName: "from-web", Connections: 2, Packets: &four, Last: now.Add(-10 * time.Second)},
+		{Policy: "networkpolicy/shop/b", Rule: "ingress[0]", Connections: 0},
 	}})
 	code, out := run(t.Context(), "", "--node", "n1", "--node", "n2", "policies")
 	if code != 0 {
 		t.Errorf("exit code %d", code)
 	}
 	lines := strings.Split(out, "\n")
-	if got := strings.Join(strings.Fields(lines[1]), " "); got != "shop/a ingress[0] (from-web) 2 3 7 10s ago" {
+	if got := strings.Join(strings.Fields(lines[1]), " "); got != "networkpolicy/shop/a ingress[0] (from-web) 2 3 7 10s ago" {
 		t.Errorf("%q", got)
 	}
-	if got := strings.Join(strings.Fields(lines[2]), " "); got != "shop/b ingress[0] 2 0 - never hit" {
+	if got := strings.Join(strings.Fields(lines[2]), " "); got != "networkpolicy/shop/b ingress[0] 2 0 - never hit" {
 		t.Errorf("%q", got)
 	}
 	if _, out := run(t.Context(), "", "--node", "n1", "--node", "n2", "policies", "--unused"); strings.Contains(out, "shop/a") || !strings.Contains(out, "shop/b") {
@@ -231,7 +232,7 @@ func TestOrderFindsTheNode(t *testing.T) {
 	}
 }
 
-// TestDropsOfAllNodes: lines have their node, in text and in JSON.
+// TestDropsOfAllNodes: lines have their node, in text, in JSON and in YAML.
 func TestDropsOfAllNodes(t *testing.T) {
 	k := newFakeKubectl(t, pod("n1", ""), pod("node-2", ""))
 	k.answer(t, "n1", "drops --for 1s", 1, "one\ntwo\n")
@@ -241,10 +242,48 @@ func TestDropsOfAllNodes(t *testing.T) {
 		t.Errorf("exit code %d, %q", code, out)
 	}
 	k.answer(t, "n1", "drops -o json", 0, `{"direction":"egress"}`+"\n")
+	for _, flags := range []string{"-o yaml", "-oyaml", "--output=yaml"} { // the nodes are asked for JSON
+		asked := "drops " + strings.Replace(flags, "yaml", "json", 1)
+		k.answer(t, "n1", asked, 0, `{"direction":"egress"}`+"\n")
+		k.answer(t, "node-2", asked, 1, `{"to":{"pod":"shop/db"},"packets":12345678901}`+"\n")
+		code, out = run(t.Context(), "", append([]string{"--node", "n1", "--node", "node-2", "drops"}, strings.Fields(flags)...)...)
+		const first, second = "---\ndirection: egress\nnode: n1\n", "---\nnode: node-2\npackets: 12345678901\nto:\n  pod: shop/db\n"
+		if code != 1 || out != first+second && out != second+first {
+			t.Errorf("%s: exit code %d, %q", flags, code, out)
+		}
+	}
 	k.answer(t, "node-2", "drops -o json", 2, "")
 	code, out = run(t.Context(), "", "--node", "n1", "--node", "node-2", "drops", "-o", "json")
 	if code != 2 || !strings.Contains(out, `{"direction":"egress","node":"n1"}`) || !strings.Contains(out, "1 of 2 nodes gave no answer") {
 		t.Errorf("exit code %d, %q", code, out)
+	}
+}
+
+// TestTablesWithoutHeaders: --no-headers leaves out the heading of each table, and nothing else.
+func TestTablesWithoutHeaders(t *testing.T) {
+	k := newFakeKubectl(t, pod("n1", ""), pod("n2", ""))
+	for _, node := range []string{"n1", "n2"} {
+		k.answer(t, node, "status -o json", 0, good(node))
+		k.answer(t, node, "check -o json", 0, `[{"level":"note","what":"conntrack","detail":"small"}]`)
+		k.answer(t, node, "policies -o json", 0, control.Hits{Rules: []control.RuleHits{{Policy: "networkpolicy/shop/a", Rule: "ingress[0]"}}})
+		k.answer(t, node, "services -o json", 0, control.Services{Proxy: true, Services: []control.Service{{Namespace: "shop", Name: "web", Ports: []control.ServicePort{{Protocol: model.TCP, Port: 80}}}}})
+	}
+	words := func(line string) string { return strings.Join(strings.Fields(line), " ") } // columns are as wide as their cells
+	for command, heading := range map[string]string{
+		"status": "NODE STATE BACKEND", "check": "RESULT NODES WHAT", "policies": "POLICY RULE NODES", "services": "SERVICE PORT ADDRESS", "version": "NODE AGENT", "backend get": "NODE BACKEND",
+	} {
+		args := append([]string{"--node", "n1", "--node", "n2"}, strings.Fields(command)...)
+		code, with := run(t.Context(), "", args...)
+		lines := strings.Split(with, "\n")
+		rest := slices.DeleteFunc(slices.Clone(lines), func(l string) bool { return strings.HasPrefix(words(l), heading) })
+		bareCode, without := run(t.Context(), "", append(args, "--no-headers")...)
+		if len(rest) != len(lines)-1 || words(without) != words(strings.Join(rest, "\n")) || code != bareCode {
+			t.Errorf("%s: exit code %d, with --no-headers %d\n%s\n%s", command, code, bareCode, with, without)
+		}
+	}
+	k.answer(t, "n1", "policies --order node:n1 -o text --no-headers", 0, "the rules\n")
+	if code, out := run(t.Context(), "", "policies", "--order", "node:n1", "--no-headers"); code != 0 || out != "the rules\n" {
+		t.Errorf("--order: exit code %d\n%s", code, out)
 	}
 }
 

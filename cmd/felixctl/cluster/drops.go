@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/felixlike/felixlike/felixlike/report"
+	"github.com/felixlike/felixlike/internal/terminal"
 )
 
 // longestLine bounds a line of felixctl drops.
@@ -27,7 +28,7 @@ func (t target) dropsCommand() *cobra.Command {
 		Use:   "drops [FLAGS OF DROPS]",
 		Short: "Show the denied packets of all nodes",
 		Long: `Run felixctl drops on all nodes and print their lines as they come. Each line begins with the
-node; with -o json it has the field "node". The flags are those of felixctl drops.
+node; with -o json or yaml each object has the field "node". It takes the flags of felixctl drops.
 
 Exit codes: 0 nothing was denied, or --follow was interrupted; 1 something was denied, or with
 --staged would have been; 2 a node gave no answer.`,
@@ -44,18 +45,25 @@ Exit codes: 0 nothing was denied, or --follow was interrupted; 1 something was d
 			if err != nil {
 				return err
 			}
-			return t.follow(ctx, agents, append([]string{"drops"}, args...), &merged{out: c.OutOrStdout(), err: c.ErrOrStderr(), json: wantsJSON(args), width: widest(agents), endless: endless(args)})
+			args, format := objectsOf(args)
+			return t.follow(ctx, agents, append([]string{"drops"}, args...), &merged{out: c.OutOrStdout(), err: c.ErrOrStderr(), format: format, width: widest(agents), endless: endless(args)})
 		},
 	}
 }
 
-func wantsJSON(args []string) bool {
+// objectsOf returns JSON or YAML if the arguments ask for it, otherwise text. The nodes are asked for
+// JSON in both cases: it has an object a line.
+func objectsOf(args []string) ([]string, terminal.Output) {
+	args, asked := slices.Clone(args), terminal.Text
 	for i, a := range args {
-		if a == "-ojson" || a == "-o=json" || a == "--output=json" || (a == "-o" || a == "--output") && i+1 < len(args) && args[i+1] == "json" {
-			return true
+		for _, format := range []terminal.Output{terminal.JSON, terminal.YAML} {
+			text := string(format)
+			if a == "-o"+text || a == "-o="+text || a == "--output="+text || a == text && i > 0 && (args[i-1] == "-o" || args[i-1] == "--output") {
+				args[i], asked = strings.TrimSuffix(a, text)+string(terminal.JSON), format
+			}
 		}
 	}
-	return false
+	return args, asked
 }
 
 // endless reports whether drops follows until it is interrupted.
@@ -150,7 +158,7 @@ func (t target) followOne(ctx context.Context, a agent, command []string, to *me
 type merged struct {
 	mu       sync.Mutex
 	out, err io.Writer
-	json     bool
+	format   terminal.Output
 	width    int
 	// endless says that a command must not end by itself.
 	endless bool
@@ -162,20 +170,17 @@ type merged struct {
 func (m *merged) line(node, text string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.json {
-		var object map[string]json.RawMessage
-		if err := json.Unmarshal([]byte(text), &object); err == nil {
-			name, _ := json.Marshal(node) //nolint:errchkjson // a string
-			object["node"] = name
-			if line, err := json.Marshal(object); err == nil {
-				text = string(line)
-			}
-		}
-		_, err := fmt.Fprintln(m.out, text)
-		m.failed = errors.Join(m.failed, err)
-		return
+	var err error
+	var object map[string]json.RawMessage
+	switch {
+	case m.format == terminal.Text:
+		_, err = fmt.Fprintf(m.out, "%-*s  %s\n", m.width, node, text)
+	case json.Unmarshal([]byte(text), &object) == nil && object != nil:
+		object["node"], _ = json.Marshal(node) //nolint:errchkjson // a string
+		err = m.format.PrintLine(m.out, object, nil)
+	default:
+		_, err = fmt.Fprintln(m.out, text)
 	}
-	_, err := fmt.Fprintf(m.out, "%-*s  %s\n", m.width, node, text)
 	m.failed = errors.Join(m.failed, err)
 }
 

@@ -140,7 +140,11 @@ func (t target) order(c *cobra.Command, end string, output terminal.Output) erro
 		return fmt.Errorf("--order: %w", err)
 	}
 	t.nodes = []string{node}
-	code, err := t.passOn(c.Context(), []string{"policies", "--order", end, "-o", string(output)}, Streams{In: strings.NewReader(""), Out: &cleaned{to: c.OutOrStdout()}, Err: &cleaned{to: c.ErrOrStderr()}})
+	command := []string{"policies", "--order", end, "-o", string(output)}
+	if terminal.NoHeaders(c.OutOrStdout()) {
+		command = append(command, "--no-headers")
+	}
+	code, err := t.passOn(c.Context(), command, Streams{In: strings.NewReader(""), Out: &cleaned{to: c.OutOrStdout()}, Err: &cleaned{to: c.ErrOrStderr()}})
 	if err == nil && code != 0 {
 		err = exited(code)
 	}

@@ -32,7 +32,7 @@ named; --node NODE asks another.
 
 Exit codes: 0 every packet keeps its verdict; 1 some would get another; 2 the command failed.`,
 		Example: `  kubectl felixlike preview -f policy.yaml
-  kubectl felixlike preview --delete shop/default-deny`,
+  kubectl felixlike preview --delete networkpolicy/shop/default-deny`,
 		DisableFlagParsing: true,
 		RunE: func(c *cobra.Command, args []string) error {
 			if slices.Contains(args, "-h") || slices.Contains(args, "--help") {

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
 
+	"github.com/felixlike/felixlike/cmd/felixctl/preview"
 	"github.com/felixlike/felixlike/felixlike/antrea"
 	"github.com/felixlike/felixlike/felixlike/report"
 	"github.com/felixlike/felixlike/model"
@@ -49,14 +50,14 @@ pods/exec. If the policy changes after the preview, nothing is written.
 
 Exit codes: 0 done, or it was so already; 1 verdicts would change, and --yes is missing: nothing is
 written; 2 the command failed.`
-	stagingExample = ` networkpolicy/db-in -n shop
+	stagingExample = ` networkpolicy/shop/db-in
 `
 )
 
 func (t target) stageCommand() *cobra.Command {
 	s := &staging{target: t}
 	c := &cobra.Command{
-		Use:   stageName + " KIND/NAME | FILE",
+		Use:   stageName + " KIND/[NAMESPACE/]NAME | FILE",
 		Short: "Stage a policy: it is not enforced, and agents count what it would deny",
 		Long: `Stage a policy of the cluster: give it the annotation ` + model.EnforceAnnotation + `: "no". It is not enforced, and
 the agents count the connections that it would have denied (policies --staged, drops --staged).
@@ -83,7 +84,7 @@ named. A policy for nodes cannot be staged, and a file with one is refused.
 func (t target) enforceCommand() *cobra.Command {
 	s := &staging{target: t}
 	c := &cobra.Command{
-		Use:   enforceName + " KIND/NAME",
+		Use:   enforceName + " KIND/[NAMESPACE/]NAME",
 		Short: "Enforce a staged policy",
 		Long: `Enforce a staged policy of the cluster: remove the annotation ` + model.EnforceAnnotation + `.
 KIND is networkpolicy or clusternetworkpolicy as kubectl takes it, also with its group.
@@ -101,31 +102,56 @@ func (s *staging) flags(c *cobra.Command) {
 	c.Flags().BoolVar(&s.yes, "yes", false, "write it although verdicts change")
 }
 
-// kindAndName is what kubectl takes for one object. It is no flag.
-var kindAndName = regexp.MustCompile(`^[a-z][-a-z0-9.]*/[a-z0-9][-a-z0-9.:]*$`)
+// kindAndName has the kind, the namespace if it is there, and the name of one object. Neither is a flag of kubectl.
+var kindAndName = regexp.MustCompile(`^([a-z][-a-z0-9.]*)/(?:([a-z0-9][-a-z0-9]*)/)?([a-z0-9][-a-z0-9.:]*)$`)
+
+// resource returns the resource that kubectl is asked for. It takes a bare kind for one of any group.
+func resource(kind string) string {
+	switch kind {
+	case "networkpolicy", "networkpolicies", "netpol":
+		return "networkpolicies." + networkingv1.GroupName
+	case "clusternetworkpolicy", "clusternetworkpolicies":
+		return "clusternetworkpolicies." + v1alpha2.GroupName
+	}
+	return kind
+}
+
+// nameOf returns the name of a policy in outputs.
+func nameOf(u unstructured.Unstructured) string {
+	ref := model.ObjectRef{Kind: u.GetKind(), Namespace: u.GetNamespace(), Name: u.GetName()}
+	if group := u.GroupVersionKind().Group; group == antrea.GroupName {
+		ref.Kind += "." + group
+	}
+	return ref.String()
+}
 
 // run stages a policy, or enforces it.
 func (s *staging) run(c *cobra.Command, name string, staged bool) error {
 	ctx, out := c.Context(), c.OutOrStdout()
-	if !kindAndName.MatchString(name) {
-		return fmt.Errorf("%q is no file, and not KIND/NAME, such as networkpolicy/db-in", name)
+	parts := kindAndName.FindStringSubmatch(preview.WithoutPart(name))
+	if parts == nil {
+		return fmt.Errorf("%q is no file, and not KIND/NAMESPACE/NAME or KIND/NAME, such as networkpolicy/shop/db-in", name)
+	}
+	namespace, ofKubectl := cmp.Or(parts[2], s.namespace), resource(parts[1])+"/"+parts[3]
+	if s.namespace != "" && namespace != s.namespace {
+		return fmt.Errorf("%s is not in the namespace %s", name, s.namespace)
 	}
 	if err := s.locate(ctx, c.ErrOrStderr()); err != nil {
 		return err
 	}
 	k := s.client
-	k.namespace, k.ofContext = s.namespace, s.namespace == ""
+	k.namespace, k.ofContext = namespace, namespace == ""
 	var policy unstructured.Unstructured
-	if err := k.get(ctx, &policy.Object, name); err != nil {
+	if err := k.get(ctx, &policy.Object, ofKubectl); err != nil {
 		return err
 	}
 	if err := canBeStaged(policy.Object); err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
-	object := name
-	if policy.GetNamespace() != "" {
-		object += " in namespace " + policy.GetNamespace()
+	if parts[2] != "" && policy.GetNamespace() == "" {
+		return fmt.Errorf("%s: %s has no namespaces: leave it out", name, policy.GetKind())
 	}
+	object := nameOf(policy)
 	k.namespace, k.ofContext = cmp.Or(policy.GetNamespace(), "default"), false
 	annotations := policy.GetAnnotations()
 	value, annotated := annotations[model.EnforceAnnotation]
@@ -158,7 +184,7 @@ func (s *staging) run(c *cobra.Command, name string, staged bool) error {
 		}
 		return report.ErrFaults
 	}
-	if _, err := k.output(ctx, "annotate", name, change, "--overwrite", "--resource-version="+policy.GetResourceVersion()); err != nil {
+	if _, err := k.output(ctx, "annotate", ofKubectl, change, "--overwrite", "--resource-version="+policy.GetResourceVersion()); err != nil {
 		return err
 	}
 	_, err = fmt.Fprintf(out, "\n%s is %s\n", object, what)

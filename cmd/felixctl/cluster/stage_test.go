@@ -30,21 +30,23 @@ func TestStageAndEnforce(t *testing.T) {
 		sees, writes string
 		says         string
 	}{
-		"stage, nothing changes": {bare, 0, "-n shop stage networkpolicy/db", 0, `"annotations":{"felixlike.io/enforce":"no"}`, "felixlike.io/enforce=no", "networkpolicy/db in namespace shop is staged"},
+		"stage, nothing changes": {bare, 0, "-n shop stage networkpolicy/db", 0, `"annotations":{"felixlike.io/enforce":"no"}`, "felixlike.io/enforce=no", "networkpolicy/shop/db is staged"},
 		"stage, without --yes":   {bare, 1, "stage networkpolicy/db -n shop", 1, `"annotations":{"felixlike.io/enforce":"no"}`, "", "is not staged: give --yes"},
-		"stage with --yes":       {bare, 1, "stage networkpolicy/db -n shop --yes", 0, `"annotations":{"felixlike.io/enforce":"no"}`, "felixlike.io/enforce=no", "networkpolicy/db in namespace shop is staged"},
-		"stage over a typo":      {unknown, 1, "stage networkpolicy/db -n shop --yes", 0, `"annotations":{"felixlike.io/enforce":"no"}`, "felixlike.io/enforce=no", "networkpolicy/db in namespace shop is staged"},
-		"staged already":         {staged, 1, "stage networkpolicy/db -n shop", 0, "", "", "is staged already"},
-		"enforce, on a node":     {staged, 1, "--node n1 enforce networkpolicy/db -n shop --yes", 0, `"annotations":{"a":"b"}`, "felixlike.io/enforce-", "networkpolicy/db in namespace shop is enforced"},
-		"enforce, without --yes": {staged, 1, "enforce networkpolicy/db -n shop", 1, `"annotations":{"a":"b"}`, "", "is not enforced: give --yes"},
+		"stage with --yes":       {bare, 1, "stage networkpolicy/shop/db --yes", 0, `"annotations":{"felixlike.io/enforce":"no"}`, "felixlike.io/enforce=no", "networkpolicy/shop/db is staged"},
+		"stage over a typo":      {unknown, 1, "stage networkpolicy/db -n shop --yes", 0, `"annotations":{"felixlike.io/enforce":"no"}`, "felixlike.io/enforce=no", "networkpolicy/shop/db is staged"},
+		"staged already":         {staged, 1, "stage networkpolicy/shop/db", 0, "", "", "is staged already"},
+		"enforce, on a node":     {staged, 1, "--node n1 enforce networkpolicy/db -n shop --yes", 0, `"annotations":{"a":"b"}`, "felixlike.io/enforce-", "networkpolicy/shop/db is enforced"},
+		"enforce, without --yes": {staged, 1, "enforce networkpolicy/shop/db", 1, `"annotations":{"a":"b"}`, "", "is not enforced: give --yes"},
 		"enforced already":       {bare, 1, "enforce networkpolicy/db -n shop", 0, "", "", "is enforced already"},
 		"the preview fails":      {bare, 2, "stage networkpolicy/db -n shop --yes", 2, `"annotations":{"felixlike.io/enforce":"no"}`, "", "nothing is written"},
 		"another kind":           {strings.Replace(bare, "networking.k8s.io", "projectcalico.org", 1), 0, "stage networkpolicy/db -n shop --yes", 2, "", "", "cannot be staged"},
 		"for nodes":              {nodes, 0, "stage networkpolicy/db --yes", 2, "", "", "a policy for nodes cannot be staged"},
 		"a rule for nodes":       {strings.Replace(nodes, `"appliedTo":`, `"ingress":[{"appliedTo":[{"nodeSelector":{}}]}],"no":`, 1), 0, "enforce networkpolicy/db --yes", 2, "", "", "a policy for nodes cannot be staged"},
-		"kubectl's namespace":    {bare, 0, "stage networkpolicy/db", 0, `"annotations":{"felixlike.io/enforce":"no"}`, "felixlike.io/enforce=no", "networkpolicy/db in namespace shop is staged"},
-		"a flag of kubectl":      {bare, 0, "stage --yes -n shop -- --all", 2, "", "", "not KIND/NAME"},
-		"a bare name":            {bare, 0, "stage db --yes", 2, "", "", "not KIND/NAME"},
+		"kubectl's namespace":    {bare, 0, "stage networkpolicy/db", 0, `"annotations":{"felixlike.io/enforce":"no"}`, "felixlike.io/enforce=no", "networkpolicy/shop/db is staged"},
+		"a flag of kubectl":      {bare, 0, "stage --yes -n shop -- --all", 2, "", "", "not KIND/NAMESPACE/NAME or KIND/NAME"},
+		"a bare name":            {bare, 0, "stage db --yes", 2, "", "", "not KIND/NAMESPACE/NAME or KIND/NAME"},
+		"a cluster-scoped one":   {`{"apiVersion":"policy.networking.k8s.io/v1alpha2","kind":"ClusterNetworkPolicy","metadata":{"name":"db"}}`, 0, "stage clusternetworkpolicy/shop/db --yes", 2, "", "", "ClusterNetworkPolicy has no namespaces"},
+		"another namespace":      {bare, 0, "stage networkpolicy/shop/db -n x --yes", 2, "", "", "is not in the namespace x"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			k := newFakeKubectl(t, pod("n1", ""))
@@ -57,10 +59,10 @@ func TestStageAndEnforce(t *testing.T) {
 			if code != test.code || !strings.Contains(out, test.says) || !strings.Contains(out, test.sees) || strings.Contains(asked, previews) != (test.sees != "") {
 				t.Errorf("exit code %d\n%s\n%s", code, out, asked)
 			}
-			if got := strings.HasPrefix(asked, "get networkpolicy/db ") || strings.Contains(asked, "\nget networkpolicy/db "); got != (!strings.Contains(test.args, "-n ") && strings.Contains(test.args, "/")) {
+			if got := strings.HasPrefix(asked, "get networkpolicies.networking.k8s.io/db ") || strings.Contains(asked, "\nget networkpolicies.networking.k8s.io/db "); got != (!strings.Contains(test.args, "-n ") && !strings.Contains(test.args, "/shop/") && strings.Contains(test.args, "/")) {
 				t.Errorf("with the namespace of kubectl's context: %v\n%s", got, asked)
 			}
-			if want := "--namespace shop annotate networkpolicy/db " + test.writes + " --overwrite --resource-version=7\n"; strings.Contains(asked, " annotate ") != (test.writes != "") || test.writes != "" && !strings.HasSuffix(asked, want) {
+			if want := "--namespace shop annotate networkpolicies.networking.k8s.io/db " + test.writes + " --overwrite --resource-version=7\n"; strings.Contains(asked, " annotate ") != (test.writes != "") || test.writes != "" && !strings.HasSuffix(asked, want) {
 				t.Errorf("asked\n%s", asked)
 			}
 		})
@@ -103,7 +105,7 @@ items:
 		t.Fatal(err)
 	}
 	code, out := run(t.Context(), "", stageName, file)
-	for _, left := range []string{": line 8: ConfigMap other cannot be staged: it is left as it is\n", ": line 26: EgressNetworkPolicy shop/out cannot be staged: it is left as it is\n"} {
+	for _, left := range []string{": line 8: configmap/other cannot be staged: it is left as it is\n", ": line 26: egressnetworkpolicy/shop/out cannot be staged: it is left as it is\n"} {
 		if !strings.Contains(out, file+left) {
 			t.Errorf("without %q\n%s", left, out)
 		}
@@ -156,7 +158,7 @@ items:
 		if name == "for nodes" {
 			reason = "a policy for nodes cannot be staged"
 		}
-		if code, out := run(t.Context(), bad, stageName, "-"); code != 2 || !strings.HasPrefix(out, "standard input: line ") || !strings.Contains(out, "Policy db: ") || !strings.Contains(out, reason) {
+		if code, out := run(t.Context(), bad, stageName, "-"); code != 2 || !strings.HasPrefix(out, "standard input: line ") || !strings.Contains(out, "/db: ") || !strings.Contains(out, reason) {
 			t.Errorf("%s: exit code %d\n%s", name, code, out)
 		}
 	}

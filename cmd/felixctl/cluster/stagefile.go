@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
 
 	"go.yaml.in/yaml/v3"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -74,7 +73,7 @@ func stageObject(o *yaml.Node, note func(string)) (policies int, err error) {
 		return policies, nil
 	}
 	u := unstructured.Unstructured{Object: object}
-	name := fmt.Sprintf("line %d: %s %s", o.Line, u.GetKind(), strings.TrimPrefix(u.GetNamespace()+"/"+u.GetName(), "/"))
+	name := fmt.Sprintf("line %d: %s", o.Line, nameOf(u))
 	if !hasAnnotation(u.GetAPIVersion(), u.GetKind()) {
 		note(name + " cannot be staged: it is left as it is")
 		return 0, nil

@@ -41,7 +41,7 @@ func TestStageByKubectl(t *testing.T) {
 		t.Fatal(err)
 	}
 	script := strings.Replace(string(fake), "case \"$*\" in\n", "case \"$*\" in\n"+
-		`"get networkpolicy/"*|*" get networkpolicy/"*) exec `+program+` "$@";;`+"\n"+
+		`"get networkpolicies.networking.k8s.io/"*|*" get networkpolicies.networking.k8s.io/"*) exec `+program+` "$@";;`+"\n"+
 		`*" annotate "*) [ ! -e changes ] || `+program+` --namespace default label networkpolicy/db changed=yes; exec `+program+` "$@";;`+"\n", 1)
 	k.file(t, "kubectl", script)
 	k.answer(t, "n1", "preview -f -", 1, "\nthe preview\n")

@@ -67,8 +67,8 @@ denied, or with --staged would have been; 2 the command failed.`,
 	}
 	r.AllNodes = true
 	r.Flags(c)
-	r.output.Flag(c, terminal.Text, terminal.JSON)
-	c.Flags().Lookup("output").Usage += ", an object a line"
+	r.output.Flag(c, terminal.Text, terminal.JSON, terminal.YAML)
+	c.Flags().Lookup("output").Usage += streamUsage
 	c.Flags().BoolVar(&r.follow, "follow", false, "print packets as they come, until interrupted")
 	c.Flags().DurationVar(&r.listen, "for", 10*time.Second, "listen for so long; with --follow, end then")
 	c.Flags().DurationVar(&r.since, "since", 0, "show what was denied in the time before now, at most an hour (--staged: any time), and do not listen")
@@ -85,6 +85,9 @@ denied, or with --staged would have been; 2 the command failed.`,
 	terminal.Complete(c, "direction", model.Ingress.String(), model.Egress.String())
 	return c
 }
+
+// streamUsage says how the formats for programs print many objects.
+const streamUsage = "; json: an object a line, yaml: a document an object"
 
 // ErrDenied makes the exit code say that something was denied.
 var ErrDenied = errors.New("policy has denied packets")
@@ -111,7 +114,7 @@ func (r *dropsRequest) run(c *cobra.Command) error {
 	defer limit.end(nil)
 	ctx, hungUp := context.WithCancel(ctx)
 	defer hungUp()
-	if file, ok := c.OutOrStdout().(*os.File); ok {
+	if file, ok := terminal.File(c.OutOrStdout()); ok {
 		go untilHangup(ctx, file, hungUp)
 	}
 	if err := namespaceExists(ctx, control.NewClient(r.Socket()), r.filter.Namespace); err != nil {
@@ -178,7 +181,7 @@ func warnAboutClosed(ctx context.Context, agent *control.Client, w io.Writer) {
 	}
 	for _, q := range s.Quarantined {
 		if len(q.Pods) > 0 {
-			fmt.Fprintf(w, "closed, without drop reports: %s: %s %s is quarantined: %s\n", strings.Join(q.Pods, ", "), q.Kind, q.Name, q.Reason)
+			fmt.Fprintf(w, "closed, without drop reports: %s: %s is quarantined: %s\n", strings.Join(q.Pods, ", "), q.Object(), q.Reason)
 		}
 	}
 }
@@ -186,7 +189,7 @@ func warnAboutClosed(ctx context.Context, agent *control.Client, w io.Writer) {
 // stream prints packets as they come.
 func (r *dropsRequest) stream(ctx context.Context, limit *listenLimit, c *cobra.Command) error {
 	out := c.OutOrStdout()
-	lines := dropLines{columns: columns{w: out, style: terminal.StyleFor(out)}}
+	lines := newDropLines(out)
 	agent := control.NewClient(r.Socket())
 	return r.explain(notBegun(ctx, agent.Drops(ctx, func() {
 		limit.agentBegins()
@@ -200,7 +203,7 @@ func (r *dropsRequest) stream(ctx context.Context, limit *listenLimit, c *cobra.
 		if !r.filter.Shows(d) {
 			return nil
 		}
-		return r.output.PrintLine(out, d, func() error { return lines.print(d) })
+		return r.output.PrintLine(out, d, func() error { return printDrop(lines, d) })
 	})))
 }
 
@@ -297,25 +300,17 @@ func (s *sums) printLines(w io.Writer, as terminal.Output) error {
 	return nil
 }
 
-// dropLines prints packets in aligned columns.
-type dropLines struct {
-	columns
-	begun bool
+// newDropLines returns the table of packets that are printed as they come.
+func newDropLines(w io.Writer) *terminal.Lines {
+	widths := []int{len("15:04:05.000"), 22, 22, len("icmpv6 echo-request"), len("DIRECTION")}
+	return terminal.NewLines(w, widths, "TIME", "FROM", "TO", "PORT", "DIRECTION", "DENIED BY")
 }
 
-func (l *dropLines) print(d control.Drop) error {
-	if !l.begun {
-		l.begun = true
-		l.width = []int{len("15:04:05.000"), 22, 22, len("icmpv6 echo-request"), len("DIRECTION")}
-		if err := l.row(l.style.Bold, "TIME", "FROM", "TO", "PORT", "DIRECTION", "DENIED BY"); err != nil {
-			return err
-		}
-	}
+func printDrop(to *terminal.Lines, d control.Drop) error {
 	if d.NotShown > 0 {
-		_, err := fmt.Fprintln(l.w, l.style.Faint(fmt.Sprintf("%d more not shown", d.NotShown)))
-		return err
+		return to.Note(fmt.Sprintf("%d more not shown", d.NotShown))
 	}
-	return l.row(nil, d.At.Local().Format("15:04:05.000"), d.From.String(), d.To.String(), d.PortText(), d.Direction, report.DeniedBy(d))
+	return to.Row(d.At.Local().Format("15:04:05.000"), d.From.String(), d.To.String(), d.PortText(), d.Direction, report.DeniedBy(d))
 }
 
 // untilHangup calls f when the reader of a pipe is gone. A failed write would show it

@@ -12,6 +12,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spf13/cobra"
+	"sigs.k8s.io/yaml"
+
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/felixlike/report"
 	"github.com/felixlike/felixlike/internal/terminal"
@@ -32,7 +35,7 @@ func someDrops() []control.Drop {
 	again.SourcePort, again.At = 40001, at.Add(time.Second)
 	return []control.Drop{
 		isolated,
-		{At: at, Direction: "egress", From: end("ops/a-pod-with-quite-a-long-name", "10.0.0.9"), To: end("", "192.0.2.1"), Protocol: "udp", Port: 53, By: control.ByRule, Policy: "admin:no-dns", Rule: "egress[0]"},
+		{At: at, Direction: "egress", From: end("ops/a-pod-with-quite-a-long-name", "10.0.0.9"), To: end("", "192.0.2.1"), Protocol: "udp", Port: 53, By: control.ByRule, Policy: "clusternetworkpolicy/no-dns", Rule: "egress[0]"},
 		again,
 		{At: at, NotShown: 5},
 		{At: at, Direction: "ingress", From: end("", "192.0.2.1"), To: end("ops/x", "10.0.0.10"), Protocol: "icmp", ICMP: &control.ICMPType{Type: 8}, By: control.ByClosed, Reason: "shop/y is quarantined"},
@@ -57,7 +60,7 @@ func TestDropsAddedUp(t *testing.T) {
 shop/web                         shop/db    tcp/5432           ingress    shop/deny-all, shop/db                    2
 192.0.2.1                        ops/x      icmp echo-request  ingress    closed: shop/y is quarantined               1
 fd00::1                          ops/z      47                 ingress    no policy that is in force by now         1
-ops/a-pod-with-quite-a-long-name  192.0.2.1  udp/53             egress     admin:no-dns egress[0]                    1
+ops/a-pod-with-quite-a-long-name  192.0.2.1  udp/53             egress     clusternetworkpolicy/no-dns egress[0]                    1
 5 more packets were denied and are not shown: there were too many
 `
 	// The content of the columns matters, their width does not.
@@ -76,15 +79,15 @@ ops/a-pod-with-quite-a-long-name  192.0.2.1  udp/53             egress     admin
 
 func TestDropsAsTheyCome(t *testing.T) {
 	var out bytes.Buffer
-	l := dropLines{columns: columns{w: &out}}
+	l := newDropLines(&out)
 	for _, d := range someDrops() {
-		if err := l.print(d); err != nil {
+		if err := printDrop(l, d); err != nil {
 			t.Fatal(err)
 		}
 	}
 	want := `TIME          FROM                    TO                      PORT                 DIRECTION  DENIED BY
 10:00:00.000  shop/web                shop/db                 tcp/5432             ingress    shop/deny-all, shop/db
-10:00:00.000  ops/a-pod-with-quite-a-long-name  192.0.2.1               udp/53               egress     admin:no-dns egress[0]
+10:00:00.000  ops/a-pod-with-quite-a-long-name  192.0.2.1               udp/53               egress     clusternetworkpolicy/no-dns egress[0]
 10:00:01.000  shop/web                          shop/db                 tcp/5432             ingress    shop/deny-all, shop/db
 5 more not shown
 10:00:00.000  192.0.2.1                         ops/x                   icmp echo-request    ingress    closed: shop/y is quarantined
@@ -161,6 +164,85 @@ func TestTimeToListenBeginsWithTheAgent(t *testing.T) {
 		err := c.ExecuteContext(t.Context())
 		if !strings.Contains(out.String(), "shop/deny-all") || more == nil && !errors.Is(err, ErrDenied) || more != nil && err != nil {
 			t.Errorf("%v: %v:\n%s", more, err, out.String())
+		}
+	}
+	stop()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
+
+// PolicyLog logs the same packet twice.
+func (lateReporter) PolicyLog(ctx context.Context, _ time.Duration, got func(*control.Logged) error) error {
+	d := someDrops()[0]
+	logged := control.Logged{At: d.At, Verdict: "deny", Direction: d.Direction, From: d.From, To: d.To, Protocol: d.Protocol, Port: d.Port, Tier: "networkpolicy", Rule: "ingress[0]"}
+	for _, l := range []*control.Logged{nil, &logged, &logged} {
+		if err := got(l); err != nil {
+			return err
+		}
+	}
+	<-ctx.Done()
+	return nil
+}
+
+// until is an output that ends the command when it has a text so often.
+type until struct {
+	bytes.Buffer
+	text string
+	n    int
+	end  func()
+}
+
+func (u *until) Write(b []byte) (int, error) {
+	n, err := u.Buffer.Write(b)
+	if bytes.Count(u.Bytes(), []byte(u.text)) >= u.n {
+		u.end()
+	}
+	return n, err
+}
+
+// TestStreamsForPrograms: drops and policy-log print a document of YAML for each object, and no headings with --no-headers.
+func TestStreamsForPrograms(t *testing.T) {
+	socket := filepath.Join(t.TempDir(), "s")
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- control.Serve(ctx, socket, lateReporter{}, slog.New(slog.DiscardHandler)) }()
+	serves(t, socket)
+	for _, c := range []struct {
+		command func() *cobra.Command
+		args    string
+		// objects are printed, after which a command that follows is interrupted.
+		objects int
+	}{{dropsCommand, "--for 200ms", 1}, {dropsCommand, "--follow", 1}, {policyLogCommand, "", 2}} {
+		for _, format := range []string{"-o yaml", "", "--no-headers"} {
+			command := c.command()
+			command.SilenceUsage, command.SilenceErrors = true, true
+			ctx, end := context.WithCancel(t.Context())
+			out := &until{text: "5432", n: c.objects, end: end}
+			command.SetOut(out)
+			command.SetErr(io.Discard)
+			command.SetArgs(append([]string{"--socket", socket}, strings.Fields(c.args+" "+format)...))
+			err := command.ExecuteContext(ctx)
+			end()
+			headings, documents := strings.Count(out.String(), "DIRECTION"), strings.Split(out.String(), "---\n")
+			want := 0
+			switch format {
+			case "":
+				want = 1
+			case "-o yaml":
+				for _, text := range documents[1:] {
+					var d control.Drop // the fields of control.Logged have the same names
+					if err := yaml.Unmarshal([]byte(text), &d); err != nil || d.To.Pod != "shop/db" || d.Port != 5432 {
+						t.Errorf("%s %s: %v, document\n%s", command.Name(), c.args, err, text)
+					}
+				}
+				if len(documents) != c.objects+1 || documents[0] != "" {
+					t.Errorf("%s %s: not %d documents:\n%s", command.Name(), c.args, c.objects, out)
+				}
+			}
+			if err != nil && !errors.Is(err, ErrDenied) || headings != want || !strings.Contains(out.String(), "shop/db") {
+				t.Errorf("%s %s %s: %v, %d headings:\n%s", command.Name(), c.args, format, err, headings, out)
+			}
 		}
 	}
 	stop()

@@ -45,11 +45,11 @@ func TestStagedDrops(t *testing.T) {
 	agent := &stagedAgent{
 		model: control.Model{Node: "node1", Pods: []control.Pod{{ID: model.PodID{Namespace: "shop", Name: "web"}, Addresses: []netip.Addr{web}}}},
 		staged: &control.Staged{Node: "node1", Policies: []control.StagedPolicy{
-			{Policy: "shop/db-in", Denied: 9, Flows: []control.StagedFlow{
+			{Policy: "networkpolicy/shop/db-in", Denied: 9, Flows: []control.StagedFlow{
 				{Pod: "shop/db", StagedConnection: in, Connections: 5, Last: at.Add(time.Minute)},
 				{Pod: "shop/db", StagedConnection: ping, Connections: 1, Last: time.Now()},
 			}},
-			{Policy: "admin:no-dns", Denied: 2, Flows: []control.StagedFlow{{Pod: "shop/db", StagedConnection: out, Connections: 2, Last: time.Now()}}},
+			{Policy: "clusternetworkpolicy/no-dns", Denied: 2, Flows: []control.StagedFlow{{Pod: "shop/db", StagedConnection: out, Connections: 2, Last: time.Now()}}},
 		}},
 	}
 	socket := filepath.Join(t.TempDir(), "s")
@@ -78,13 +78,13 @@ func TestStagedDrops(t *testing.T) {
 	if !errors.Is(err, ErrDenied) || len(lines) != 4 || !strings.Contains(lines[0], "WOULD BE DENIED BY") || !strings.Contains(notes, "3 older connections of all pods are only counted") {
 		t.Fatalf("%v\n%s%s", err, text, notes)
 	}
-	for i, want := range []string{"shop/web shop/db tcp/5432 ingress shop/db-in 5", "shop/db 192.0.2.1 udp/53 egress admin:no-dns 2", "192.0.2.1 shop/db icmp echo-request ingress shop/db-in 1"} {
+	for i, want := range []string{"shop/web shop/db tcp/5432 ingress networkpolicy/shop/db-in 5", "shop/db 192.0.2.1 udp/53 egress clusternetworkpolicy/no-dns 2", "192.0.2.1 shop/db icmp echo-request ingress networkpolicy/shop/db-in 1"} {
 		if got := strings.Join(strings.Fields(lines[i+1]), " "); !strings.HasPrefix(got, want+" ") {
 			t.Errorf("%s, want %s", got, want)
 		}
 	}
 	text, _, err = run("-o", "json", "--pod", "shop/web")
-	if !errors.Is(err, ErrDenied) || strings.Count(text, "\n") != 1 || !strings.Contains(text, `"by":"staged","policy":"shop/db-in","connections":5,"last":"`) || !strings.Contains(text, `"pod":"shop/web"`) {
+	if !errors.Is(err, ErrDenied) || strings.Count(text, "\n") != 1 || !strings.Contains(text, `"by":"staged","policy":"networkpolicy/shop/db-in","connections":5,"last":"`) || !strings.Contains(text, `"pod":"shop/web"`) {
 		t.Errorf("%v\n%s", err, text)
 	}
 	if text, _, err = run("--since", "5m", "--direction", "ingress"); !errors.Is(err, ErrDenied) || strings.Contains(text, "tcp/5432") || !strings.Contains(text, "echo-request") {

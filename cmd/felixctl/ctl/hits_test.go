@@ -13,7 +13,7 @@ func TestUncountedRulesAreExplained(t *testing.T) {
 	for _, uncounted := range []bool{false, true} {
 		var out strings.Builder
 		hits := control.Hits{Node: "node1", Backend: "nftables", Rules: []control.RuleHits{
-			{Policy: "shop/db", Rule: "ingress[0]"}, {Policy: "shop/web", Rule: "ingress[0]", Uncounted: uncounted},
+			{Policy: "networkpolicy/shop/db", Rule: "ingress[0]"}, {Policy: "shop/web", Rule: "ingress[0]", Uncounted: uncounted},
 		}}
 		if err := printHits(&out, hits, terminal.Text); err != nil {
 			t.Fatal(err)

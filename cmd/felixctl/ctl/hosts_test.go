@@ -55,7 +55,7 @@ func TestHostsOff(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, want := range []string{"no longer in force on this node: antrea-cluster:all, antrea-cluster:web\nthe table inet felixlike-hosts is gone: every port of this node is open", "nothing was closed"} {
+	for i, want := range []string{"no longer in force on this node: clusternetworkpolicy.crd.antrea.io/all, clusternetworkpolicy.crd.antrea.io/web\nthe table inet felixlike-hosts is gone: every port of this node is open", "nothing was closed"} {
 		var out bytes.Buffer
 		if err := hostsOff(t.Context(), &out, dir, ns.FD); err != nil || !strings.Contains(out.String(), want) || !strings.Contains(out.String(), marker) {
 			t.Errorf("%d: %v %q", i, err, out.String())

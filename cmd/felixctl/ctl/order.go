@@ -114,7 +114,7 @@ func (o *orderer) direction(applied model.Applied, d model.Direction) direction 
 		if p == nil {
 			continue // it is changing just now
 		}
-		head := orderedRule{Tier: id.Tier.String(), Policy: strings.TrimPrefix(id.String(), id.Tier.String()+":")}
+		head := orderedRule{Tier: id.Tier.String(), Policy: id.String()}
 		switch {
 		case id.BeforeTiers():
 		case id.API != model.Kubernetes:

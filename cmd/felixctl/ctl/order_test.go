@@ -91,16 +91,16 @@ func TestOrder(t *testing.T) {
 	}
 	want := `Ingress of shop/db (n1)
 TIER           PRIORITY  POLICY       RULE        ACTION  PEERS                           PORTS
-admin          3         zfirst       ingress[0]  pass    all pods in all namespaces      tcp/1-99
-admin          20        later        ingress[0]  deny    all pods in all namespaces      any
-networkpolicy  -         shop/closed  -           -       -                               -
-networkpolicy  -         shop/db      ingress[0]  allow   pods app=web in namespace shop  udp/53, tcp/5432 (named)
+admin          3         clusternetworkpolicy/zfirst       ingress[0]  pass    all pods in all namespaces      tcp/1-99
+admin          20        clusternetworkpolicy/later        ingress[0]  deny    all pods in all namespaces      any
+networkpolicy  -         networkpolicy/shop/closed  -           -       -                               -
+networkpolicy  -         networkpolicy/shop/db      ingress[0]  allow   pods app=web in namespace shop  udp/53, tcp/5432 (named)
 everything else: deny: a NetworkPolicy isolates the pod
 
 Egress of shop/db (n1)
 TIER      PRIORITY  POLICY  RULE       ACTION  PEERS         PORTS
-baseline  1         base    egress[0]  deny    192.0.2.0/24  any
-baseline  1         base    egress[1]  allow   pods app=db in all namespaces     tcp/5432 (named)
+baseline  1         clusternetworkpolicy/base    egress[0]  deny    192.0.2.0/24  any
+baseline  1         clusternetworkpolicy/base    egress[1]  allow   pods app=db in all namespaces     tcp/5432 (named)
 everything else: allow
 `
 	if diff := cmp.Diff(strings.Fields(want), strings.Fields(out.String())); diff != "" {
@@ -127,7 +127,7 @@ func TestOrderOfAntreasTiers(t *testing.T) {
 	if err := printOrder(&out, o); err != nil {
 		t.Fatal(err)
 	}
-	want := "tier (7) 5.5 antrea-cluster:b egress[0] (no-out) reject any any application (250) 5.5 antrea-cluster:a egress[0] (no-out) reject any any baseline 1 base egress[0]"
+	want := "tier (7) 5.5 clusternetworkpolicy.crd.antrea.io/b egress[0] (no-out) reject any any application (250) 5.5 clusternetworkpolicy.crd.antrea.io/a egress[0] (no-out) reject any any baseline 1 clusternetworkpolicy/base egress[0]"
 	if got := strings.Join(strings.Fields(out.String()), " "); !strings.Contains(got, want) {
 		t.Errorf("no %q in\n%s", want, out.String())
 	}
@@ -152,7 +152,7 @@ spec: {egress: [{type: Allow, to: {cidrSelector: 128.0.0.0/1}}, {type: Deny, to:
 	if err := printOrder(&out, o); err != nil {
 		t.Fatal(err)
 	}
-	want := "admin - egressnetworkpolicy:shop/p cluster (pods of the cluster) next 10.0.1.0/24 any admin - egressnetworkpolicy:shop/p egress[1] (0.0.0.0/0) deny 0.0.0.0/1 any baseline 1 base egress[0]"
+	want := "admin - egressnetworkpolicy.network.openshift.io/shop/p cluster (pods of the cluster) next 10.0.1.0/24 any admin - egressnetworkpolicy.network.openshift.io/shop/p egress[1] (0.0.0.0/0) deny 0.0.0.0/1 any baseline 1 clusternetworkpolicy/base egress[0]"
 	if got := strings.Join(strings.Fields(out.String()), " "); !strings.Contains(got, want) {
 		t.Errorf("no %q in\n%s", want, out.String())
 	}
@@ -178,7 +178,7 @@ func TestOrderOfNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	text := out.String()
-	first, last := strings.Index(text, "ingress[0] (monitor)"), strings.Index(text, "antrea-cluster:base")
+	first, last := strings.Index(text, "ingress[0] (monitor)"), strings.Index(text, "clusternetworkpolicy.crd.antrea.io/base")
 	if first < 0 || last < first || !strings.Contains(text, "Ingress of the node itself (n1)") || strings.Contains(text, "not in force") {
 		t.Errorf("order:\n%s", text)
 	}

@@ -121,8 +121,9 @@ func (t *target) printOrder(c *cobra.Command, end string) error {
 
 // inNamespace reports whether a policy, as model.PolicyID.String has it, is of a namespace.
 func inNamespace(policy, namespace string) bool {
-	before, _, ok := strings.Cut(policy, "/")
-	return ok && before[strings.LastIndexAny(before, " :")+1:] == namespace
+	kind, name, _ := strings.Cut(policy, "/")
+	of, _, namespaced := strings.Cut(name, "/")
+	return of == namespace && (namespaced || kind+"/"+of == model.IsolationOf(of).String())
 }
 
 // policyNames are the policies of rules, each once.

@@ -3,10 +3,7 @@ package ctl
 import (
 	"context"
 	"fmt"
-	"io"
-	"os"
 	"os/signal"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -46,8 +43,8 @@ Exit codes: 0 the time is over, or it was interrupted; 2 the command failed.`,
 		RunE: func(c *cobra.Command, _ []string) error { return r.run(c) },
 	}
 	r.Flags(c)
-	r.output.Flag(c, terminal.Text, terminal.JSON)
-	c.Flags().Lookup("output").Usage += ", an object a line"
+	r.output.Flag(c, terminal.Text, terminal.JSON, terminal.YAML)
+	c.Flags().Lookup("output").Usage += streamUsage
 	c.Flags().DurationVar(&r.listen, "for", 0, "end after so long; 0 to end when interrupted")
 	return c
 }
@@ -66,61 +63,23 @@ func (r *policyLogRequest) run(c *cobra.Command) error {
 	ctx, hungUp := context.WithCancel(ctx)
 	defer hungUp()
 	out := c.OutOrStdout()
-	if file, ok := out.(*os.File); ok {
+	if file, ok := terminal.File(out); ok {
 		go untilHangup(ctx, file, hungUp)
 	}
-	lines := loggedLines{columns: columns{w: out, style: terminal.StyleFor(out)}}
+	widths := []int{len("15:04:05.000"), len("VERDICT"), 22, 22, len("icmpv6 echo-request"), len("DIRECTION"), len("networkpolicy"), 0}
+	lines := terminal.NewLines(out, widths, "TIME", "VERDICT", "FROM", "TO", "PORT", "DIRECTION", "TIER", "RULE", "LABEL")
 	return r.explain(control.NewClient(r.Socket()).PolicyLog(ctx, func() {
 		if !r.output.ForPrograms() {
 			fmt.Fprintln(c.ErrOrStderr(), "following the log of policies on this node; interrupt to end")
 		}
 	}, func(l control.Logged) error {
-		return r.output.PrintLine(out, l, func() error { return lines.print(l) })
+		return r.output.PrintLine(out, l, func() error { return printLogged(lines, l) })
 	}))
 }
 
-// loggedLines prints packets in aligned columns.
-type loggedLines struct {
-	columns
-	begun bool
-}
-
-func (l *loggedLines) print(d control.Logged) error {
-	if !l.begun {
-		l.begun = true
-		l.width = []int{len("15:04:05.000"), len("VERDICT"), 22, 22, len("icmpv6 echo-request"), len("DIRECTION"), len("networkpolicy"), 0}
-		if err := l.row(l.style.Bold, "TIME", "VERDICT", "FROM", "TO", "PORT", "DIRECTION", "TIER", "RULE", "LABEL"); err != nil {
-			return err
-		}
-	}
+func printLogged(to *terminal.Lines, d control.Logged) error {
 	if d.NotLogged > 0 {
-		_, err := fmt.Fprintln(l.w, l.style.Faint(fmt.Sprintf("%d more not logged", d.NotLogged)))
-		return err
+		return to.Note(fmt.Sprintf("%d more not logged", d.NotLogged))
 	}
-	return l.row(nil, d.At.Local().Format("15:04:05.000"), d.Verdict, d.From.String(), d.To.String(), d.PortText(), d.Direction, d.Tier, d.Policy.String()+" "+model.TitledRule(d.Rule, d.RuleName), d.LogLabel)
-}
-
-// columns prints rows in aligned columns. Wider text overflows.
-type columns struct {
-	w     io.Writer
-	style terminal.Style
-	width []int
-}
-
-// row prints cells. A column that was too narrow is as wide as that from then on.
-func (l *columns) row(paint func(string) string, cells ...string) error {
-	var b strings.Builder
-	for i, c := range cells {
-		if i < len(l.width) {
-			l.width[i] = max(l.width[i], len(c))
-			c = fmt.Sprintf("%-*s  ", l.width[i], c)
-		}
-		b.WriteString(c)
-	}
-	text := b.String()
-	if paint != nil {
-		text = paint(text)
-	}
-	_, err := fmt.Fprintln(l.w, text)
-	return err
+	return to.Row(d.At.Local().Format("15:04:05.000"), d.Verdict, d.From.String(), d.To.String(), d.PortText(), d.Direction, d.Tier, d.Policy.String()+" "+model.TitledRule(d.Rule, d.RuleName), d.LogLabel)
 }

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -30,7 +29,7 @@ func previewCommand() *cobra.Command {
 	var listed string
 	var explain bool
 	c := &cobra.Command{
-		Use:   "preview -f FILE... [--delete [NAMESPACE/]NAME...]",
+		Use:   "preview -f FILE... [--delete KIND/[NAMESPACE/]NAME...]",
 		Short: "Show the effect of a change of policies before it is made",
 		Long: `Show the effect of a change of NetworkPolicies, ClusterNetworkPolicies, Antrea's
 tiers, groups and policies, NetNamespaces and EgressNetworkPolicies before it is made. It shows the packets that would get another verdict, by every port and
@@ -60,9 +59,8 @@ Exit codes: 0 every packet keeps its verdict; 1 some would get another, or only 
 failsafe ports keep it, or Services are not judged; 2 the command failed.`,
 		Example: `  felixctl preview -f policy.yaml
   felixctl preview -f policies/ --explain
-  felixctl preview --delete shop/default-deny
-  felixctl preview --delete keep-out   # a ClusterNetworkPolicy
-  felixctl preview --delete antrea-cluster:keep-out
+  felixctl preview --delete networkpolicy/shop/default-deny
+  felixctl preview --delete clusternetworkpolicy/keep-out
   kubectl get services -A -o yaml | felixctl preview -f node-ports.yaml --services -
   kubectl get -n shop networkpolicy db -o yaml | sed s/5432/5433/ | felixctl preview -f -`,
 		Args: cobra.NoArgs,
@@ -102,7 +100,7 @@ failsafe ports keep it, or Services are not judged; 2 the command failed.`,
 	t.flags(c, 2*time.Minute)
 	t.output.Flag(c)
 	c.Flags().StringArrayVarP(&files, "filename", "f", nil, "file or folder with policies; - is standard input")
-	c.Flags().StringArrayVar(&deleted, "delete", nil, "NetworkPolicy (namespace/name), ClusterNetworkPolicy (name), Antrea's (antrea:namespace/name, antrea-cluster:name), NetNamespace (netnamespace:name) or EgressNetworkPolicy (egressnetworkpolicy:namespace/name) to delete in the preview")
+	c.Flags().StringArrayVar(&deleted, "delete", nil, "policy to delete in the preview, as outputs name it, such as networkpolicy/shop/db")
 	c.Flags().StringVar(&listed, "services", "", "file with the cluster's Services, for policies before DNAT; - is standard input")
 	c.Flags().BoolVar(&explain, "explain", false, "explain the change in sentences")
 	return c
@@ -170,45 +168,19 @@ func printPreview(w io.Writer, p *preview.Preview, explain bool) error {
 	return err
 }
 
-// antreaPolicy returns the policy of Antrea's API that a name as in outputs stands for.
-func antreaPolicy(name string) (antrea.ID, bool) {
-	if cluster, is := strings.CutPrefix(name, "antrea-cluster:"); is {
-		return antrea.ID{Kind: antrea.KindClusterNetworkPolicy, Name: cluster}, cluster != ""
-	}
-	if namespace, is := strings.CutPrefix(name, "netnamespace:"); is {
-		return antrea.ID{Kind: antrea.KindNetNamespace, Name: namespace}, namespace != ""
-	}
-	kind := antrea.KindNetworkPolicy
-	namespaced, is := strings.CutPrefix(name, "antrea:")
-	if !is {
-		kind = antrea.KindEgressNetworkPolicy
-		namespaced, is = strings.CutPrefix(name, "egressnetworkpolicy:")
-	}
-	id, err := control.ParsePod(namespaced)
-	return antrea.ID{Kind: kind, Namespace: id.Namespace, Name: id.Name}, is && err == nil
-}
-
 // readChange reads the policies of the files. It returns an error for a policy that cannot be
 // understood, because the API server would refuse it too.
 func readChange(files, deleted []string, stdin io.Reader, notes io.Writer) (preview.Change, error) {
 	var change preview.Change
 	if len(files)+len(deleted) == 0 {
-		return change, errors.New("no change given: use -f FILE, or --delete [NAMESPACE/]NAME")
+		return change, errors.New("no change given: use -f FILE, or --delete KIND/[NAMESPACE/]NAME")
 	}
 	for _, name := range deleted {
-		if id, is := antreaPolicy(name); is {
-			change.DeleteAntrea = append(change.DeleteAntrea, id)
-			continue
-		}
-		if name != "" && !strings.Contains(name, "/") {
-			change.DeleteCluster = append(change.DeleteCluster, name)
-			continue
-		}
-		id, err := control.ParsePod(name)
+		policy, err := preview.ParsePolicy(name)
 		if err != nil {
-			return change, fmt.Errorf("--delete %q: must be namespace/name, the name of a ClusterNetworkPolicy, antrea:namespace/name, antrea-cluster:name, netnamespace:name or egressnetworkpolicy:namespace/name", name)
+			return change, fmt.Errorf("--delete %w", err)
 		}
-		change.Delete = append(change.Delete, id)
+		change.Delete = append(change.Delete, policy)
 	}
 	for _, file := range files {
 		events, problems, err := readManifests(file, stdin)

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/felixlike/felixlike/felixlike/antrea"
+	"github.com/felixlike/felixlike/model"
 )
 
 const (
@@ -17,12 +18,12 @@ const (
 
 // TestPreviewOfKinds: a change has policies of both kinds.
 func TestPreviewOfKinds(t *testing.T) {
-	c, err := readChange([]string{"-"}, []string{"x/q", "d"}, strings.NewReader(networkPolicyYAML+clusterPolicyYAML), io.Discard)
+	c, err := readChange([]string{"-"}, []string{"networkpolicy.networking.k8s.io/x/q", "clusternetworkpolicy.policy.networking.k8s.io/d"}, strings.NewReader(networkPolicyYAML+clusterPolicyYAML), io.Discard)
 	if err != nil || len(c.Set) != 1 || len(c.SetCluster) != 1 || c.SetCluster[0].Name != "c" {
 		t.Fatalf("%+v, %v", c, err)
 	}
-	if len(c.Delete) != 1 || c.Delete[0].String() != "x/q" || len(c.DeleteCluster) != 1 || c.DeleteCluster[0] != "d" {
-		t.Errorf("deleted: %v, %v", c.Delete, c.DeleteCluster)
+	if want := []model.ObjectRef{{Kind: "NetworkPolicy", Namespace: "x", Name: "q"}, {Kind: "ClusterNetworkPolicy", Name: "d"}}; !slices.Equal(c.Delete, want) {
+		t.Errorf("deleted: %v", c.Delete)
 	}
 }
 
@@ -30,13 +31,24 @@ func TestPreviewOfKinds(t *testing.T) {
 // delete. One that cannot be understood is an error.
 func TestPreviewOfAntreasKinds(t *testing.T) {
 	const tier = "apiVersion: crd.antrea.io/v1beta1\nkind: Tier\nmetadata: {name: t}\nspec: {priority: 7}\n"
-	c, err := readChange([]string{"-"}, []string{"antrea:x/q", "antrea-cluster:d", "egressnetworkpolicy:x/e"}, strings.NewReader(tier), io.Discard)
+	c, err := readChange([]string{"-"}, []string{"networkpolicy.crd.antrea.io/x/q", "clusternetworkpolicy.crd.antrea.io/d", "egressnetworkpolicy/x/e#2@y", "netnamespace.network.openshift.io/n"}, strings.NewReader(tier), io.Discard)
 	if err != nil || len(c.SetAntrea) != 1 || c.SetAntrea[0].GetName() != "t" {
 		t.Fatalf("%+v, %v", c, err)
 	}
-	want := []antrea.ID{{Kind: antrea.KindNetworkPolicy, Namespace: "x", Name: "q"}, {Kind: antrea.KindClusterNetworkPolicy, Name: "d"}, {Kind: antrea.KindEgressNetworkPolicy, Namespace: "x", Name: "e"}}
-	if !slices.Equal(c.DeleteAntrea, want) || len(c.Delete)+len(c.DeleteCluster) > 0 {
-		t.Errorf("deleted: %+v", c)
+	for i, id := range []antrea.ID{
+		{Kind: antrea.KindNetworkPolicy, Namespace: "x", Name: "q"},
+		{Kind: antrea.KindClusterNetworkPolicy, Name: "d"},
+		{Kind: antrea.KindEgressNetworkPolicy, Namespace: "x", Name: "e"},
+		{Kind: antrea.KindNetNamespace, Name: "n"},
+	} {
+		if len(c.Delete) != 4 || c.Delete[i] != id.Ref() {
+			t.Fatalf("deleted: %+v", c.Delete)
+		}
+	}
+	for _, name := range []string{"", "d", "x/q", "networkpolicy/q", "clusternetworkpolicy/x/d", "networkpolicy//q", "networkpolicy/x/", "network/x/q", "networkpolicy/x/q/r", "networkpolic/x/q"} {
+		if _, err := readChange(nil, []string{name}, nil, io.Discard); err == nil || !strings.Contains(err.Error(), "networkpolicy/NAMESPACE/NAME, clusternetworkpolicy/NAME, networkpolicy.crd.antrea.io/NAMESPACE/NAME") {
+			t.Errorf("%q: error %v", name, err)
+		}
 	}
 	if _, err := readChange([]string{"-"}, nil, strings.NewReader(strings.Replace(tier, "priority", "prioritee", 1)), io.Discard); err == nil || !strings.Contains(err.Error(), "prioritee") {
 		t.Errorf("error %v", err)

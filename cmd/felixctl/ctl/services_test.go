@@ -30,7 +30,7 @@ func shopServices() control.Services {
 		},
 	}
 	dns := control.ServicePort{Protocol: model.UDP, Port: 53, Frontends: []control.ServiceFrontend{{Kind: "clusterIP", Address: netip.MustParseAddr("fd00:96::a"), Port: 53, Empty: "refuse"}}}
-	problem := model.Problem{Object: model.ObjectRef{Kind: "Service", Namespace: "shop", Name: "web"}, Field: "spec.externalIPs[0]", Reason: "192.0.2.9 is an address of Node node2: refused"}
+	problem := model.Problem{Object: model.ObjectRef{Kind: "Service", Namespace: "shop", Name: "web"}, Field: "spec.externalIPs[0]", Reason: "192.0.2.9 is an address of node/node2: refused"}
 	return control.Services{Node: "node1", Proxy: true, Services: []control.Service{
 		{Namespace: "kube-system", Name: "dns", Ports: []control.ServicePort{dns}}, {Namespace: "shop", Name: "web", Ports: []control.ServicePort{web}, Problems: []model.Problem{problem}},
 	}}
@@ -45,7 +45,7 @@ func TestPrintServices(t *testing.T) {
 SERVICE          PORT    ADDRESS     USED
 kube-system/dns  53/udp  fd00:96::a  0 of 0
 shop/web         80/tcp  10.96.0.1   1 of 2
-problem: Service shop/web: spec.externalIPs[0]: 192.0.2.9 is an address of Node node2: refused
+problem: service/shop/web: spec.externalIPs[0]: 192.0.2.9 is an address of node/node2: refused
 `, out.String()); d != "" {
 		t.Error(d)
 	}
@@ -89,7 +89,7 @@ nodePort      port 30080 (IPv4)  all                         drop
 ENDPOINT       NODE    INSIDE     OUTSIDE
 10.0.0.1:8080  node1*  not ready  not ready
 10.0.1.2:8080  node2   used       policy Local
-problem: Service shop/web: spec.externalIPs[0]: 192.0.2.9 is an address of Node node2: refused
+problem: service/shop/web: spec.externalIPs[0]: 192.0.2.9 is an address of node/node2: refused
 `, out.String()); d != "" {
 		t.Error(d)
 	}
@@ -120,7 +120,7 @@ func TestPrintTranslator(t *testing.T) {
 SERVICE          PORT    ADDRESS     USED    BY
 kube-system/dns  53/udp  fd00:96::a  0 of 0  host
 shop/web         80/tcp  10.96.0.1   1 of 2  bridge
-problem: Service shop/web: spec.externalIPs[0]: 192.0.2.9 is an address of Node node2: refused
+problem: service/shop/web: spec.externalIPs[0]: 192.0.2.9 is an address of node/node2: refused
 shop/web 80/tcp (http), a client keeps its endpoint for 3h0m0s
 KIND          ADDRESS            CLIENTS                     EMPTY  BY
 clusterIP     10.96.0.1:80       all                         -      bridge
@@ -130,7 +130,7 @@ by host: 192.0.2.1:80 and 1 more: not a cluster IP
 ENDPOINT       NODE    INSIDE     OUTSIDE
 10.0.0.1:8080  node1*  not ready  not ready
 10.0.1.2:8080  node2   used       policy Local
-problem: Service shop/web: spec.externalIPs[0]: 192.0.2.9 is an address of Node node2: refused
+problem: service/shop/web: spec.externalIPs[0]: 192.0.2.9 is an address of node/node2: refused
 `, out.String()); d != "" {
 		t.Error(d)
 	}

@@ -56,7 +56,7 @@ func savedLine(i int) string {
 	case lines:
 		return "COMMIT\n"
 	}
-	return fmt.Sprintf("[1:60] -A flx-x -p tcp -m set --match-set flx-a%d-4 src -m tcp --dport %d -m comment --comment \"flx:abcdefghijklmn\" -m comment --comment \"x/policy ingress[%d]\" -j ACCEPT\n", i%500, i%60000+1, i%100)
+	return fmt.Sprintf("[1:60] -A flx-x -p tcp -m set --match-set flx-a%d-4 src -m tcp --dport %d -m comment --comment \"flx:abcdefghijklmn\" -m comment --comment \"networkpolicy/x/policy ingress[%d]\" -j ACCEPT\n", i%500, i%60000+1, i%100)
 }
 
 func memberLine(i int) string {

@@ -40,7 +40,7 @@ func TestCommands(t *testing.T) {
 		t.Errorf("convert with a loss: %v\n%s%s", err, out, problems)
 	}
 	out, _, err = run(allow, "check", "-f", "-")
-	if err != nil || !strings.Contains(out, "NetworkPolicy.networking.k8s.io shop/calico-a") {
+	if err != nil || !strings.Contains(out, "networkpolicy/shop/calico-a") {
 		t.Errorf("check: %v\n%s", err, out)
 	}
 	out, _, err = run(deny, "check", "-f", "-", "-o", "json")

@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/felixlike/felixlike/felixlike/datastore/strict"
-	"github.com/felixlike/felixlike/internal/printable"
+	"github.com/felixlike/felixlike/model"
 )
 
 // Result is the outcome of a conversion.
@@ -70,15 +70,11 @@ type Ref struct {
 
 // String returns kind, API group and name, as kubectl takes them.
 func (r Ref) String() string {
-	name := r.Name
-	if r.Namespace != "" {
-		name = r.Namespace + "/" + name
+	ref := model.ObjectRef{Kind: r.Kind, Namespace: r.Namespace, Name: r.Name}
+	if group := groupOf(r.APIVersion); group != "" && group != "networking.k8s.io" && group != "policy.networking.k8s.io" {
+		ref.Kind += "." + group
 	}
-	kind := r.Kind
-	if group := groupOf(r.APIVersion); group != "" {
-		kind += "." + group
-	}
-	return printable.String(kind + " " + name)
+	return ref.String()
 }
 
 // Complete reports whether nothing is lost, and no packet may be allowed that an original denies.

@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/felixlike/felixlike/cmd/felixctl/preview"
+	"github.com/felixlike/felixlike/felixlike/antrea"
 	"github.com/felixlike/felixlike/felixlike/tenancy"
 	"github.com/felixlike/felixlike/felixlike/tenancy/change"
 	"github.com/felixlike/felixlike/internal/printable"
@@ -29,7 +30,7 @@ func denied(ctx context.Context, a Access, out, notes io.Writer, manifest []byte
 		command = append(command, "-f", "-")
 	}
 	for _, name := range deleted {
-		command = append(command, "--delete", "netnamespace:"+name)
+		command = append(command, "--delete", antrea.ID{Kind: antrea.KindNetNamespace, Name: name}.Ref().String())
 	}
 	answers, err := a.Ask(ctx, notes, manifest, command...)
 	if err != nil {

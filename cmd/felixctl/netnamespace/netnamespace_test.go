@@ -255,7 +255,7 @@ func testDenied(t *testing.T, a *access) {
 	a.expect(t, "namespace default is already isolated (no number)", "isolate", "default") // there is nothing to ask
 	want := []string{
 		`preview -o json -f - < {"apiVersion":"v1","items":[` + manifest("bank") + "," + manifest("bank-test") + `],"kind":"List"}`,
-		"preview -o json --delete netnamespace:bank-test < ",
+		"preview -o json --delete netnamespace.network.openshift.io/bank-test < ",
 	}
 	if got := strings.Join(a.asked, "\n"); !strings.HasSuffix(got, strings.Join(want, "\n")) {
 		t.Errorf("the agents were asked\n%s\nwant\n%s", got, strings.Join(want, "\n"))

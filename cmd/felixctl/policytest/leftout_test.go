@@ -73,9 +73,9 @@ func TestNoPacketIsLeftOut(t *testing.T) {
 		{"another pod in its host's network", []string{host, in(hosts(", {name: dev/agent, node: n1, hostNetwork: true}"), "no pod outside namespace:system reaches shop/db")}, "node n1 -> shop/db on all ports is allowed"},
 		{"greater labels", []string{db("{podSelector: {}}"), in(shopDB, "no pod in pods:level>3 reaches shop/db")}, "a pod of shop labelled level=4 -> shop/db"},
 		{"lesser labels", []string{db("{podSelector: {}}"), in(shopDB, "no pod in pods:level<3 reaches shop/db")}, "a pod of shop labelled level=2 -> shop/db"},
-		{"new values that are the same", []string{all("{namespaces: {sameLabels: [env]}}"), in(shopDB, "any pod -> any pod in namespaces:!old: deny")}, "is allowed: antrea-cluster:all ingress[0] allows it"},
-		{"new values that differ", []string{all("{namespaces: {sameLabels: [env]}}"), in(shopDB, "any pod in namespaces:env -> any pod in namespaces:env: allow")}, "is denied: antrea-cluster:all ingress[1] denies it"},
-		{"namespaces with the same labels", []string{all("{namespaces: {match: Self}}"), in(shopDB, "any pod outside namespace:shop -> any pod outside namespace:shop: allow")}, "is denied: antrea-cluster:all ingress[1] denies it"},
+		{"new values that are the same", []string{all("{namespaces: {sameLabels: [env]}}"), in(shopDB, "any pod -> any pod in namespaces:!old: deny")}, "is allowed: clusternetworkpolicy.crd.antrea.io/all ingress[0] allows it"},
+		{"new values that differ", []string{all("{namespaces: {sameLabels: [env]}}"), in(shopDB, "any pod in namespaces:env -> any pod in namespaces:env: allow")}, "is denied: clusternetworkpolicy.crd.antrea.io/all ingress[1] denies it"},
+		{"namespaces with the same labels", []string{all("{namespaces: {match: Self}}"), in(shopDB, "any pod outside namespace:shop -> any pod outside namespace:shop: allow")}, "is denied: clusternetworkpolicy.crd.antrea.io/all ingress[1] denies it"},
 		{"no pods", []string{db("{podSelector: {}}"), in("{}", "everything else -> outside: deny")}, "it is about no packet"},
 		{"no pods, but those that could exist", []string{db("{podSelector: {}}"), in("{}", "no pod reaches outside")}, "a pod of shop -> anyone outside on all ports is allowed"},
 		{"what others are about", []string{db("{podSelector: {}}"), in(shopDB, "everything -> shop/db: deny", "everything else -> shop/db: deny")}, ""},
@@ -139,8 +139,8 @@ func TestNoTestIsSkipped(t *testing.T) {
 	holds := strings.Replace(expecting("shop/web -> shop/db 5432/tcp: allow"), "name: shop}", "name: other}", 1)
 	for _, c := range []struct{ text, says string }{
 		{list, `FAIL 2.yaml:14: expected`},
-		{strings.Replace(test, "PolicyTest", "PolicyTests", 1), `2.yaml: PolicyTests shop: kind: unknown kind "PolicyTests"`},
-		{strings.Replace(list, "PolicyTest", "Policytest", 1), `2.yaml: Policytest shop: kind: unknown kind "Policytest"`},
+		{strings.Replace(test, "PolicyTest", "PolicyTests", 1), `2.yaml: policytests/shop: kind: unknown kind "PolicyTests"`},
+		{strings.Replace(list, "PolicyTest", "Policytest", 1), `2.yaml: policytest/shop: kind: unknown kind "Policytest"`},
 		{test + "kind: PolicyTest\n", `2.yaml: line 12: mapping key "kind" already defined at line 2`},
 		{test + "spec: {expect: []}\n", `mapping key "spec" already defined at line 4`},
 		{"a: &kind PolicyTest\n" + strings.Replace(test, "kind: PolicyTest", "kind: *kind", 1), "not found where YAML has it"},

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -86,8 +87,8 @@ func TestExpectations(t *testing.T) {
 	for _, c := range []struct{ expect, says string }{
 		{"shop/web -> shop/db 5432/tcp: allow", ""},
 		{`"shop/web -> shop/db 5432/tcp: allow; everything else -> shop/db: deny"`, ""},
-		{"shop/web -> shop/db 5433/tcp: allow", `expected "shop/web -> shop/db 5433/tcp: allow", but shop/web -> shop/db tcp/5433 is denied: ingress is isolated by shop/db, and no rule allows it`},
-		{"shop/web -> shop/db: deny", "shop/web -> shop/db tcp/5432 is allowed: shop/dns egress[0] allows it; shop/db ingress[0] allows it"},
+		{"shop/web -> shop/db 5433/tcp: allow", `expected "shop/web -> shop/db 5433/tcp: allow", but shop/web -> shop/db tcp/5433 is denied: ingress is isolated by networkpolicy/shop/db, and no rule allows it`},
+		{"shop/web -> shop/db: deny", "shop/web -> shop/db tcp/5432 is allowed: networkpolicy/shop/dns egress[0] allows it; networkpolicy/shop/db ingress[0] allows it"},
 		{"shop/web -> shop/db all but 5432/tcp: deny", ""},
 		{"shop/web -> shop/db all but 5000-6000/tcp,5100/tcp: deny", ""},
 		{"shop/web -> shop/db 5432/tcp,icmp: deny", "tcp/5432 is allowed"},
@@ -97,9 +98,9 @@ func TestExpectations(t *testing.T) {
 		{"dev/job or outside -> shop/db: deny", ""},
 		{"shop/web -> outside 53/udp: allow", ""},
 		{"shop/web -> 192.0.2.7 or 198.51.100.0/24 54/udp: deny", ""},
-		{"shop/db -> everything 54/udp: deny", "shop/db -> shop/web udp/54 is allowed: shop/dns egress[0] allows it"},
+		{"shop/db -> everything 54/udp: deny", "shop/db -> shop/web udp/54 is allowed: networkpolicy/shop/dns egress[0] allows it"},
 		{"dev/job -> everything except shop/db: allow", ""},
-		{"no pod outside namespace:shop reaches shop/db", "a pod of a namespace labelled kubernetes.io/metadata.name=other,team=ops -> shop/db on all ports is allowed: shop/db ingress[1] allows it"},
+		{"no pod outside namespace:shop reaches shop/db", "a pod of a namespace labelled kubernetes.io/metadata.name=other,team=ops -> shop/db on all ports is allowed: networkpolicy/shop/db ingress[1] allows it"},
 		{"no pod outside ns shop reaches shop/db 5432/tcp", "labelled kubernetes.io/metadata.name=other,team=ops -> shop/db tcp/5432 is allowed"},
 		{"no pod in namespace dev reaches shop/db", ""},
 		{"no pod in namespace:shop reaches shop/db", "shop/web -> shop/db tcp/5432 is allowed"},
@@ -107,7 +108,7 @@ func TestExpectations(t *testing.T) {
 		{"any pod in pods:app!=web,app!=db -> shop/db: deny", "a pod of a namespace labelled"},
 		{"any pod outside namespaces:team=ops or namespace:shop -> shop/db: deny", ""},
 		{"any pod -> shop/web: allow", ""},
-		{"any pod -> shop/db: allow", "is denied: ingress is isolated by shop/db"},
+		{"any pod -> shop/db: allow", "is denied: ingress is isolated by networkpolicy/shop/db"},
 		{"shop/web -> any pod in namespace:shop: allow", "a policy names a port"},
 	} {
 		out, err := run(t, []string{policies, expecting(c.expect)})
@@ -164,7 +165,7 @@ func TestRefusedInput(t *testing.T) {
 	for says, texts := range map[string][]string{
 		"the files have no PolicyTest":            {policies},
 		"the files have no policy":                {good},
-		"1.yaml: NetworkPolicy shop/db: it is in": {policies, policies, good},
+		"1.yaml: networkpolicy/shop/db: it is in": {policies, policies, good},
 		"1.yaml: PolicyTest shop: it is in":       {good, good},
 		"spec.ingres: unknown field":              {strings.Replace(policies, "ingress", "ingres", 1), good},
 		"AdminNetworkPolicy is not supported":     {policies, good, "apiVersion: policy.networking.k8s.io/v1alpha1\nkind: AdminNetworkPolicy\nmetadata: {name: c}\n"},
@@ -186,10 +187,10 @@ func TestReports(t *testing.T) {
 	texts := []string{policies, expecting("shop/web -> shop/db 5432/tcp: allow", "shop/web -> shop/db 5433/tcp: allow", "dev/job -> shop/db: deny"), "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: d}\n"}
 	path := filepath.Join(t.TempDir(), "junit.xml")
 	out, err := run(t, texts, "--junit", path)
-	want := `FAIL 1.yaml:12: expected "shop/web -> shop/db 5433/tcp: allow", but shop/web -> shop/db tcp/5433 is denied: ingress is isolated by shop/db, and no rule allows it
-note: 2.yaml: Deployment d: ignored: kind not used
-rule ingress[1] of shop/db is decided by no test
-rule egress[1] of shop/dns is decided by no test
+	want := `FAIL 1.yaml:12: expected "shop/web -> shop/db 5433/tcp: allow", but shop/web -> shop/db tcp/5433 is denied: ingress is isolated by networkpolicy/shop/db, and no rule allows it
+note: 2.yaml: deployment/d: ignored: kind not used
+rule ingress[1] of networkpolicy/shop/db is decided by no test
+rule egress[1] of networkpolicy/shop/dns is decided by no test
 2 of 3 expectations hold in 1 test; 2 of 4 rules decide in a test
 `
 	if !errors.Is(err, report.ErrFaults) || unwrapped(out) != want {
@@ -210,34 +211,73 @@ rule egress[1] of shop/dns is decided by no test
 		} `xml:"testsuite>testcase"`
 	}
 	if err := xml.Unmarshal(text, &suites); err != nil || suites.Failures != 1 || len(suites.Cases) != 3 || suites.Cases[0].Failure != nil ||
-		suites.Cases[1].Failure == nil || !strings.Contains(suites.Cases[1].Failure.Message, "isolated by shop/db") || suites.Cases[1].Line != 12 {
+		suites.Cases[1].Failure == nil || !strings.Contains(suites.Cases[1].Failure.Message, "isolated by networkpolicy/shop/db") || suites.Cases[1].Line != 12 {
 		t.Errorf("%v\n%s", err, text)
 	}
 	out, _ = run(t, texts, "-o", "json")
 	var r Result
 	if err := json.Unmarshal([]byte(out), &r); err != nil || len(r.Tests) != 1 || len(r.Tests[0].Expectations) != 3 || r.Tests[0].Expectations[1].Against[0].Ports[0] != "tcp/5433" ||
-		strings.Join(r.Coverage.Undecided, "; ") != "rule ingress[1] of shop/db; rule egress[1] of shop/dns" {
+		strings.Join(r.Coverage.Undecided, "; ") != "rule ingress[1] of networkpolicy/shop/db; rule egress[1] of networkpolicy/shop/dns" {
 		t.Errorf("%v\n%s", err, out)
 	}
 }
 
-// TestExamplesHold: the worked examples hold, and their tests decide each rule.
+// workedExamples returns the files of the examples, by their name.
+func workedExamples(t *testing.T) map[string][]string {
+	t.Helper()
+	all := map[string][]string{
+		"shop":       {examples + "/cluster.yaml", examples + "/policies", examples + "/tests/shop"},
+		"tenants":    {examples + "/tests/tenants"},
+		"quarantine": {examples + "/tests/quarantine"},
+	}
+	charts, err := filepath.Glob(examples + "/tests/charts/*")
+	if err != nil || len(charts) < 5 {
+		t.Fatalf("%v, examples of charts: %v", err, charts)
+	}
+	for _, dir := range charts {
+		all[filepath.Base(dir)] = []string{dir}
+	}
+	return all
+}
+
+// TestExamplesHold: the worked examples hold, and their tests decide each rule. No rule of a NetworkPolicy can go without
+// contradicting an expectation.
 func TestExamplesHold(t *testing.T) {
-	for name, args := range map[string][]string{
-		"shop":       {"-f", examples + "/cluster.yaml", "-f", examples + "/policies", "-f", examples + "/tests/shop"},
-		"tenants":    {"-f", examples + "/tests/tenants"},
-		"quarantine": {"-f", examples + "/tests/quarantine"},
-	} {
+	for name, files := range workedExamples(t) {
+		var args []string
+		for _, f := range files {
+			args = append(args, "-f", f)
+		}
 		out, err := run(t, nil, args...)
 		var held, all, decided, rules int
 		if _, scanned := fmt.Sscanf(out, "%d of %d expectations hold in 1 test; %d of %d rules", &held, &all, &decided, &rules); scanned != nil || err != nil || held != all || decided != rules {
 			t.Errorf("%s: %v\n%s", name, err, out)
 		}
+		in, err := Read(files, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, p := range in.Objects.Policies {
+			whole := p.Spec
+			without := func(rule string, change func()) {
+				change()
+				if r, err := Run(t.Context(), in); err != nil || r.Holds() {
+					t.Errorf("%s holds without %s of %s/%s: %v", name, rule, p.Namespace, p.Name, err)
+				}
+				p.Spec = whole
+			}
+			for i := range whole.Ingress {
+				without(fmt.Sprintf("ingress[%d]", i), func() { p.Spec.Ingress = slices.Delete(slices.Clone(whole.Ingress), i, i+1) })
+			}
+			for i := range whole.Egress {
+				without(fmt.Sprintf("egress[%d]", i), func() { p.Spec.Egress = slices.Delete(slices.Clone(whole.Egress), i, i+1) })
+			}
+		}
 	}
 }
 
-// TestManyExpectationsAreFast runs 200 expectations over 300 policies and 300 pods. It takes 0.6 s of the processor; the bound is
-// for loaded machines.
+// TestManyExpectationsAreFast runs 200 expectations over 300 policies and 300 pods, within 1 s of the processor. It takes 0.35 to
+// 0.6 s.
 func TestManyExpectationsAreFast(t *testing.T) {
 	var policies, test strings.Builder
 	test.WriteString("apiVersion: felixlike.io/v1alpha1\nkind: PolicyTest\nmetadata: {name: many}\nspec:\n  cluster:\n    pods:\n")
@@ -258,8 +298,9 @@ func TestManyExpectationsAreFast(t *testing.T) {
 			fmt.Fprintf(&test, "  - 192.0.%d.0/24 -> ns%d/pod1: allow\n  - namespace:ns%d -> outside: deny\n", n, n, n)
 		}
 	}
+	const goal = time.Second
 	best := time.Hour
-	for range 3 { // other processes of the machine take caches, too
+	for n := 0; n < 5 && best > goal; n++ { // other processes of the machine take caches, too
 		before := cpu(t)
 		out, err := run(t, []string{policies.String(), test.String()})
 		best = min(best, cpu(t)-before)
@@ -268,8 +309,8 @@ func TestManyExpectationsAreFast(t *testing.T) {
 		}
 	}
 	t.Logf("%s of processor time", best)
-	if best > 5*time.Second {
-		t.Errorf("%s of processor time", best)
+	if best > goal {
+		t.Errorf("%s of processor time, want at most %s", best, goal)
 	}
 }
 
@@ -292,10 +333,10 @@ func TestFromCluster(t *testing.T) {
 	if err := os.WriteFile(isolated, []byte(texts), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{"shop", "tenants", "quarantine", "isolated"} {
-		in, err := Read(map[string][]string{
-			"shop": {examples + "/cluster.yaml", examples + "/policies"}, "tenants": {examples + "/tests/tenants"}, "quarantine": {examples + "/tests/quarantine"}, "isolated": {isolated},
-		}[name], nil)
+	all := workedExamples(t)
+	all["isolated"] = []string{isolated}
+	for name, files := range all {
+		in, err := Read(files, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -331,7 +372,7 @@ func TestFromCluster(t *testing.T) {
 		}
 		in.Objects.ClusterPolicies, in.Objects.Antrea.ClusterPolicies = nil, nil
 		if len(in.Objects.Policies) > 0 {
-			in.Objects.Policies = in.Objects.Policies[:1]
+			in.Objects.Policies = in.Objects.Policies[:len(in.Objects.Policies)-1]
 		}
 		if r, err := Run(t.Context(), in); err == nil && r.Holds() {
 			t.Errorf("%s holds without a policy\n%s", name, text)

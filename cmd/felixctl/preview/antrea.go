@@ -36,10 +36,6 @@ func projectsOf(o antrea.Objects) *projects {
 	return t
 }
 
-func antreaName(id antrea.ID) policyName {
-	return policyName{id.Ref().Kind, model.PodID{Namespace: id.Namespace, Name: id.Name}}
-}
-
 // isAntreaPolicy reports whether an object is a policy, not a tier or a group. A NetNamespace is one for the pods of its namespace.
 func isAntreaPolicy(o antrea.Object) bool {
 	return compile.AntreaSpec(o) != nil || isNetNamespace(o) || isEgressPolicy(o)

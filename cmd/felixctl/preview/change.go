@@ -20,19 +20,17 @@ import (
 type Change struct {
 	Set        []*networkingv1.NetworkPolicy
 	SetCluster []*v1alpha2.ClusterNetworkPolicy
-	Delete     []model.PodID
-	// DeleteCluster are names of ClusterNetworkPolicies.
-	DeleteCluster []string
-	// SetAntrea are policies, tiers and groups of Antrea's API, and DeleteAntrea policies.
-	SetAntrea    []antrea.Object
-	DeleteAntrea []antrea.ID
+	// SetAntrea are policies, tiers and groups of Antrea's API.
+	SetAntrea []antrea.Object
+	// Delete are policies of all kinds.
+	Delete []model.ObjectRef
 	// Services are those whose addresses policies before DNAT may close. nil stands for unknown ones. They do not change.
 	Services []control.Service
 }
 
 // Empty reports whether there is nothing to change.
 func (c Change) Empty() bool {
-	return len(c.Set)+len(c.SetCluster)+len(c.Delete)+len(c.DeleteCluster)+len(c.SetAntrea)+len(c.DeleteAntrea) == 0
+	return len(c.Set)+len(c.SetCluster)+len(c.SetAntrea)+len(c.Delete) == 0
 }
 
 // Kinds of a PolicyChange.
@@ -75,7 +73,7 @@ func (c Change) apply(o control.Objects) ([]anyPolicy, []PolicyChange, error) {
 			refersTo.Put(object)
 		}
 	}
-	after, known := map[policyName]anyPolicy{}, map[policyName]anyPolicy{}
+	after, known := map[model.ObjectRef]anyPolicy{}, map[model.ObjectRef]anyPolicy{}
 	for _, p := range policiesOf(o) {
 		known[p.name()] = p
 		if p.antrea != nil {
@@ -84,20 +82,20 @@ func (c Change) apply(o control.Objects) ([]anyPolicy, []PolicyChange, error) {
 		after[p.name()] = p
 	}
 	for _, object := range referenced(o.Antrea).All() {
-		known[antreaName(object.ID())] = anyPolicy{antrea: object, refersTo: refersTo}
+		known[object.ID().Ref()] = anyPolicy{antrea: object, refersTo: refersTo}
 	}
-	touched := map[policyName]*PolicyChange{}
+	touched := map[model.ObjectRef]*PolicyChange{}
 	var errs []error
-	touch := func(name policyName) *PolicyChange {
+	touch := func(name model.ObjectRef) *PolicyChange {
 		if touched[name] != nil {
-			errs = append(errs, fmt.Errorf("%s %s: named twice", name.kind, name))
+			errs = append(errs, fmt.Errorf("%s: named twice", name))
 		}
-		touched[name] = &PolicyChange{Policy: name.String(), Kind: name.kind, before: known[name]}
+		touched[name] = &PolicyChange{Policy: name.String(), Kind: name.Kind, before: known[name]}
 		return touched[name]
 	}
-	for _, name := range c.deleted() {
+	for _, name := range c.Delete {
 		if touch(name).before.none() {
-			errs = append(errs, fmt.Errorf("%s %s: does not exist, so it cannot be deleted", name.kind, name))
+			errs = append(errs, fmt.Errorf("%s: does not exist, so it cannot be deleted", name))
 		}
 		touched[name].What = Deleted
 		delete(after, name)
@@ -122,7 +120,7 @@ func (c Change) apply(o control.Objects) ([]anyPolicy, []PolicyChange, error) {
 		}
 	}
 	var changes []PolicyChange
-	for _, name := range slices.SortedFunc(maps.Keys(touched), policyName.compare) {
+	for _, name := range slices.SortedFunc(maps.Keys(touched), model.ObjectRef.Compare) {
 		changes = append(changes, *touched[name])
 	}
 	return slices.SortedFunc(maps.Values(after), comparePolicies), changes, errors.Join(errs...)
@@ -131,28 +129,13 @@ func (c Change) apply(o control.Objects) ([]anyPolicy, []PolicyChange, error) {
 // projects returns the projects after the change.
 func (c Change) projects(o antrea.Objects) *projects {
 	after := antrea.Objects{
-		NetNamespaces:  slices.DeleteFunc(slices.Clone(o.NetNamespaces), func(n *antrea.NetNamespace) bool { return slices.Contains(c.DeleteAntrea, n.ID()) }),
-		EgressPolicies: slices.DeleteFunc(slices.Clone(o.EgressPolicies), func(p *antrea.EgressNetworkPolicy) bool { return slices.Contains(c.DeleteAntrea, p.ID()) }),
+		NetNamespaces:  slices.DeleteFunc(slices.Clone(o.NetNamespaces), func(n *antrea.NetNamespace) bool { return slices.Contains(c.Delete, n.ID().Ref()) }),
+		EgressPolicies: slices.DeleteFunc(slices.Clone(o.EgressPolicies), func(p *antrea.EgressNetworkPolicy) bool { return slices.Contains(c.Delete, p.ID().Ref()) }),
 	}
 	for _, object := range c.SetAntrea {
 		after.Put(object)
 	}
 	return projectsOf(after)
-}
-
-// deleted names the policies to be deleted.
-func (c Change) deleted() []policyName {
-	var all []policyName
-	for _, id := range c.Delete {
-		all = append(all, policyName{networkPolicy, id})
-	}
-	for _, name := range c.DeleteCluster {
-		all = append(all, clusterName(name))
-	}
-	for _, id := range c.DeleteAntrea {
-		all = append(all, antreaName(id))
-	}
-	return all
 }
 
 // isPolicy reports that the change is of a policy, not of a tier or a group.

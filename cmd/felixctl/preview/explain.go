@@ -10,7 +10,7 @@ import (
 // explain describes a change in sentences.
 func (t *text) explain(p *Preview) {
 	for _, c := range p.Policies {
-		fmt.Fprintf(t, "%s\n", t.style.Bold(c.Kind+" "+c.Policy))
+		fmt.Fprintf(t, "%s\n", t.style.Bold(c.Policy))
 		for _, s := range c.sentences() {
 			fmt.Fprintf(t, "  %s\n", s)
 		}

@@ -2,6 +2,7 @@ package preview
 
 import (
 	"cmp"
+	"fmt"
 	"net/netip"
 	"slices"
 	"strings"
@@ -39,26 +40,39 @@ type anyPolicy struct {
 	projects *projects
 }
 
-// policyName names an anyPolicy. Its namespace is empty for kinds without namespaces.
-type policyName struct {
-	kind string
-	id   model.PodID
-}
-
-func clusterName(name string) policyName {
-	return policyName{clusterPolicy, model.PodID{Name: name}}
-}
-
-// String returns "shop/db" or, for kinds without namespaces, "deny-all".
-func (n policyName) String() string {
-	if n.id.Namespace == "" {
-		return n.id.Name
+// WithoutPart returns the name of the object of a policy, from the name of the policy or of a part of it, as PolicyID.String has it.
+func WithoutPart(name string) string {
+	if i := strings.IndexAny(name, "#@"); i >= 0 {
+		return name[:i]
 	}
-	return n.id.String()
+	return name
 }
 
-func (n policyName) compare(o policyName) int {
-	return cmp.Or(cmp.Compare(n.kind, o.kind), n.id.Compare(o.id))
+// ParsePolicy reads the name of a policy, as PolicyID.String has it. The kind's API group may be left out where no kind of
+// Kubernetes has the same name, and be there for those of Kubernetes.
+func ParsePolicy(name string) (model.ObjectRef, error) {
+	parts := strings.Split(WithoutPart(name), "/")
+	parts[0] = strings.TrimSuffix(strings.TrimSuffix(parts[0], "."+v1alpha2.GroupName), "."+networkingv1.GroupName)
+	var all []string
+	for _, form := range []model.ObjectRef{
+		{Kind: networkPolicy, Namespace: "NAMESPACE", Name: "NAME"},
+		{Kind: clusterPolicy, Name: "NAME"},
+		antrea.ID{Kind: antrea.KindNetworkPolicy, Namespace: "NAMESPACE", Name: "NAME"}.Ref(),
+		antrea.ID{Kind: antrea.KindClusterNetworkPolicy, Name: "NAME"}.Ref(),
+		antrea.ID{Kind: antrea.KindNetNamespace, Name: "NAME"}.Ref(),
+		antrea.ID{Kind: antrea.KindEgressNetworkPolicy, Namespace: "NAMESPACE", Name: "NAME"}.Ref(),
+	} {
+		text := form.String()
+		all = append(all, text)
+		if len(parts) != strings.Count(text, "/")+1 || slices.Contains(parts, "") || !strings.HasPrefix(strings.ToLower(form.Kind)+".", parts[0]+".") {
+			continue
+		}
+		if form.Name = parts[len(parts)-1]; form.Namespace != "" {
+			form.Namespace = parts[1]
+		}
+		return form, nil
+	}
+	return model.ObjectRef{}, fmt.Errorf("%q: must be %s", name, strings.Join(all, ", "))
 }
 
 // policiesOf returns the policies of all kinds.
@@ -81,14 +95,14 @@ func IsPolicyKind(kind string) bool {
 
 func (p anyPolicy) none() bool { return p == anyPolicy{} }
 
-func (p anyPolicy) name() policyName {
+func (p anyPolicy) name() model.ObjectRef {
 	switch {
 	case p.cluster != nil:
-		return clusterName(p.cluster.Name)
+		return model.ObjectRef{Kind: clusterPolicy, Name: p.cluster.Name}
 	case p.antrea != nil:
-		return antreaName(p.antrea.ID())
+		return p.antrea.ID().Ref()
 	}
-	return policyName{networkPolicy, nameOf(p.network)}
+	return model.ObjectRef{Kind: networkPolicy, Namespace: p.network.Namespace, Name: p.network.Name}
 }
 
 // isPolicy reports that it is a policy, not a tier or a group.
@@ -105,7 +119,7 @@ func (p anyPolicy) tier() string {
 	return ""
 }
 
-func comparePolicies(a, b anyPolicy) int { return a.name().compare(b.name()) }
+func comparePolicies(a, b anyPolicy) int { return a.name().Compare(b.name()) }
 
 func (p anyPolicy) equal(o anyPolicy) bool {
 	switch {
@@ -386,10 +400,6 @@ func nodeAddresses(nodes []*corev1.Node) []string {
 		}
 	}
 	return all
-}
-
-func nameOf(p *networkingv1.NetworkPolicy) model.PodID {
-	return model.PodID{Namespace: p.Namespace, Name: p.Name}
 }
 
 // about reports whether the policy isolates in the direction. By default it isolates for

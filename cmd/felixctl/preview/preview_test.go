@@ -6,10 +6,6 @@ import (
 	"slices"
 	"testing"
 
-	networkingv1 "k8s.io/api/networking/v1"
-	"sigs.k8s.io/network-policy-api/apis/v1alpha2"
-
-	"github.com/felixlike/felixlike/felixlike/antrea"
 	"github.com/felixlike/felixlike/felixlike/control"
 	"github.com/felixlike/felixlike/felixlike/policy/oracle"
 	"github.com/felixlike/felixlike/model"
@@ -93,19 +89,13 @@ func isEnd(e *end, names []string, name string, a netip.Addr) bool {
 // difference is the change from some policies to others.
 func difference(before, after truthtable.Objects) Change {
 	c := Change{Set: after.Policies, SetCluster: after.ClusterPolicies, SetAntrea: after.Antrea.All()}
-	for _, b := range before.Policies {
-		if !slices.ContainsFunc(after.Policies, func(a *networkingv1.NetworkPolicy) bool { return nameOf(a) == nameOf(b) }) {
-			c.Delete = append(c.Delete, nameOf(b))
-		}
+	all := func(o truthtable.Objects) []anyPolicy {
+		return policiesOf(control.Objects{Policies: o.Policies, ClusterPolicies: o.ClusterPolicies, Antrea: o.Antrea})
 	}
-	for _, b := range before.ClusterPolicies {
-		if !slices.ContainsFunc(after.ClusterPolicies, func(a *v1alpha2.ClusterNetworkPolicy) bool { return a.Name == b.Name }) {
-			c.DeleteCluster = append(c.DeleteCluster, b.Name)
-		}
-	}
-	for _, b := range antreaPolicies(before.Antrea) {
-		if !slices.ContainsFunc(c.SetAntrea, func(a antrea.Object) bool { return a.ID() == b.antrea.ID() }) {
-			c.DeleteAntrea = append(c.DeleteAntrea, b.antrea.ID())
+	remaining := all(after)
+	for _, b := range all(before) {
+		if !slices.ContainsFunc(remaining, func(a anyPolicy) bool { return a.name() == b.name() }) {
+			c.Delete = append(c.Delete, b.name())
 		}
 	}
 	return c

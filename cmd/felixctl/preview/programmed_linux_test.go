@@ -42,7 +42,7 @@ func TestProgram(t *testing.T) {
 				text.WriteString(change.Before + change.After + change.Note)
 			}
 		}
-		if len(p.Programmed) == 0 || !strings.Contains(text.String(), "shop/db ingress[0]") {
+		if len(p.Programmed) == 0 || !strings.Contains(text.String(), "networkpolicy/shop/db ingress[0]") {
 			t.Errorf("%s: %+v", like.Backend, p.Programmed)
 		}
 		var same Preview
@@ -70,7 +70,7 @@ func TestProgramWarns(t *testing.T) {
 		if err := got.Program(o, Change{SetCluster: []*v1alpha2.ClusterNetworkPolicy{p}}, like); err != nil {
 			t.Fatal(err)
 		}
-		if len(got.Warnings) != want || want > 0 && !strings.Contains(got.Warnings[0], "egress of baseline:many") {
+		if len(got.Warnings) != want || want > 0 && !strings.Contains(got.Warnings[0], "egress of clusternetworkpolicy/many") {
 			t.Errorf("%s: warnings %q", backend, got.Warnings)
 		}
 	}

@@ -102,13 +102,13 @@ func TestReachAnswers(t *testing.T) {
 		passes   bool
 		because  string
 	}{
-		{"pods:app=web,tier notin (x)", "blue/db", model.PortRange{}, true, "blue/own ingress[0]"},
-		{"red/web", "namespaces:tenant=blue", model.PortRange{}, false, "isolated by blue/own"},
+		{"pods:app=web,tier notin (x)", "blue/db", model.PortRange{}, true, "networkpolicy/blue/own ingress[0]"},
+		{"red/web", "namespaces:tenant=blue", model.PortRange{}, false, "isolated by networkpolicy/blue/own"},
 		{"blue/db", "node:n1", model.PortRange{Protocol: model.UDP, First: 6081, Last: 6081}, false, string(oracle.TunnelEnd)},
 		// A pod in its host's network is its node.
 		{"namespaces:tenant=red", "namespaces:tenant=blue", model.PortRange{}, true, "node n1"},
 		{"namespaces:tenant=blue", "namespaces:tenant=red", model.PortRange{}, true, "no policy isolates"},
-		{"outside", "namespace:blue", model.PortRange{Protocol: model.ICMP}, false, "isolated by blue/own"},
+		{"outside", "namespace:blue", model.PortRange{Protocol: model.ICMP}, false, "isolated by networkpolicy/blue/own"},
 		{"red/agent", "blue/db", model.PortRange{}, true, "no policy denies traffic between a pod and its own node"},
 		{"203.0.113.0/24", "blue/db", model.PortRange{}, false, "203.0.113.0/24"},
 		{"198.51.100.7", "red/web", model.PortRange{}, true, "198.51.100.7/32"},

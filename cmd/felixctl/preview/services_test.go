@@ -125,7 +125,7 @@ shop/web loadBalancer 198.51.100.1 tcp/22 at node n1,node n2, from anyone else o
 	if p := of(now, Change{SetAntrea: policies.All(), Services: services}); len(p.Services) > 0 || p.Changes() {
 		t.Errorf("unchanged: %s", lines(p))
 	}
-	p = of(now, Change{DeleteAntrea: []antrea.ID{{Kind: antrea.KindClusterNetworkPolicy, Name: "ports"}, {Kind: antrea.KindClusterNetworkPolicy, Name: "at-the-node"}}, Services: services})
+	p = of(now, Change{Delete: []model.ObjectRef{antrea.ID{Kind: antrea.KindClusterNetworkPolicy, Name: "ports"}.Ref(), antrea.ID{Kind: antrea.KindClusterNetworkPolicy, Name: "at-the-node"}.Ref()}, Services: services})
 	if got := lines(p); !strings.HasPrefix(got, "shop/web nodePort tcp/30080 at node n1,node n2, from anyone else outside,node n2,node n3: allowed\n") {
 		t.Errorf("deleted:\n%s", got)
 	}

@@ -37,7 +37,7 @@ type text struct {
 
 func (t *text) policies(p *Preview) {
 	for _, c := range p.Policies {
-		fmt.Fprintf(t, "%s %s: %s; %s\n", c.Kind, t.style.Bold(c.Policy), c.What, c.scope())
+		fmt.Fprintf(t, "%s: %s; %s\n", t.style.Bold(c.Policy), c.What, c.scope())
 		t.problems(c)
 	}
 }

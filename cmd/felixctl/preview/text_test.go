@@ -60,8 +60,8 @@ func TestText(t *testing.T) {
 	if err := p.Connections(o, c, &control.Model{}, established); err != nil {
 		t.Fatal(err)
 	}
-	isolated := "ingress is isolated by shop/db, and no rule allows it"
-	golden(t, p, false, `NetworkPolicy shop/db: created; ingress of 1 pod
+	isolated := "ingress is isolated by networkpolicy/shop/db, and no rule allows it"
+	golden(t, p, false, `networkpolicy/shop/db: created; ingress of 1 pod
 
 Packets with another verdict
 FROM                                          TO       PORTS                     NOW      THEN    BECAUSE
@@ -74,7 +74,7 @@ the new policies deny 1 connection; an established connection continues until it
 FROM        TO       CONNECTION                         BECAUSE
 shop/web-1  shop/db  tcp 10.0.1.3:40001 -> 10.0.1.2:22  ISOLATED
 `, isolated)
-	golden(t, p, true, `NetworkPolicy shop/db
+	golden(t, p, true, `networkpolicy/shop/db
   It would be created.
   It applies to ingress of 1 pod: shop/db.
   These pods are isolated: a packet passes if a rule of any NetworkPolicy of the pod allows it, else it is dropped. Answers always pass, and so do packets from a pod's own node.
@@ -93,7 +93,7 @@ shop/web-1  shop/db  tcp 10.0.1.3:40001 -> 10.0.1.2:22  ISOLATED
 // TestDelete reopens the ends that a policy closed, and fails for a missing policy.
 func TestDelete(t *testing.T) {
 	o := objects(t, shop+"---"+dbPolicy)
-	p, err := Of(t.Context(), o, Change{Delete: []model.PodID{{Namespace: "shop", Name: "db"}}})
+	p, err := Of(t.Context(), o, Change{Delete: []model.ObjectRef{{Kind: networkPolicy, Namespace: "shop", Name: "db"}}})
 	if err != nil || len(p.Verdicts) == 0 || p.Policies[0].What != Deleted {
 		t.Fatalf("%+v, %v", p, err)
 	}
@@ -102,7 +102,7 @@ func TestDelete(t *testing.T) {
 			t.Errorf("%+v", d)
 		}
 	}
-	if _, err := Of(t.Context(), o, Change{Delete: []model.PodID{{Namespace: "shop", Name: "dbs"}}}); err == nil || !strings.Contains(err.Error(), "shop/dbs: does not exist, so it cannot be deleted") {
+	if _, err := Of(t.Context(), o, Change{Delete: []model.ObjectRef{{Kind: networkPolicy, Namespace: "shop", Name: "dbs"}}}); err == nil || !strings.Contains(err.Error(), "shop/dbs: does not exist, so it cannot be deleted") {
 		t.Errorf("error %v", err)
 	}
 	same, err := Of(t.Context(), o, Change{Set: objects(t, dbPolicy).Policies})
@@ -208,7 +208,7 @@ func TestStillDenied(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(p.StillDenied) != 1 || !slices.Equal(p.StillDenied[0].Ports, []string{"tcp/5432"}) || !strings.Contains(p.StillDenied[0].Because, "egress is isolated by shop/web") {
+	if len(p.StillDenied) != 1 || !slices.Equal(p.StillDenied[0].Ports, []string{"tcp/5432"}) || !strings.Contains(p.StillDenied[0].Because, "egress is isolated by networkpolicy/shop/web") {
 		t.Errorf("still denied: %+v", p.StillDenied)
 	}
 	for _, d := range p.Verdicts {

@@ -49,7 +49,7 @@ func TestRandomTiersArePredicted(t *testing.T) {
 		change.SetAntrea = then.Antrea.All()
 		for _, p := range antreaPolicies(now.Antrea) {
 			if !slices.ContainsFunc(change.SetAntrea, func(o antrea.Object) bool { return o.ID() == p.antrea.ID() }) {
-				change.DeleteAntrea = append(change.DeleteAntrea, p.antrea.ID())
+				change.Delete = append(change.Delete, p.antrea.ID().Ref())
 			}
 		}
 		p, err := Of(t.Context(), o, change)
@@ -156,8 +156,8 @@ func TestTierText(t *testing.T) {
 	if err := p.Connections(o, c, &control.Model{}, nil); err != nil {
 		t.Fatal(err)
 	}
-	because := "admin:keep-out ingress[0] denies it"
-	golden(t, p, false, `ClusterNetworkPolicy keep-out: created; ingress of 1 pod
+	because := "clusternetworkpolicy/keep-out ingress[0] denies it"
+	golden(t, p, false, `clusternetworkpolicy/keep-out: created; ingress of 1 pod
 
 Packets with another verdict
 FROM                    TO       PORTS     NOW      THEN    BECAUSE
@@ -166,7 +166,7 @@ shop/web-1, shop/web-2  shop/db  tcp/5432  allowed  denied  ISOLATED
 Established connections of n1
 none that the new policies deny
 `, because)
-	golden(t, p, true, `ClusterNetworkPolicy keep-out
+	golden(t, p, true, `clusternetworkpolicy/keep-out
   It would be created.
   It applies to ingress of 1 pod: shop/db.
   In its tier, Admin, the first matching rule decides, before any NetworkPolicy. Pass leaves the packet to the NetworkPolicies. Answers always pass, and so do packets from a pod's own node.
@@ -178,7 +178,7 @@ none that the new policies deny
 `, because)
 	// One in force counts: without the NetworkPolicy, its port stays closed.
 	o.ClusterPolicies = c.SetCluster
-	p, err = Of(t.Context(), o, Change{Delete: []model.PodID{{Namespace: "shop", Name: "db"}}})
+	p, err = Of(t.Context(), o, Change{Delete: []model.ObjectRef{{Kind: networkPolicy, Namespace: "shop", Name: "db"}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -187,11 +187,11 @@ none that the new policies deny
 			t.Errorf("%+v", d)
 		}
 	}
-	p, err = Of(t.Context(), o, Change{DeleteCluster: []string{"keep-out"}})
+	p, err = Of(t.Context(), o, Change{Delete: []model.ObjectRef{{Kind: clusterPolicy, Name: "keep-out"}}})
 	if err != nil || len(p.Verdicts) == 0 || p.Verdicts[0].Becomes != Allowed || p.Policies[0].What != Deleted {
 		t.Errorf("deleted: %+v, %v", p, err)
 	}
-	if _, err := Of(t.Context(), o, Change{DeleteCluster: []string{"keep"}}); err == nil || !strings.Contains(err.Error(), "ClusterNetworkPolicy keep: does not exist, so it cannot be deleted") {
+	if _, err := Of(t.Context(), o, Change{Delete: []model.ObjectRef{{Kind: clusterPolicy, Name: "keep"}}}); err == nil || !strings.Contains(err.Error(), "clusternetworkpolicy/keep: does not exist, so it cannot be deleted") {
 		t.Errorf("error %v", err)
 	}
 }
@@ -221,9 +221,9 @@ func TestAntreaText(t *testing.T) {
 	if err := p.Connections(o, c, &control.Model{}, nil); err != nil {
 		t.Fatal(err)
 	}
-	because := "antrea-cluster:closed ingress[0] (no-web) denies it"
-	golden(t, p, false, `ClusterGroup.crd.antrea.io clients: created; policies may refer to it
-ClusterNetworkPolicy.crd.antrea.io closed: created; ingress of 1 pod
+	because := "clusternetworkpolicy.crd.antrea.io/closed ingress[0] (no-web) denies it"
+	golden(t, p, false, `clustergroup.crd.antrea.io/clients: created; policies may refer to it
+clusternetworkpolicy.crd.antrea.io/closed: created; ingress of 1 pod
 
 Packets with another verdict
 FROM                    TO       PORTS  NOW      THEN    BECAUSE
@@ -238,7 +238,7 @@ none that the new policies deny
 	if err != nil || len(p.Verdicts) == 0 || p.Verdicts[0].Becomes != Allowed || p.Policies[0].What != Changed {
 		t.Errorf("another group: %+v, %v", p, err)
 	}
-	p, err = Of(t.Context(), o, Change{DeleteAntrea: []antrea.ID{o.Antrea.ClusterPolicies[0].ID()}})
+	p, err = Of(t.Context(), o, Change{Delete: []model.ObjectRef{o.Antrea.ClusterPolicies[0].ID().Ref()}})
 	if err != nil || len(p.Verdicts) == 0 || p.Verdicts[0].Becomes != Allowed || p.Policies[0].What != Deleted {
 		t.Errorf("deleted: %+v, %v", p, err)
 	}
@@ -288,7 +288,7 @@ netid: 7
 	reach := func(want bool) {
 		t.Helper()
 		r, err := ReachOf(t.Context(), o, Question{From: "ops/mon", To: "shop/db"})
-		if err != nil || r.Passes() != want || !want && !strings.Contains(r.Ways[0].Because, "isolation:shop") {
+		if err != nil || r.Passes() != want || !want && !strings.Contains(r.Ways[0].Because, "isolation/shop") {
 			t.Errorf("reach: %+v, %v; want %t", r, err, want)
 		}
 	}
@@ -310,8 +310,8 @@ netid: 7
 	}
 	o.Antrea.Put(netNamespace(7))
 	reach(true)
-	all := preview(Change{DeleteAntrea: []antrea.ID{netNamespace(7).ID()}})
-	if len(all) == 0 || slices.ContainsFunc(all, func(d Difference) bool { return d.Becomes != Denied || !strings.Contains(d.Because, "isolation:") }) {
+	all := preview(Change{Delete: []model.ObjectRef{netNamespace(7).ID().Ref()}})
+	if len(all) == 0 || slices.ContainsFunc(all, func(d Difference) bool { return d.Becomes != Denied || !strings.Contains(d.Because, "isolation/") }) {
 		t.Errorf("isolated again: %+v", all)
 	}
 }
@@ -344,7 +344,7 @@ func TestEgressNetworkPolicies(t *testing.T) {
 	}
 	first, second := leaving("first", "198.51.100.0/24"), leaving("second", "198.51.100.0/24")
 	to, because := preview(Change{SetAntrea: []antrea.Object{first}})
-	if len(to) != 1 || to[0] != "198.51.100.0/24" || !strings.Contains(because, "egressnetworkpolicy:shop/first egress[0]") {
+	if len(to) != 1 || to[0] != "198.51.100.0/24" || !strings.Contains(because, "egressnetworkpolicy.network.openshift.io/shop/first egress[0]") {
 		t.Errorf("%q %s", to, because)
 	}
 	o.Antrea.Put(first)

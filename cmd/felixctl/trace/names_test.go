@@ -12,7 +12,7 @@ import (
 type titles struct{ nameless }
 
 func (titles) RuleName(policy, rule string) string {
-	return map[string]string{"antrea-cluster:p ingress[0]": "no-ops"}[policy+" "+rule]
+	return map[string]string{"clusternetworkpolicy.crd.antrea.io/p ingress[0]": "no-ops"}[policy+" "+rule]
 }
 
 // TestRuleNames: the names that authors gave rules are in the verdict and in the steps. The place of
@@ -25,11 +25,11 @@ func TestRuleNames(t *testing.T) {
 		t.Errorf("end %+v", end)
 	}
 	j := &Judgement{Egress: End{Allowed: true}, Ingress: end}
-	if want := "antrea-cluster:p ingress[0] (no-ops) denies it (passed on by antrea-cluster:p ingress[1] (leave-web))"; !strings.Contains(j.why(), want) {
+	if want := "clusternetworkpolicy.crd.antrea.io/p ingress[0] (no-ops) denies it (passed on by clusternetworkpolicy.crd.antrea.io/p ingress[1] (leave-web))"; !strings.Contains(j.why(), want) {
 		t.Errorf("got %s, want %s", j.why(), want)
 	}
-	steps := []Step{{Policy: "antrea-cluster:p", PolicyRule: "ingress[0]", Missed: []Miss{
-		{Policy: "antrea-cluster:p", PolicyRule: "ingress[0]"}, {Policy: "antrea-cluster:p", PolicyRule: "ingress[2]"},
+	steps := []Step{{Policy: "clusternetworkpolicy.crd.antrea.io/p", PolicyRule: "ingress[0]", Missed: []Miss{
+		{Policy: "clusternetworkpolicy.crd.antrea.io/p", PolicyRule: "ingress[0]"}, {Policy: "clusternetworkpolicy.crd.antrea.io/p", PolicyRule: "ingress[2]"},
 	}}, {}}
 	NameRules(steps, titles{})
 	if s := steps[0]; s.RuleName != "no-ops" || s.PolicyRule != "ingress[0]" || s.Missed[0].RuleName != "no-ops" || s.Missed[1].RuleName != "" || steps[1].RuleName != "" {

@@ -178,11 +178,11 @@ func (r *Ruleset) ours(c *dump.Chain) bool {
 }
 
 // Behind splits a rule's comment into the policy and the rule of it that it names,
-// as the renderer writes them: "default/web ingress[0]".
+// as the renderer writes them: "networkpolicy/default/web ingress[0]". A comment that the kernel had no room for names none.
 func Behind(comment string) (policy, rule string) {
 	name, rule, found := strings.Cut(comment, " ")
 	for _, d := range model.Directions() {
-		if found && strings.HasPrefix(rule, d.String()+"[") {
+		if found && strings.HasPrefix(rule, d.String()+"[") && strings.Contains(rule, "]") {
 			return name, rule
 		}
 	}

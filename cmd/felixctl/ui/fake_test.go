@@ -171,14 +171,14 @@ func shop() *agents {
 	a := someAgents(o)
 	a.nodes = append(a.nodes, "n2") // it does not answer
 	d := a.data["n1"]
-	d.Status.Endpoints = []control.Endpoint{{Namespace: "shop", Name: "db", State: control.EndpointClosed, Reason: "shop/x is quarantined", IngressPolicies: []string{"shop/db-from-web"}}}
+	d.Status.Endpoints = []control.Endpoint{{Namespace: "shop", Name: "db", State: control.EndpointClosed, Reason: "shop/x is quarantined", IngressPolicies: []string{"networkpolicy/shop/db-from-web"}}}
 	d.Status.Problems = []model.Problem{{Object: model.ObjectRef{Kind: "NetworkPolicy", Namespace: "shop", Name: "odd"}, Reason: "it is odd"}}
 	end := func(pod, ip string) control.DropEnd {
 		return control.DropEnd{Pod: pod, Address: netip.MustParseAddr(ip)}
 	}
-	drop := control.Drop{At: time.Now(), Direction: "ingress", From: end("ops/shell", "10.1.0.4"), To: end("shop/db", "10.1.0.3"), Protocol: "tcp", Port: 5432, By: control.ByIsolation, Policies: []string{"shop/db-from-web"}}
+	drop := control.Drop{At: time.Now(), Direction: "ingress", From: end("ops/shell", "10.1.0.4"), To: end("shop/db", "10.1.0.3"), Protocol: "tcp", Port: 5432, By: control.ByIsolation, Policies: []string{"networkpolicy/shop/db-from-web"}}
 	d.Drops.Minutes = []control.DropMinute{{Begin: d.Now.Truncate(time.Minute).Add(-time.Minute), Flows: []control.DropFlow{{Drop: drop, Packets: 120, Last: time.Now()}}}}
-	d.Hits.Rules = []control.RuleHits{{Policy: "shop/db-from-web", Rule: "ingress[0]", Connections: 7}}
+	d.Hits.Rules = []control.RuleHits{{Policy: "networkpolicy/shop/db-from-web", Rule: "ingress[0]", Connections: 7}}
 	a.data["n1"] = d
 	return a
 }

@@ -245,7 +245,7 @@ func TestClocks(t *testing.T) {
 func TestCountersAreMissing(t *testing.T) {
 	t.Parallel()
 	a := shop()
-	rule := control.RuleHits{Policy: "shop/db-from-web", Rule: "ingress[0]"}
+	rule := control.RuleHits{Policy: "networkpolicy/shop/db-from-web", Rule: "ingress[0]"}
 	a.change("n1", func(d *data) { d.Hits.Rules = []control.RuleHits{rule} })
 	shows(t, a, "/policies", []string{"no hit known", "n2: its counters are not known: no answer"}, []string{"never hit"})
 	a.change("n1", func(d *data) { d.Hits, d.Faults = control.Hits{}, []string{"counters of rules: no room"} })

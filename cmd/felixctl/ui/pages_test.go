@@ -23,12 +23,12 @@ import (
 )
 
 const tracedJSON = `[{"from":"ops/shell","to":"shop/db","verdict":"denied","why":"ingress of shop/db: no rule allows it",
-"policies":{"egress":{"who":"10.1.0.4 (ops/shell)","why":"no policy isolates the pod","allowed":true},"ingress":{"who":"10.1.0.3 (shop/db)","why":"no rule allows it","asked":[{"policy":"shop/db-from-web","rule":"ingress[0]","because":"ops/shell is not in from"}]}},
+"policies":{"egress":{"who":"10.1.0.4 (ops/shell)","why":"no policy isolates the pod","allowed":true},"ingress":{"who":"10.1.0.3 (shop/db)","why":"no rule allows it","asked":[{"policy":"networkpolicy/shop/db-from-web","rule":"ingress[0]","because":"ops/shell is not in from"}]}},
 "programmed":[{"backend":"nftables","path":{"fate":"dropped","at":"n1, chain pods-in","steps":[{"node":"n1","place":"nftables inet felixlike","table":"chain pods-in","number":2,"rule":"drop","effect":"drop"}]}}],"notes":["a note"]}]`
 
 const previewedJSON = `{"node":"n1","policies":[{"policy":"shop/open","kind":"NetworkPolicy","what":"created","pods":["shop/db"],"problems":["spec: a problem"]}],
-"verdicts":[{"from":["ops/shell"],"to":["shop/db"],"families":["IPv4"],"ports":["tcp/80"],"becomes":"allowed","because":"shop/open ingress[0] allows it"},
-{"from":["ops/shell-2"],"to":["shop/db"],"families":["IPv4"],"ports":["tcp/80"],"becomes":"allowed","because":"shop/open ingress[0] allows it"}],
+"verdicts":[{"from":["ops/shell"],"to":["shop/db"],"families":["IPv4"],"ports":["tcp/80"],"becomes":"allowed","because":"networkpolicy/shop/open ingress[0] allows it"},
+{"from":["ops/shell-2"],"to":["shop/db"],"families":["IPv4"],"ports":["tcp/80"],"becomes":"allowed","because":"networkpolicy/shop/open ingress[0] allows it"}],
 "stillDenied":[{"from":["shop/web"],"to":["shop/db"],"families":["IPv4"],"ports":["tcp/81"],"becomes":"denied","because":"egress is isolated"}],
 "connectionsLookedAt":true,"outlivedConnections":[{"protocol":"tcp","source":"10.1.0.2","destination":"10.1.0.3","port":5432,"from":"shop/web","to":"shop/db","because":"it ends"}]}`
 
@@ -181,11 +181,11 @@ func TestPages(t *testing.T) {
 		"/matrix":              {`<a href="/reach?from=ops%2fshell">ops/shell</a> +1`, `class="p">5432`, `class="d x"`},
 		"/matrix?by=namespace": {`href="/reach?to=namespace%3ashop"`, `class="m x"`},
 		"/matrix?from=ops":     {`selected>ops`},
-		"/reach?from=shop/web&to=shop/db&port=5432/tcp": {"shop/db-from-web ingress[0] allows it", "tcp/5432"},
-		"/pod/shop/db": {"<td>shop/db-from-web<td>ingress[0]<td>1<td>7<td>", "shop/db-from-web ingress[0] allows it", "closed: shop/x is quarantined", "app=db", "Denied, for", `href="/pod/shop/web"`, "120"},
+		"/reach?from=shop/web&to=shop/db&port=5432/tcp": {"networkpolicy/shop/db-from-web ingress[0] allows it", "tcp/5432"},
+		"/pod/shop/db": {"<td>networkpolicy/shop/db-from-web<td>ingress[0]<td>1<td>7<td>", "networkpolicy/shop/db-from-web ingress[0] allows it", "closed: shop/x is quarantined", "app=db", "Denied, for", `href="/pod/shop/web"`, "120"},
 		"/why":         {"<form"},
 		"/why?from=ops%2Fshell&to=shop%2Fdb&port=80%2Ftcp": {"no rule allows it", "ops/shell is not in from", "<details>", "1 step", "a note", `<a href="/what-if?family=&amp;from=ops%2Fshell&amp;port=80%2Ftcp&amp;to=shop%2Fdb">`},
-		"/denied":                         {"ops/shell", "shop/db-from-web", "120", "n2: no answer", `<a href="/what-if?family=4`},
+		"/denied":                         {"ops/shell", "networkpolicy/shop/db-from-web", "120", "n2: no answer", `<a href="/what-if?family=4`},
 		"/denied?pod=ops/shell&minutes=5": {"120"},
 		"/denied?namespace=nosuch":        {"there is no namespace nosuch now"},
 		"/denied?pod=ops/none":            {"there is no pod ops/none now"},
@@ -193,7 +193,7 @@ func TestPages(t *testing.T) {
 		"/what-if":                        {"<textarea"},
 		"/what-if?from=shop/web&to=shop/db&port=5433/tcp":  {"proposed for <b>shop/web to shop/db, tcp/5433", "name: allow-db-from-web-5433", "Packets with another verdict"},
 		"/what-if?from=ops/shell&to=shop/db&port=5432/tcp": {"No NetworkPolicy is proposed for <b>ops/shell", "ops/shell has no label"},
-		"/policies":  {"shop/db-from-web", "<td>7"},
+		"/policies":  {"networkpolicy/shop/db-from-web", "<td>7"},
 		"/policies?": {"allow nothing: shop/nothing."},
 		"/backends":  {"nftables", "no answer within"},
 	} {
@@ -204,17 +204,17 @@ func TestPages(t *testing.T) {
 			}
 		}
 	}
-	answer, text := s.do(t, s.request(t, http.MethodPost, whatIfPath, url.Values{"yaml": {"kind: NetworkPolicy"}, "delete": {"shop/x --lab=y"}}))
-	for _, want := range []string{"shop/open", "a problem", "shop/open ingress[0] allows it", "Still denied", "tcp/81", "it ends", "TCP/5432"} {
+	answer, text := s.do(t, s.request(t, http.MethodPost, whatIfPath, url.Values{"yaml": {"kind: NetworkPolicy"}, "delete": {"networkpolicy/shop/x --lab=y"}}))
+	for _, want := range []string{"shop/open", "a problem", "networkpolicy/shop/open ingress[0] allows it", "Still denied", "tcp/81", "it ends", "TCP/5432"} {
 		if answer.StatusCode != http.StatusOK || !strings.Contains(strings.ReplaceAll(text, "tcp/5432", "TCP/5432"), want) {
 			t.Errorf("what if: %s lacks %q:\n%s", answer.Status, want, text)
 		}
 	}
-	if n := strings.Count(text, "shop/open ingress[0] allows it"); n != 1 {
+	if n := strings.Count(text, "networkpolicy/shop/open ingress[0] allows it"); n != 1 {
 		t.Errorf("equal differences are on %d rows", n)
 	}
 	last := a.asked[len(a.asked)-1]
-	if want := []string{"preview", "-o=json", "--filename=-", "--delete=shop/x", "--delete=--lab=y"}; !slices.Equal(last, want) {
+	if want := []string{"preview", "-o=json", "--filename=-", "--delete=networkpolicy/shop/x", "--delete=--lab=y"}; !slices.Equal(last, want) {
 		t.Errorf("asked %q, want %q: no text of a form is a flag", last, want)
 	}
 	if answer, _ := s.do(t, s.request(t, http.MethodGet, "/pod?name=shop/db", nil)); answer.Header.Get("Location") != "/pod/shop/db" {

@@ -173,7 +173,7 @@ func TestCommand(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"shop/db-from-web", "5432", "NO ANSWER", "SHA-256", "shop/x is quarantined", "it is odd", ">120<"} {
+	for _, want := range []string{"networkpolicy/shop/db-from-web", "5432", "NO ANSWER", "SHA-256", "shop/x is quarantined", "it is odd", ">120<"} {
 		if !strings.Contains(string(text), want) {
 			t.Errorf("the report lacks %q", want)
 		}

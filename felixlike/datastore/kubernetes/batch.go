@@ -172,7 +172,7 @@ func (b *batches) problems() []model.Problem {
 		all = append(all, found...)
 	}
 	slices.SortFunc(all, func(x, y model.Problem) int {
-		return cmp.Or(cmp.Compare(x.Object.String(), y.Object.String()), cmp.Compare(x.Field, y.Field), cmp.Compare(x.Reason, y.Reason))
+		return cmp.Or(x.Object.Compare(y.Object), cmp.Compare(x.Field, y.Field), cmp.Compare(x.Reason, y.Reason))
 	})
 	return all
 }

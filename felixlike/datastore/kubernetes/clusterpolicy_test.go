@@ -237,7 +237,7 @@ func TestClusterPoliciesOfNewerServers(t *testing.T) {
 				t.Errorf("got  %s\nwant %s", got, wanted)
 			}
 			problems := seen.Last.Problems
-			if named := len(problems) == 1 && problems[0].Object.String() == "ClusterNetworkPolicy p" && problems[0].Field == c.field; named != (c.field != "") {
+			if named := len(problems) == 1 && problems[0].Object.String() == "clusternetworkpolicy/p" && problems[0].Field == c.field; named != (c.field != "") {
 				t.Errorf("problems: %v", problems)
 			}
 		})

@@ -76,7 +76,7 @@ func TestPoliciesOfNewerServers(t *testing.T) {
 				t.Fatalf("problems: %v", seen.Last.Problems)
 			}
 			p := seen.Last.Problems[0]
-			if p.Object.String() != "NetworkPolicy x/p" || p.Field != c.field || p.Reason != c.reason {
+			if p.Object.String() != "networkpolicy/x/p" || p.Field != c.field || p.Reason != c.reason {
 				t.Errorf("got %q %q, want %q %q", p.Field, p.Reason, c.field, c.reason)
 			}
 		})

@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"log/slog"
 	"slices"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -159,7 +160,8 @@ func (r *recorder) level() slog.Level {
 // that know it, and in every life of an agent.
 func (r *recorder) name(n datastore.Notice, uid types.UID) string {
 	h := sha256.New()
-	for _, part := range []string{n.Object.String(), string(uid), n.Kind, n.Field, n.Reason} {
+	object := n.Object.Kind + " " + strings.TrimPrefix(n.Object.Namespace+"/"+n.Object.Name, "/") // as in earlier versions
+	for _, part := range []string{object, string(uid), n.Kind, n.Field, n.Reason} {
 		h.Write([]byte(part))
 		h.Write([]byte{0})
 	}

@@ -89,7 +89,7 @@ func TestServices(t *testing.T) {
 		t.Fatal(err)
 	}
 	seen = v.Sync(t)
-	if p := fmt.Sprint(seen.Last.Problems); !strings.Contains(p, "EndpointSlice shop/web-1: endpoints[0].addresses[0]: fd00::1 is no address of addressType IPv4") {
+	if p := fmt.Sprint(seen.Last.Problems); !strings.Contains(p, "endpointslice/shop/web-1: endpoints[0].addresses[0]: fd00::1 is no address of addressType IPv4") {
 		t.Error(p)
 	}
 	if seen.Slices["shop/web-1"].Endpoints[0].Addresses[0] != "10.0.0.1" {

@@ -84,17 +84,17 @@ func TestAntrea(t *testing.T) {
 	h.wantProblems()
 	writeFile(t, dir, "a.yaml", strings.Replace(antreaYAML, "cidr", "cdir", 1))
 	h.sync()
-	h.wantProblems("a.yaml: ClusterNetworkPolicy.crd.antrea.io p: spec.egress[0].to[0].ipBlock.cdir: unknown field; the last good version stays in force")
+	h.wantProblems("a.yaml: clusternetworkpolicy.crd.antrea.io/p: spec.egress[0].to[0].ipBlock.cdir: unknown field; the last good version stays in force")
 }
 
 // TestAntreaErrors: an object with an error, of which no good version is known, fails closed.
 func TestAntreaErrors(t *testing.T) {
 	for _, test := range []struct{ name, old, new, problem string }{
-		{"rule", "cidr", "cdir", "ClusterNetworkPolicy.crd.antrea.io p: spec.egress[0].to[0].ipBlock.cdir: unknown field; fails closed"},
-		{"direction", "egress", "egres", "ClusterNetworkPolicy.crd.antrea.io p: spec.egres: unknown field; fails closed"},
-		{"group", "podSelector: {matchLabels", "pods: {matchLabels", "ClusterGroup.crd.antrea.io web: spec.pods: unknown field; fails closed"},
-		{"node", "node: node1", "nod: node1", "Egress.felixlike.io e: spec.nod: unknown field; fails closed"},
-		{"version", "v1beta1\nkind: NetworkPolicy", "v1alpha1\nkind: NetworkPolicy", `NetworkPolicy.crd.antrea.io shop/p: apiVersion: "crd.antrea.io/v1alpha1": must be crd.antrea.io/v1beta1; fails closed`},
+		{"rule", "cidr", "cdir", "clusternetworkpolicy.crd.antrea.io/p: spec.egress[0].to[0].ipBlock.cdir: unknown field; fails closed"},
+		{"direction", "egress", "egres", "clusternetworkpolicy.crd.antrea.io/p: spec.egres: unknown field; fails closed"},
+		{"group", "podSelector: {matchLabels", "pods: {matchLabels", "clustergroup.crd.antrea.io/web: spec.pods: unknown field; fails closed"},
+		{"node", "node: node1", "nod: node1", "egress.felixlike.io/e: spec.nod: unknown field; fails closed"},
+		{"version", "v1beta1\nkind: NetworkPolicy", "v1alpha1\nkind: NetworkPolicy", `networkpolicy.crd.antrea.io/shop/p: apiVersion: "crd.antrea.io/v1alpha1": must be crd.antrea.io/v1beta1; fails closed`},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			dir := t.TempDir()

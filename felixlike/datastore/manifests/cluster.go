@@ -193,7 +193,7 @@ func sortProblems(problems []model.Problem) {
 		if c := strings.Compare(a.Source, b.Source); c != 0 {
 			return c
 		}
-		if c := strings.Compare(a.Object.String(), b.Object.String()); c != 0 {
+		if c := a.Object.Compare(b.Object); c != 0 {
 			return c
 		}
 		return strings.Compare(a.Field, b.Field)

@@ -25,7 +25,7 @@ spec:
 `
 
 func (h *harness) clusterPolicy() *v1alpha2.ClusterNetworkPolicy {
-	p, _ := h.object("ClusterNetworkPolicy p").(*v1alpha2.ClusterNetworkPolicy)
+	p, _ := h.object("clusternetworkpolicy/p").(*v1alpha2.ClusterNetworkPolicy)
 	return p
 }
 
@@ -42,7 +42,7 @@ func TestClusterNetworkPolicy(t *testing.T) {
 	// An error later leaves the last good version in force.
 	writeFile(t, dir, "a.yaml", strings.Replace(clusterPolicyYAML, "range", "rang", 1))
 	h.sync()
-	h.wantProblems("a.yaml: ClusterNetworkPolicy p: spec.egress[0].protocols[0].tcp.destinationPort.rang: unknown field; the last good version stays in force")
+	h.wantProblems("a.yaml: clusternetworkpolicy/p: spec.egress[0].protocols[0].tcp.destinationPort.rang: unknown field; the last good version stays in force")
 	if h.clusterPolicy() != p {
 		t.Errorf("policy: %+v", h.clusterPolicy())
 	}
@@ -77,7 +77,7 @@ func TestClusterNetworkPolicyErrors(t *testing.T) {
 			h := start(t, dir, time.Hour)
 			h.sync()
 			h.wantProblems(test.problem)
-			if h.object("Pod good/pod") == nil {
+			if h.object("pod/good/pod") == nil {
 				t.Error("the good pod is not in force")
 			}
 			p := h.clusterPolicy()
@@ -105,7 +105,7 @@ func TestStagedWithFaults(t *testing.T) {
 	h := start(t, dir, time.Hour)
 	h.sync()
 	const left = "spec.order: unknown field; left out: it is staged, and no connection is evaluated by it"
-	h.wantProblems("a.yaml: ClusterNetworkPolicy p: "+left, "b.yaml: NetworkPolicy x/p: "+left, "c.yaml: NetworkPolicy.crd.antrea.io x/p: "+left)
+	h.wantProblems("a.yaml: clusternetworkpolicy/p: "+left, "b.yaml: networkpolicy/x/p: "+left, "c.yaml: networkpolicy.crd.antrea.io/x/p: "+left)
 	if p := h.clusterPolicy(); p != nil {
 		t.Errorf("policy: %+v", p)
 	}
@@ -119,14 +119,14 @@ func TestClusterNetworkPolicyWithoutRequired(t *testing.T) {
 	writeFile(t, dir, "a.yaml", strings.Replace(clusterPolicyYAML, "  priority: 5\n", "", 1))
 	h := start(t, dir, time.Hour)
 	h.sync()
-	h.wantProblems("a.yaml: ClusterNetworkPolicy p: spec.priority: required; fails closed")
+	h.wantProblems("a.yaml: clusternetworkpolicy/p: spec.priority: required; fails closed")
 	if p := h.clusterPolicy(); p == nil || p.Spec.Priority >= 0 || p.Spec.Subject.Namespaces == nil {
 		t.Errorf("policy: %+v", p)
 	}
 	h.remove("a.yaml")
 	writeFile(t, dir, "b.yaml", strings.Replace(clusterPolicyYAML, "subject: {namespaces: {}}", "subject: {pods: {}}", 1))
 	h.sync()
-	h.wantProblems("b.yaml: ClusterNetworkPolicy p: spec.subject.pods.podSelector: required; fails closed")
+	h.wantProblems("b.yaml: clusternetworkpolicy/p: spec.subject.pods.podSelector: required; fails closed")
 	if p := h.clusterPolicy(); p == nil || p.Spec.Subject.Pods != nil || p.Spec.Priority != 5 {
 		t.Errorf("policy: %+v", p)
 	}
@@ -138,6 +138,6 @@ func TestKindsBeforeClusterNetworkPolicy(t *testing.T) {
 		writeFile(t, dir, "a.yaml", "apiVersion: policy.networking.k8s.io/v1alpha1\nkind: "+kind+"\nmetadata: {name: old}\n")
 		h := start(t, dir, time.Hour)
 		h.sync()
-		h.wantProblems("a.yaml: " + kind + " old: kind: " + kind + " is not supported: write a ClusterNetworkPolicy of policy.networking.k8s.io/v1alpha2 with tier: " + tier + ", as felixctl migrate does")
+		h.wantProblems("a.yaml: " + strings.ToLower(kind) + "/old: kind: " + kind + " is not supported: write a ClusterNetworkPolicy of policy.networking.k8s.io/v1alpha2 with tier: " + tier + ", as felixctl migrate does")
 	}
 }

@@ -29,7 +29,7 @@ func newAgent(t *testing.T) *agent {
 	writeFile(t, a.dir, "a.yaml", podYAML("x", "a"))
 	writeFile(t, a.dir, "p.yaml", policyYAML("x", "p", "a")+"---\n"+policyYAML("x", "q", "a"))
 	a.restart()
-	a.wantNames("Namespace x", "Pod x/a", "NetworkPolicy x/p", "NetworkPolicy x/q")
+	a.wantNames("namespace/x", "pod/x/a", "networkpolicy/x/p", "networkpolicy/x/q")
 	a.wantProblems()
 	return a
 }
@@ -81,10 +81,10 @@ func (a *agent) wantCopies(want ...string) {
 }
 
 const (
-	ns  = "Namespace x"
-	pod = "Pod x/a"
-	p   = "NetworkPolicy x/p"
-	q   = "NetworkPolicy x/q"
+	ns  = "namespace/x"
+	pod = "pod/x/a"
+	p   = "networkpolicy/x/p"
+	q   = "networkpolicy/x/q"
 )
 
 // The last good version of a file that cannot be read, or not in full, survives a restart, and a second one.
@@ -111,16 +111,16 @@ func TestLastGoodVersionSurvivesARestart(t *testing.T) {
 		}, []string{"p.yaml: cannot be read: the file is empty; the last good content, which was first read at " + today}},
 		{"half written", func(t *testing.T, path string) {
 			must(t, os.WriteFile(path, []byte(whole[:len(whole)/2+40]), 0o600))
-		}, []string{"NetworkPolicy x/q: not found in the file, which cannot be read in full: the last good version, which was first read at " + today, "document 2"}},
+		}, []string{"networkpolicy/x/q: not found in the file, which cannot be read in full: the last good version, which was first read at " + today, "document 2"}},
 		{"malformed", func(t *testing.T, path string) {
 			must(t, os.WriteFile(path, []byte("kind: ["), 0o600))
 		}, []string{
-			"NetworkPolicy x/p: not found in the file, which cannot be read in full: the last good version, which was first read at " + today,
-			"NetworkPolicy x/q: not found in the file", "document 1",
+			"networkpolicy/x/p: not found in the file, which cannot be read in full: the last good version, which was first read at " + today,
+			"networkpolicy/x/q: not found in the file", "document 1",
 		}},
 		{"an unknown field", func(t *testing.T, path string) {
 			must(t, os.WriteFile(path, []byte(strings.Replace(whole, "podSelector", "podSelektor", 1)), 0o600))
-		}, []string{"NetworkPolicy x/p: spec.podSelektor: unknown field; the last good version, which was first read at " + today}},
+		}, []string{"networkpolicy/x/p: spec.podSelektor: unknown field; the last good version, which was first read at " + today}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			a := newAgent(t)
@@ -160,7 +160,7 @@ func TestLastGoodVersionSurvivesARestart(t *testing.T) {
 				a.write("p.yaml", policyYAML("x", "new", "a"))
 			})
 			a.eventually("only the new policy", func() bool { a.sync(); return len(a.names()) == 3 })
-			a.wantNames(ns, pod, "NetworkPolicy x/new")
+			a.wantNames(ns, pod, "networkpolicy/x/new")
 			a.wantProblems()
 		})
 	}
@@ -368,9 +368,9 @@ func TestCopiesOfClosedPolicies(t *testing.T) {
 	a.write("p.yaml", "apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nkind: NetworkPolicy\nmetadata: {name: twice, namespace: x}\nspec: {podSelector: {}, ingress: [{}]}\n")
 	a.age("p.yaml")
 	a.sync()
-	a.wantNames(ns, pod, "NetworkPolicy x/twice (closed)")
+	a.wantNames(ns, pod, "networkpolicy/x/twice (closed)")
 	a.restart(func() { must(t, os.Truncate(filepath.Join(a.dir, "p.yaml"), 0)); a.age("p.yaml") })
-	a.wantNames(ns, pod, "NetworkPolicy x/twice (closed)")
+	a.wantNames(ns, pod, "networkpolicy/x/twice (closed)")
 	a.stop()
 	for path, want := range map[string]os.FileMode{copiesDir: 0o700, copiesDir + "/a.yaml": 0o600, copiesDir + "/p.yaml": 0o600} {
 		info, err := os.Stat(filepath.Join(a.state, path))

@@ -110,7 +110,7 @@ func TestStateDirectoryThatCannotBeWritten(t *testing.T) {
 			a.wantProblems("cannot keep the last good versions of manifests: ")
 			a.wantProblems(c.want)
 			a.write("b.yaml", podYAML("x", "b"))
-			a.eventually("another pod", func() bool { return a.object("Pod x/b") != nil })
+			a.eventually("another pod", func() bool { return a.object("pod/x/b") != nil })
 			if c.name == "full" {
 				must(t, os.Remove(filepath.Join(state, "junk")))
 			} else {
@@ -214,7 +214,7 @@ func TestStrangers(t *testing.T) {
 	a.age("a.yaml")
 	a.sync()
 	a.wantNames(ns, pod)
-	a.wantProblems("a.yaml: Pod x/a: not found in the file", named, noKind, noKind)
+	a.wantProblems("a.yaml: pod/x/a: not found in the file", named, noKind, noKind)
 	writeFile(t, a.dir, "list.yaml", "apiVersion: v1\nkind: List\nitems: [{podSelector: {}}]\n")
 	a.age("list.yaml")
 	a.restart()

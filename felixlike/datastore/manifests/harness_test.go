@@ -20,6 +20,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/felixlike/felixlike/felixlike/datastore"
+	"github.com/felixlike/felixlike/model"
 	"github.com/felixlike/felixlike/test/eventually"
 )
 
@@ -128,10 +129,7 @@ func (h *harness) event(e datastore.Event) {
 }
 
 func objectName(kind, namespace, name string) string {
-	if namespace == "" {
-		return kind + " " + name
-	}
-	return kind + " " + namespace + "/" + name
+	return model.ObjectRef{Kind: kind, Namespace: namespace, Name: name}.String()
 }
 
 // names lists the objects in force; closed policies are marked.
@@ -176,18 +174,18 @@ func (h *harness) object(name string) any {
 
 func (h *harness) policy(name string) *networkingv1.NetworkPolicy {
 	h.t.Helper()
-	p, ok := h.object("NetworkPolicy " + name).(*networkingv1.NetworkPolicy)
+	p, ok := h.object("networkpolicy/" + name).(*networkingv1.NetworkPolicy)
 	if !ok {
-		h.t.Fatalf("policy %s is %T", name, h.object("NetworkPolicy "+name))
+		h.t.Fatalf("policy %s is %T", name, h.object("networkpolicy/"+name))
 	}
 	return p
 }
 
 func (h *harness) pod(name string) *corev1.Pod {
 	h.t.Helper()
-	p, ok := h.object("Pod " + name).(*corev1.Pod)
+	p, ok := h.object("pod/" + name).(*corev1.Pod)
 	if !ok {
-		h.t.Fatalf("pod %s is %T", name, h.object("Pod "+name))
+		h.t.Fatalf("pod %s is %T", name, h.object("pod/"+name))
 	}
 	return p
 }

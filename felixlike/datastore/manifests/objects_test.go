@@ -22,17 +22,17 @@ func TestObjectErrors(t *testing.T) {
 	}{
 		{
 			"unknown field", "", strings.Replace(policyYAML("x", "p", "a"), "podSelector", "podSelectr", 1),
-			[]string{"bad.yaml: NetworkPolicy x/p: spec.podSelectr: unknown field; closed: every pod of the namespace is isolated"},
+			[]string{"bad.yaml: networkpolicy/x/p: spec.podSelectr: unknown field; closed: every pod of the namespace is isolated"},
 			true,
 		},
 		{
 			"unknown field deep inside", "", policyYAML("x", "p", "a") + "  ingress:\n  - from:\n    - podSelectr: {}\n",
-			[]string{"NetworkPolicy x/p: spec.ingress[0].from[0].podSelectr: unknown field; closed: the pods it selects are isolated"},
+			[]string{"networkpolicy/x/p: spec.ingress[0].from[0].podSelectr: unknown field; closed: the pods it selects are isolated"},
 			true,
 		},
 		{
 			"wrong type", "", policyYAML("x", "p", "a") + "  ingress: {from: []}\n",
-			[]string{"NetworkPolicy x/p: spec.ingress: wrong type: got object, want a list; closed"},
+			[]string{"networkpolicy/x/p: spec.ingress: wrong type: got object, want a list; closed"},
 			true,
 		},
 		{
@@ -44,31 +44,31 @@ func TestObjectErrors(t *testing.T) {
 		{"two errors", "", policyYAML("x", "p", "a") + "  foo: 1\n  bar: 2\n", []string{"spec.bar", "spec.foo"}, true},
 		{
 			"wrong apiVersion", "", strings.Replace(policyYAML("x", "p", "a"), "networking.k8s.io/v1", "extensions/v1beta1", 1),
-			[]string{`NetworkPolicy x/p: apiVersion: "extensions/v1beta1": must be networking.k8s.io/v1; closed`},
+			[]string{`networkpolicy/x/p: apiVersion: "extensions/v1beta1": must be networking.k8s.io/v1; closed`},
 			true,
 		},
 		{
 			"key given twice", "", policyYAML("x", "p", "a") + "  podSelector: {}\n",
-			[]string{`NetworkPolicy x/p: line 6: key "podSelector" already set in map; closed: every pod`},
+			[]string{`networkpolicy/x/p: line 6: key "podSelector" already set in map; closed: every pod`},
 			true,
 		},
 		{
 			"key given twice in JSON", "bad.json", `{"apiVersion":"v1","kind":"Pod","kind":"Pod","metadata":{"name":"p"}}`,
-			[]string{"Pod default/p: kind: duplicate field; left out"},
+			[]string{"pod/default/p: kind: duplicate field; left out"},
 			false,
 		},
-		{"pod", "", podYAML("x", "p") + "spec: {container: []}\n", []string{"Pod x/p: spec.container: unknown field; left out"}, false},
+		{"pod", "", podYAML("x", "p") + "spec: {container: []}\n", []string{"pod/x/p: spec.container: unknown field; left out"}, false},
 		{
 			"unknown kind", "", strings.Replace(policyYAML("x", "p", "a"), "NetworkPolicy", "NetworkPolcy", 1),
-			[]string{`NetworkPolcy x/p: kind: unknown kind "NetworkPolcy": ignored`},
+			[]string{`networkpolcy/x/p: kind: unknown kind "NetworkPolcy": ignored`},
 			false,
 		},
-		{"kind not used", "", "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: d}\n", []string{"Deployment d: ignored: kind not used"}, false},
+		{"kind not used", "", "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: d}\n", []string{"deployment/d: ignored: kind not used"}, false},
 		{"no kind", "", "apiVersion: v1\n", []string{"document 1 (line 1): kind: required"}, false},
 		{"no field of an object", "", "a: b\n", []string{"document 1 (line 1): not an object of Kubernetes: it has no apiVersion, kind, metadata, spec or items"}, false},
 		{"kind of another type", "", "kind: 7\n", []string{"document 1 (line 1): kind: required, and must be a string"}, false},
-		{"no name", "", "apiVersion: v1\nkind: Pod\n", []string{"Pod document 1 (line 1): metadata.name: required"}, false},
-		{"invalid name", "", podYAML("x", "Not_a_name"), []string{"Pod x/Not_a_name: metadata.name: a lowercase RFC 1123 subdomain"}, false},
+		{"no name", "", "apiVersion: v1\nkind: Pod\n", []string{"pod/document 1 (line 1): metadata.name: required"}, false},
+		{"invalid name", "", podYAML("x", "Not_a_name"), []string{"pod/x/Not_a_name: metadata.name: a lowercase RFC 1123 subdomain"}, false},
 		{"name of another type", "", podYAML("x", "7"), []string{"metadata.name: must be a string"}, false},
 		{"namespace that YAML reads as true", "", podYAML("y", "p"), []string{"metadata.namespace: must be a string (unquoted y, n, yes"}, false},
 		{
@@ -76,19 +76,19 @@ func TestObjectErrors(t *testing.T) {
 			[]string{"want a string (unquoted y, n, yes"},
 			false,
 		},
-		{"invalid namespace", "", podYAML("x.y", "p"), []string{"Pod x.y/p: metadata.namespace: "}, false},
-		{"node in a namespace", "", "apiVersion: v1\nkind: Node\nmetadata: {name: n1, namespace: x}\n", []string{"Node x/n1: metadata.namespace: a Node has no namespace"}, false},
-		{"namespace with a dot", "", "apiVersion: v1\nkind: Namespace\nmetadata: {name: a.b}\n", []string{"Namespace a.b: metadata.name: "}, false},
+		{"invalid namespace", "", podYAML("x.y", "p"), []string{"pod/x.y/p: metadata.namespace: "}, false},
+		{"node in a namespace", "", "apiVersion: v1\nkind: Node\nmetadata: {name: n1, namespace: x}\n", []string{"node/x/n1: metadata.namespace: a Node has no namespace"}, false},
+		{"namespace with a dot", "", "apiVersion: v1\nkind: Namespace\nmetadata: {name: a.b}\n", []string{"namespace/a.b: metadata.name: "}, false},
 		{"not an object", "", "just text\n", []string{"document 1 (line 1): not an object"}, false},
 		{"not JSON", "bad.json", "{\n\"kind\": \n!", []string{"bad.json: document 1 (line 3): line 3: invalid character '!'"}, false},
 		{
 			"list item", "", "apiVersion: v1\nkind: List\nitems:\n- kind: Pod\n  apiVersion: v1\n  metadata: {}\n",
-			[]string{"Pod document 1 (line 1) items[0]: metadata.name: required"},
+			[]string{"pod/document 1 (line 1) items[0]: metadata.name: required"},
 			false,
 		},
 		{"list inside a list", "", "apiVersion: v1\nkind: List\nitems:\n- kind: List\n", []string{"a List inside a List is not supported"}, false},
 		{"list of another version", "", "apiVersion: networking.k8s.io/v2\nkind: NetworkPolicyList\n", []string{`"networking.k8s.io/v2": must be networking.k8s.io/v1`}, false},
-		{"unknown field of a list", "", "apiVersion: v1\nkind: List\nitem: []\n", []string{"List document 1 (line 1): item: unknown field"}, false},
+		{"unknown field of a list", "", "apiVersion: v1\nkind: List\nitem: []\n", []string{"list/document 1 (line 1): item: unknown field"}, false},
 		{"line of a later document", "", podYAML("x", "good2") + "---\na: b\n c: d\n", []string{"document 2 (line 5): line 7: "}, false},
 	}
 	for _, test := range tests {
@@ -103,14 +103,14 @@ func TestObjectErrors(t *testing.T) {
 			h := start(t, dir, time.Hour)
 			h.sync()
 			h.wantProblems(test.problem...)
-			if h.object("Pod good/pod") == nil {
+			if h.object("pod/good/pod") == nil {
 				t.Error("the good pod is not in force")
 			}
-			_, closed := h.object("NetworkPolicy x/p").(datastore.NetworkPolicyClosed)
+			_, closed := h.object("networkpolicy/x/p").(datastore.NetworkPolicyClosed)
 			if closed != test.closed {
 				t.Errorf("closed = %v; want %v", closed, test.closed)
 			}
-			if h.object("Pod x/p") != nil || h.object("Pod default/p") != nil {
+			if h.object("pod/x/p") != nil || h.object("pod/default/p") != nil {
 				t.Error("the bad pod is in force")
 			}
 		})
@@ -137,10 +137,10 @@ func TestClosedPolicySelector(t *testing.T) {
 			h := start(t, dir, time.Hour)
 			h.sync()
 			want := datastore.NetworkPolicyClosed{Namespace: "x", Name: "p", PodSelector: test.want}
-			if diff := cmp.Diff(any(want), h.object("NetworkPolicy x/p")); diff != "" {
+			if diff := cmp.Diff(any(want), h.object("networkpolicy/x/p")); diff != "" {
 				t.Errorf("policy (-want +got):\n%s", diff)
 			}
-			h.wantNames("Namespace x", "NetworkPolicy x/p (closed)")
+			h.wantNames("namespace/x", "networkpolicy/x/p (closed)")
 		})
 	}
 }
@@ -151,8 +151,8 @@ func TestNamespaceOfObjects(t *testing.T) {
 	writeFile(t, dir, "a.yaml", podYAML("x", "a"))
 	h := start(t, dir, time.Hour)
 	h.sync()
-	h.wantNames("Namespace x", "Pod x/a")
-	if got := h.object("Namespace x").(*corev1.Namespace).Labels; len(got) != 1 || got[corev1.LabelMetadataName] != "x" {
+	h.wantNames("namespace/x", "pod/x/a")
+	if got := h.object("namespace/x").(*corev1.Namespace).Labels; len(got) != 1 || got[corev1.LabelMetadataName] != "x" {
 		t.Errorf("labels %v; want that of the name", got)
 	}
 }
@@ -165,8 +165,8 @@ func TestLastGoodVersionStays(t *testing.T) {
 	broken := policyYAML("x", "p", "b") + "  nonsense: 1\n"
 	h.write("a.yaml", broken+"---\n"+podYAML("x", "a")+"---\n"+podYAML("x", "b"))
 	h.sync()
-	h.wantNames("Namespace x", "Pod x/a", "Pod x/b", "NetworkPolicy x/p")
-	h.wantProblems("NetworkPolicy x/p: spec.nonsense: unknown field; the last good version stays in force")
+	h.wantNames("namespace/x", "pod/x/a", "pod/x/b", "networkpolicy/x/p")
+	h.wantProblems("networkpolicy/x/p: spec.nonsense: unknown field; the last good version stays in force")
 	if got := h.policy("x/p").Spec.PodSelector.MatchLabels["app"]; got != "a" {
 		t.Errorf("selector app=%s; want the last good one's", got)
 	}
@@ -174,7 +174,7 @@ func TestLastGoodVersionStays(t *testing.T) {
 	h.remove("a.yaml")
 	h.write("b.yaml", broken)
 	h.sync()
-	h.wantNames("Namespace x", "NetworkPolicy x/p")
+	h.wantNames("namespace/x", "networkpolicy/x/p")
 	h.write("b.yaml", policyYAML("x", "p", "b"))
 	h.sync()
 	h.wantProblems()
@@ -186,10 +186,10 @@ func TestLastGoodVersionStays(t *testing.T) {
 	h.sync()
 	h.write("b.yaml", broken)
 	h.sync()
-	h.wantNames("Namespace x", "NetworkPolicy x/p (closed)")
+	h.wantNames("namespace/x", "networkpolicy/x/p (closed)")
 	h.write("b.yaml", policyYAML("x", "p", "c"))
 	h.sync()
-	h.wantNames("Namespace x", "NetworkPolicy x/p")
+	h.wantNames("namespace/x", "networkpolicy/x/p")
 }
 
 func TestRenamedIntoNonsenseKeepsThePolicy(t *testing.T) {
@@ -199,8 +199,8 @@ func TestRenamedIntoNonsenseKeepsThePolicy(t *testing.T) {
 	h.sync()
 	h.write("a.yaml", policyYAML("x", "P!", "a"))
 	h.sync()
-	h.wantNames("Namespace x", "NetworkPolicy x/p")
-	h.wantProblems("metadata.name", "NetworkPolicy x/p: not found in the file")
+	h.wantNames("namespace/x", "networkpolicy/x/p")
+	h.wantProblems("metadata.name", "networkpolicy/x/p: not found in the file")
 }
 
 func TestEventsNameTheirFile(t *testing.T) {
@@ -229,10 +229,10 @@ func TestFirstFileWins(t *testing.T) {
 	h.sync()
 	h.write("c.yaml", policyYAML("x", "p", "c"))
 	h.sync()
-	h.wantProblems("c.yaml: NetworkPolicy x/p: also defined in b.yaml: that one is in force")
+	h.wantProblems("c.yaml: networkpolicy/x/p: also defined in b.yaml: that one is in force")
 	h.write("a.yaml", policyYAML("x", "p", "a"))
 	h.sync()
-	h.wantProblems("b.yaml: NetworkPolicy x/p: also defined in a.yaml", "c.yaml: NetworkPolicy x/p: also defined in a.yaml")
+	h.wantProblems("b.yaml: networkpolicy/x/p: also defined in a.yaml", "c.yaml: networkpolicy/x/p: also defined in a.yaml")
 	if got := h.policy("x/p").Spec.PodSelector.MatchLabels["app"]; got != "a" {
 		t.Errorf("selector app=%s; want that of a.yaml", got)
 	}
@@ -245,14 +245,14 @@ func TestFirstFileWins(t *testing.T) {
 	}
 	h.write("c.yaml", policyYAML("x", "p", "c")+"---\n"+policyYAML("x", "p", "d"))
 	h.sync()
-	h.wantProblems("c.yaml: NetworkPolicy x/p: defined twice in this file: the first is in force")
+	h.wantProblems("c.yaml: networkpolicy/x/p: defined twice in this file: the first is in force")
 }
 
 func TestNamespaces(t *testing.T) {
 	label := func(h *harness, name string) map[string]string {
-		namespace, ok := h.object("Namespace " + name).(*corev1.Namespace)
+		namespace, ok := h.object("namespace/" + name).(*corev1.Namespace)
 		if !ok {
-			t.Fatalf("namespace %s is %T", name, h.object("Namespace "+name))
+			t.Fatalf("namespace %s is %T", name, h.object("namespace/"+name))
 		}
 		return namespace.Labels
 	}
@@ -267,7 +267,7 @@ func TestNamespaces(t *testing.T) {
 	// A declaration that cannot be read does not count as a last good version.
 	h.write("ns.yaml", "apiVersion: v1\nkind: Namespace\nmetadata: {name: x, labels: {team: 7}}\n")
 	h.sync()
-	h.wantProblems("ns.yaml: Namespace x: metadata.labels: wrong type: got number, want a string; left out")
+	h.wantProblems("ns.yaml: namespace/x: metadata.labels: wrong type: got number, want a string; left out")
 	if diff := cmp.Diff(made, label(h, "x")); diff != "" {
 		t.Errorf("labels beside an unreadable declaration (-want +got):\n%s", diff)
 	}
@@ -338,7 +338,7 @@ spec: {podCIDR: 10.1.0.0/24}
 	if len(pod.Status.PodIPs) != 1 || pod.Status.PodIPs[0].IP != "10.0.0.1" {
 		t.Errorf("podIPs %v", pod.Status.PodIPs)
 	}
-	if node := h.object("Node n1").(*corev1.Node); len(node.Spec.PodCIDRs) != 1 {
+	if node := h.object("node/n1").(*corev1.Node); len(node.Spec.PodCIDRs) != 1 {
 		t.Errorf("podCIDRs %v", node.Spec.PodCIDRs)
 	}
 }

@@ -47,7 +47,7 @@ metadata: {name: x, labels: {team: a, kubernetes.io/metadata.name: lie}}
 	if revision := h.sync(); revision != 1 {
 		t.Errorf("revision %d; want 1", revision)
 	}
-	h.wantNames("Node n1", "Namespace x", "Namespace y", "Namespace default", "Pod x/a", "Pod y/b", "Pod default/c", "NetworkPolicy x/deny", "NetworkPolicy x/listed")
+	h.wantNames("node/n1", "namespace/x", "namespace/y", "namespace/default", "pod/x/a", "pod/y/b", "pod/default/c", "networkpolicy/x/deny", "networkpolicy/x/listed")
 	h.wantProblems()
 	if !h.inSync() {
 		t.Error("not in sync after the first listing")
@@ -98,9 +98,9 @@ func TestChangesAreNoticed(t *testing.T) {
 	h := start(t, dir, time.Hour)
 	h.eventually("in sync", h.inSync)
 	h.write("a.yaml", podYAML("x", "a"))
-	h.eventually("pod", func() bool { return h.object("Pod x/a") != nil })
+	h.eventually("pod", func() bool { return h.object("pod/x/a") != nil })
 	h.overwrite("a.yaml", podYAML("x", "b"))
-	h.eventually("other pod", func() bool { return h.object("Pod x/b") != nil && h.object("Pod x/a") == nil })
+	h.eventually("other pod", func() bool { return h.object("pod/x/b") != nil && h.object("pod/x/a") == nil })
 	h.remove("a.yaml")
 	h.eventually("nothing", func() bool { return len(h.names()) == 0 })
 }
@@ -115,9 +115,9 @@ func TestPeriodicRescan(t *testing.T) {
 	if err := os.Symlink(filepath.Join(elsewhere, "real"), filepath.Join(dir, "a.yaml")); err != nil {
 		t.Fatal(err)
 	}
-	h.eventually("pod", func() bool { return h.object("Pod x/a") != nil })
+	h.eventually("pod", func() bool { return h.object("pod/x/a") != nil })
 	writeFile(t, elsewhere, "real", podYAML("x", "b"))
-	h.eventually("other pod", func() bool { return h.object("Pod x/b") != nil })
+	h.eventually("other pod", func() bool { return h.object("pod/x/b") != nil })
 }
 
 func TestConfigMapSwitch(t *testing.T) {
@@ -140,9 +140,9 @@ func TestConfigMapSwitch(t *testing.T) {
 		t.Fatal(err)
 	}
 	h := start(t, dir, time.Hour)
-	h.eventually("pod", func() bool { return h.object("Pod x/a") != nil })
+	h.eventually("pod", func() bool { return h.object("pod/x/a") != nil })
 	version("..2", podYAML("x", "b"))
-	h.eventually("other pod", func() bool { return h.object("Pod x/b") != nil })
+	h.eventually("other pod", func() bool { return h.object("pod/x/b") != nil })
 }
 
 // TestRewriteWithinTheClocksGrain writes a file of the same size, inode and time: only its content differs.
@@ -153,7 +153,7 @@ func TestRewriteWithinTheClocksGrain(t *testing.T) {
 		h.overwrite("a.yaml", podYAML("x", name))
 		h.age("a.yaml")
 		h.sync()
-		h.wantNames("Namespace x", "Pod x/"+name)
+		h.wantNames("namespace/x", "pod/x/"+name)
 	}
 }
 
@@ -187,7 +187,7 @@ func TestDirectoryAbsentAtStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.write("a.yaml", podYAML("x", "a"))
-	h.eventually("pod", func() bool { return h.object("Pod x/a") != nil })
+	h.eventually("pod", func() bool { return h.object("pod/x/a") != nil })
 	h.wantProblems()
 }
 
@@ -205,7 +205,7 @@ func TestDirectoryRemovedAndMadeAgain(t *testing.T) {
 	}
 	h.eventually("problem", func() bool { return len(h.problems()) == 1 })
 	h.wantProblems("the former content stays in force")
-	h.wantNames("Namespace x", "Pod x/a")
+	h.wantNames("namespace/x", "pod/x/a")
 	if err := os.Mkdir(dir+".new", 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -213,11 +213,11 @@ func TestDirectoryRemovedAndMadeAgain(t *testing.T) {
 	if err := os.Rename(dir+".new", dir); err != nil {
 		t.Fatal(err)
 	}
-	h.eventually("new pod", func() bool { return h.object("Pod x/b") != nil && h.object("Pod x/a") == nil })
+	h.eventually("new pod", func() bool { return h.object("pod/x/b") != nil && h.object("pod/x/a") == nil })
 	h.wantProblems()
 	// The new directory is watched, not the old one.
 	h.write("c.yaml", podYAML("x", "c"))
-	h.eventually("third pod", func() bool { return h.object("Pod x/c") != nil })
+	h.eventually("third pod", func() bool { return h.object("pod/x/c") != nil })
 }
 
 // TestYoung: a file that is written between a look at the clock and its reading is young.
@@ -265,7 +265,7 @@ func TestTruncatedFileDeletesNothing(t *testing.T) {
 			h.sync()
 			continue
 		}
-		h.wantNames("Namespace x", "Pod x/a", "NetworkPolicy x/p")
+		h.wantNames("namespace/x", "pod/x/a", "networkpolicy/x/p")
 		for _, b := range h.delivered()[before:] {
 			t.Errorf("revision %d: %d events; want none", b.Revision, len(b.Events))
 		}
@@ -275,7 +275,7 @@ func TestTruncatedFileDeletesNothing(t *testing.T) {
 	h.overwrite("a.yaml", " \n")
 	h.sync()
 	h.wantProblems("a.yaml: cannot be read: the file is empty; the former content stays in force")
-	h.wantNames("Namespace x", "Pod x/a", "NetworkPolicy x/p")
+	h.wantNames("namespace/x", "pod/x/a", "networkpolicy/x/p")
 	// One without objects is believed.
 	h.overwrite("a.yaml", "# nothing\n")
 	h.sync()
@@ -298,7 +298,7 @@ func TestEmptyFileAtTheStart(t *testing.T) {
 	}
 	h := start(t, dir, time.Hour)
 	h.sync()
-	h.wantNames("Namespace x", "Pod x/b")
+	h.wantNames("namespace/x", "pod/x/b")
 	h.wantProblems("a.yaml: cannot be read: the file is empty; its objects are not known; policies in it are not in force",
 		"c.yaml: cannot be read: open: too many levels of symbolic links; its objects are not known; policies in it are not in force")
 	// Once read, it has a former content.
@@ -309,7 +309,7 @@ func TestEmptyFileAtTheStart(t *testing.T) {
 	h.overwrite("a.yaml", "")
 	h.sync()
 	h.wantProblems("a.yaml: cannot be read: the file is empty; the former content stays in force")
-	h.wantNames("Namespace x", "Pod x/a", "Pod x/b")
+	h.wantNames("namespace/x", "pod/x/a", "pod/x/b")
 }
 
 func TestBrokenYAMLKeepsWhatTheFileHeld(t *testing.T) {
@@ -320,16 +320,16 @@ func TestBrokenYAMLKeepsWhatTheFileHeld(t *testing.T) {
 	h.overwrite("a.yaml", podYAML("x", "new")+"---\n"+"apiVersion: networking.k8s.io/v1\nkind: [")
 	h.age("a.yaml")
 	h.sync()
-	h.wantNames("Namespace x", "Pod x/a", "Pod x/new", "NetworkPolicy x/p")
-	h.wantProblems("a.yaml: NetworkPolicy x/p: not found in the file", "a.yaml: Pod x/a: not found in the file",
+	h.wantNames("namespace/x", "pod/x/a", "pod/x/new", "networkpolicy/x/p")
+	h.wantProblems("a.yaml: networkpolicy/x/p: not found in the file", "a.yaml: pod/x/a: not found in the file",
 		"a.yaml: document 2 (line 5): line 7: did not find expected node content")
 	h.write("b.yaml", podYAML("x", "b"))
 	h.sync()
-	h.wantNames("Namespace x", "Pod x/a", "Pod x/new", "Pod x/b", "NetworkPolicy x/p")
+	h.wantNames("namespace/x", "pod/x/a", "pod/x/new", "pod/x/b", "networkpolicy/x/p")
 	h.overwrite("a.yaml", podYAML("x", "new"))
 	h.age("a.yaml")
 	h.sync()
-	h.wantNames("Namespace x", "Pod x/b", "Pod x/new")
+	h.wantNames("namespace/x", "pod/x/b", "pod/x/new")
 	h.wantProblems()
 }
 
@@ -340,7 +340,7 @@ func TestBrokenFileIsRemoved(t *testing.T) {
 	h.sync()
 	h.overwrite("a.yaml", "kind: [")
 	h.sync()
-	h.wantNames("Namespace x", "Pod x/a")
+	h.wantNames("namespace/x", "pod/x/a")
 	h.remove("a.yaml")
 	h.sync()
 	h.wantNames()
@@ -357,7 +357,7 @@ func TestUnreadableFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.sync()
-	h.wantNames("Namespace x", "Pod x/a")
+	h.wantNames("namespace/x", "pod/x/a")
 	h.wantProblems("a.yaml: file a.yaml: cannot be read: not a regular file; the former content stays in force")
 	h.write("a.yaml", podYAML("x", "a"))
 	h.sync()
@@ -371,7 +371,7 @@ func TestSyncContainsWhatWasThere(t *testing.T) {
 		name := "pod" + strconv.Itoa(i)
 		h.write("a.yaml", podYAML("x", name))
 		h.sync()
-		h.wantNames("Namespace x", "Pod x/"+name)
+		h.wantNames("namespace/x", "pod/x/"+name)
 	}
 }
 

@@ -92,67 +92,67 @@ func TestAntreaPolicy(t *testing.T) {
 	}{
 		{
 			"default tier", cluster, "{" + head + ", ingress: [{action: Drop}], egress: [{action: Reject}, {action: Pass}]}",
-			"antrea-cluster:p 250/5 " + here + " ingress[0] deny all, egress[0] reject all, egress[1] pass all", "",
+			"clusternetworkpolicy.crd.antrea.io/p 250/5 " + here + " ingress[0] deny all, egress[0] reject all, egress[1] pass all", "",
 		},
 		{
 			"own tier, part of a whole number", cluster, "{tier: mine, priority: 5.5, appliedTo: [{podSelector: {matchLabels: {a: b}}}], ingress: [{action: Allow}]}",
-			"antrea-cluster:p 33/5.5 " + here + " ingress[0] allow all", "",
+			"clusternetworkpolicy.crd.antrea.io/p 33/5.5 " + here + " ingress[0] allow all", "",
 		},
-		{"namespace", namespaced, "{" + head + ", tier: SecurityOps, ingress: [{action: Allow}]}", "antrea:ns/p 100/5 {pods a=b in namespace ns} ingress[0] allow all", ""},
+		{"namespace", namespaced, "{" + head + ", tier: SecurityOps, ingress: [{action: Allow}]}", "networkpolicy.crd.antrea.io/ns/p 100/5 {pods a=b in namespace ns} ingress[0] allow all", ""},
 		{
 			"two targets", cluster, "{priority: 1, appliedTo: [{podSelector: {}}, {group: pods}], ingress: [{action: Drop}]}",
-			"antrea-cluster:p 250/1 {all pods in all namespaces; all pods in all namespaces} ingress[0] deny all", "",
+			"clusternetworkpolicy.crd.antrea.io/p 250/1 {all pods in all namespaces; all pods in all namespaces} ingress[0] deny all", "",
 		},
 		{
 			"parts keep the order", cluster, `{priority: 1, ingress: [{action: Drop, appliedTo: [{podSelector: {}}]}, {action: Allow, appliedTo: [{podSelector: {}}]},
 			{action: Drop, appliedTo: [{podSelector: {matchLabels: {a: b}}}]}], egress: [{action: Drop, appliedTo: [{podSelector: {}}]}]}`,
-			"antrea-cluster:p#1 250/1 " + every + " ingress[0] deny all, ingress[1] allow all | antrea-cluster:p#2 250/1 " + here + " ingress[2] deny all | antrea-cluster:p#3 250/1 " + every + " egress[0] deny all", "",
+			"clusternetworkpolicy.crd.antrea.io/p#1 250/1 " + every + " ingress[0] deny all, ingress[1] allow all | clusternetworkpolicy.crd.antrea.io/p#2 250/1 " + here + " ingress[2] deny all | clusternetworkpolicy.crd.antrea.io/p#3 250/1 " + every + " egress[0] deny all", "",
 		},
 		{
 			"equal targets of rules are no parts", cluster, "{priority: 1, ingress: [{action: Drop, appliedTo: [{group: pods}]}], egress: [{action: Drop, appliedTo: [{group: pods}]}]}",
-			"antrea-cluster:p 250/1 " + every + " ingress[0] deny all, egress[0] deny all", "",
+			"clusternetworkpolicy.crd.antrea.io/p 250/1 " + every + " ingress[0] deny all, egress[0] deny all", "",
 		},
 		{
 			"no tier", cluster, "{" + head + ", tier: none, ingress: [{action: Allow}, {action: Pass}, {action: Drop}]}",
-			"antrea-cluster:p 0/5 " + here + " ingress[1] deny all, ingress[2] deny all", `spec.tier: tier "none" does not exist; every Allow matches nothing, and every Pass denies what it matches`,
+			"clusternetworkpolicy.crd.antrea.io/p 0/5 " + here + " ingress[1] deny all, ingress[2] deny all", `spec.tier: tier "none" does not exist; every Allow matches nothing, and every Pass denies what it matches`,
 		},
 		{"tier behind NetworkPolicies", cluster, "{" + head + ", tier: high, ingress: [{action: Allow}]}", "", `spec.tier: tier "high" has no valid priority; every Allow`},
-		{"priority", cluster, "{priority: 0.5, appliedTo: [{podSelector: {}}], ingress: [{action: Drop}]}", "antrea-cluster:p 250/0 " + every + " ingress[0] deny all", "spec.priority: 0.5 is not between 1 and 10000"},
+		{"priority", cluster, "{priority: 0.5, appliedTo: [{podSelector: {}}], ingress: [{action: Drop}]}", "clusternetworkpolicy.crd.antrea.io/p 250/0 " + every + " ingress[0] deny all", "spec.priority: 0.5 is not between 1 and 10000"},
 		{
 			"Pass in the baseline", cluster, "{" + head + ", tier: Baseline, ingress: [{action: Pass}, {action: Allow}]}",
-			"antrea-cluster:p 253/5 " + here + " ingress[0] deny all, ingress[1] allow all", "spec.ingress[0].action: Pass is not allowed in tier baseline, which no tier follows; the rule denies what it matches",
+			"clusternetworkpolicy.crd.antrea.io/p 253/5 " + here + " ingress[0] deny all, ingress[1] allow all", "spec.ingress[0].action: Pass is not allowed in tier baseline, which no tier follows; the rule denies what it matches",
 		},
-		{"no appliedTo", cluster, "{priority: 1, ingress: [{action: Pass}]}", "antrea-cluster:p 250/1 " + every + " ingress[0] deny all", "spec.ingress[0]: neither the rule nor the policy has an appliedTo"},
-		{"appliedTo twice", cluster, "{" + head + ", ingress: [{action: Drop, appliedTo: [{group: pods}]}]}", "antrea-cluster:p 250/5 " + every + " ingress[0] deny all", "spec.ingress[0].appliedTo: not allowed together with spec.appliedTo"},
-		{"appliedTo a Service", namespaced, "{priority: 1, appliedTo: [{service: {name: s}}], ingress: [{action: Drop}]}", "antrea:ns/p 250/1 {all pods in namespace ns} ingress[0] deny all", "spec.appliedTo[0].service: not supported; it then selects all pods of the namespace, an Allow matches nothing"},
-		{"appliedTo nodes", cluster, "{priority: 1, appliedTo: [{nodeSelector: {}}], ingress: [{action: Drop}]}", "antrea-cluster:p 250/1 {nodes *} ingress[0] deny all", ""},
-		{"appliedTo nodes in each rule", cluster, "{priority: 1, ingress: [{action: Drop, appliedTo: [{nodeSelector: {}}]}], egress: [{action: Pass, appliedTo: [{nodeSelector: {matchLabels: {a: b}}}]}]}", "antrea-cluster:p#1 250/1 {nodes *} ingress[0] deny all | antrea-cluster:p#2 250/1 {nodes a=b} egress[0] pass all", ""},
+		{"no appliedTo", cluster, "{priority: 1, ingress: [{action: Pass}]}", "clusternetworkpolicy.crd.antrea.io/p 250/1 " + every + " ingress[0] deny all", "spec.ingress[0]: neither the rule nor the policy has an appliedTo"},
+		{"appliedTo twice", cluster, "{" + head + ", ingress: [{action: Drop, appliedTo: [{group: pods}]}]}", "clusternetworkpolicy.crd.antrea.io/p 250/5 " + every + " ingress[0] deny all", "spec.ingress[0].appliedTo: not allowed together with spec.appliedTo"},
+		{"appliedTo a Service", namespaced, "{priority: 1, appliedTo: [{service: {name: s}}], ingress: [{action: Drop}]}", "networkpolicy.crd.antrea.io/ns/p 250/1 {all pods in namespace ns} ingress[0] deny all", "spec.appliedTo[0].service: not supported; it then selects all pods of the namespace, an Allow matches nothing"},
+		{"appliedTo nodes", cluster, "{priority: 1, appliedTo: [{nodeSelector: {}}], ingress: [{action: Drop}]}", "clusternetworkpolicy.crd.antrea.io/p 250/1 {nodes *} ingress[0] deny all", ""},
+		{"appliedTo nodes in each rule", cluster, "{priority: 1, ingress: [{action: Drop, appliedTo: [{nodeSelector: {}}]}], egress: [{action: Pass, appliedTo: [{nodeSelector: {matchLabels: {a: b}}}]}]}", "clusternetworkpolicy.crd.antrea.io/p#1 250/1 {nodes *} ingress[0] deny all | clusternetworkpolicy.crd.antrea.io/p#2 250/1 {nodes a=b} egress[0] pass all", ""},
 		{"appliedTo nodes in a NetworkPolicy", namespaced, "{priority: 1, appliedTo: [{nodeSelector: {}}], ingress: [{action: Drop}]}", "", "spec.appliedTo[0].nodeSelector: not allowed in a NetworkPolicy, which applies to pods of its namespace: it selects no pod"},
 		{"appliedTo a wrong selector of nodes", cluster, "{priority: 1, appliedTo: [{nodeSelector: {matchLabels: {a: '*'}}}], ingress: [{action: Drop}]}", "", ": it selects no node"},
 		{"appliedTo nodes, peers in the own namespace", cluster, "{priority: 1, appliedTo: [{nodeSelector: {}}], ingress: [{action: Drop, from: [{namespaces: {match: Self}}]}]}", "", "spec.appliedTo[0].nodeSelector: not allowed with a peer in the subject's own namespace, which a node does not have: it selects no node"},
-		{"appliedTo nodes in one rule, pods in another", cluster, "{priority: 1, ingress: [{action: Drop, appliedTo: [{nodeSelector: {}}]}, {action: Drop, appliedTo: [{podSelector: {}}]}]}", "antrea-cluster:p#2 250/1 " + every + " ingress[1] deny all", "spec.ingress[0].appliedTo[0].nodeSelector: not allowed in a policy that applies to pods, too: it selects no node"},
-		{"named port of a node", cluster, "{priority: 1, appliedTo: [{nodeSelector: {}}], ingress: [{action: Allow, ports: [{port: web}]}, {action: Drop, ports: [{port: 80}]}]}", "antrea-cluster:p 250/1 {nodes *} ingress[1] deny", "spec.ingress[0].ports: a node has no named ports; the rule matches nothing"},
+		{"appliedTo nodes in one rule, pods in another", cluster, "{priority: 1, ingress: [{action: Drop, appliedTo: [{nodeSelector: {}}]}, {action: Drop, appliedTo: [{podSelector: {}}]}]}", "clusternetworkpolicy.crd.antrea.io/p#2 250/1 " + every + " ingress[1] deny all", "spec.ingress[0].appliedTo[0].nodeSelector: not allowed in a policy that applies to pods, too: it selects no node"},
+		{"named port of a node", cluster, "{priority: 1, appliedTo: [{nodeSelector: {}}], ingress: [{action: Allow, ports: [{port: web}]}, {action: Drop, ports: [{port: 80}]}]}", "clusternetworkpolicy.crd.antrea.io/p 250/1 {nodes *} ingress[1] deny", "spec.ingress[0].ports: a node has no named ports; the rule matches nothing"},
 		{"appliedTo external entities", cluster, "{priority: 1, appliedTo: [{externalEntitySelector: {}}], ingress: [{action: Drop}]}", "", "spec.appliedTo[0].externalEntitySelector: not supported: it selects no pod"},
-		{"appliedTo nodes and pods", cluster, "{priority: 1, appliedTo: [{nodeSelector: {}}, {podSelector: {}}], ingress: [{action: Drop}]}", "antrea-cluster:p 250/1 " + every + " ingress[0] deny all", "spec.appliedTo[0].nodeSelector: not allowed in a policy that applies to pods, too: it selects no node"},
-		{"appliedTo nodes together with pods", cluster, "{priority: 1, appliedTo: [{nodeSelector: {}, podSelector: {}}], ingress: [{action: Allow}, {action: Drop}]}", "antrea-cluster:p 250/1 " + every + " ingress[1] deny all", "spec.appliedTo[0].nodeSelector: not allowed together with a group"},
-		{"appliedTo namespaces of a NetworkPolicy", namespaced, "{priority: 1, appliedTo: [{namespaceSelector: {}}], ingress: [{action: Drop}]}", "antrea:ns/p 250/1 {all pods in namespace ns} ingress[0] deny all", "spec.appliedTo[0].namespaceSelector: not allowed"},
+		{"appliedTo nodes and pods", cluster, "{priority: 1, appliedTo: [{nodeSelector: {}}, {podSelector: {}}], ingress: [{action: Drop}]}", "clusternetworkpolicy.crd.antrea.io/p 250/1 " + every + " ingress[0] deny all", "spec.appliedTo[0].nodeSelector: not allowed in a policy that applies to pods, too: it selects no node"},
+		{"appliedTo nodes together with pods", cluster, "{priority: 1, appliedTo: [{nodeSelector: {}, podSelector: {}}], ingress: [{action: Allow}, {action: Drop}]}", "clusternetworkpolicy.crd.antrea.io/p 250/1 " + every + " ingress[1] deny all", "spec.appliedTo[0].nodeSelector: not allowed together with a group"},
+		{"appliedTo namespaces of a NetworkPolicy", namespaced, "{priority: 1, appliedTo: [{namespaceSelector: {}}], ingress: [{action: Drop}]}", "networkpolicy.crd.antrea.io/ns/p 250/1 {all pods in namespace ns} ingress[0] deny all", "spec.appliedTo[0].namespaceSelector: not allowed"},
 		{"appliedTo a group with namespaces of a NetworkPolicy", namespaced, "{priority: 1, appliedTo: [{group: far}], ingress: [{action: Drop}]}", "", `spec.appliedTo[0].group: group "far" has a namespaceSelector`},
 		{"appliedTo no group", cluster, "{priority: 1, appliedTo: [{group: none}], ingress: [{action: Drop}]}", "", `spec.appliedTo[0].group: group "none", or a child of it, does not exist: it selects no pod`},
-		{"appliedTo blocks", cluster, "{priority: 1, appliedTo: [{group: both}], ingress: [{action: Drop}]}", "antrea-cluster:p 250/1 " + every + " ingress[0] deny all", `spec.appliedTo[0].group: group "both" has ipBlocks: these select no pod`},
-		{"appliedTo a deep group", cluster, "{priority: 1, appliedTo: [{group: deep}], ingress: [{action: Drop}]}", "antrea-cluster:p 250/1 " + every + " ingress[0] deny all", `a child group must not have childGroups; until it can be understood, the policy applies to the pods that the group selected before`},
+		{"appliedTo blocks", cluster, "{priority: 1, appliedTo: [{group: both}], ingress: [{action: Drop}]}", "clusternetworkpolicy.crd.antrea.io/p 250/1 " + every + " ingress[0] deny all", `spec.appliedTo[0].group: group "both" has ipBlocks: these select no pod`},
+		{"appliedTo a deep group", cluster, "{priority: 1, appliedTo: [{group: deep}], ingress: [{action: Drop}]}", "clusternetworkpolicy.crd.antrea.io/p 250/1 " + every + " ingress[0] deny all", `a child group must not have childGroups; until it can be understood, the policy applies to the pods that the group selected before`},
 		{
 			"peers", cluster, "{" + head + ", ingress: [{action: Allow, from: [{group: both}, {nodeSelector: {}}, {ipBlock: {cidr: 192.0.2.0/24, except: [192.0.2.1/32]}}], ports: [{port: 80, endPort: 90}, {protocol: UDP, port: dns}]}]}",
-			"antrea-cluster:p 250/5 " + here + " ingress[0] allow", "",
+			"clusternetworkpolicy.crd.antrea.io/p 250/5 " + here + " ingress[0] allow", "",
 		},
-		{"no group", cluster, "{" + head + ", ingress: [{action: Allow, from: [{group: none}]}, {action: Drop, from: [{group: half}]}]}", "antrea-cluster:p 250/5 " + here + " ingress[1] deny all", `spec.ingress[0].from[0].group: group "none", or a child of it, does not exist; the rule matches nothing`},
-		{"group of a Service", cluster, "{" + head + ", ingress: [{action: Pass, from: [{group: service}]}]}", "antrea-cluster:p 250/5 " + here + " ingress[0] deny all", `group "service": serviceReference is not supported; the rule denies everything`},
-		{"self in a NetworkPolicy", namespaced, "{" + head + ", ingress: [{action: Drop, from: [{namespaces: {match: Self}}]}]}", "antrea:ns/p 250/5 {pods a=b in namespace ns} ingress[0] deny all", "spec.ingress[0].from[0].namespaces: not allowed in a NetworkPolicy; the rule denies everything"},
-		{"no label key", cluster, "{" + head + ", ingress: [{action: Drop, from: [{namespaces: {sameLabels: [a b]}}]}]}", "antrea-cluster:p 250/5 {pods a=b in all namespaces} ingress[0] deny all", `spec.ingress[0].from[0].namespaces.sameLabels[0]: invalid key "a b"`},
-		{"self and same labels", cluster, "{" + head + ", ingress: [{action: Drop, from: [{namespaces: {match: Self, sameLabels: [a]}}]}]}", "antrea-cluster:p 250/5 {pods a=b in all namespaces} ingress[0] deny all", "spec.ingress[0].from[0].namespaces: match together with sameLabels"},
-		{"bad block", cluster, "{" + head + ", egress: [{action: Drop, to: [{ipBlock: {cidr: 192.0.2.0/33}}]}]}", "antrea-cluster:p 250/5 " + here + " egress[0] deny all", `spec.egress[0].to[0].ipBlock: "192.0.2.0/33" is not a CIDR; the rule denies everything`},
-		{"bad port", cluster, "{" + head + ", egress: [{action: Allow, ports: [{port: 70000}]}, {action: Drop, ports: [{sourcePort: 7}]}]}", "antrea-cluster:p 250/5 " + here + " egress[1] deny all", "spec.egress[0].ports[0].port: 70000 is not between 1 and 65535; the rule matches nothing"},
-		{"action", cluster, "{" + head + ", egress: [{action: Log}]}", "antrea-cluster:p 250/5 " + here + " egress[0] deny all", `spec.egress[0].action: unsupported action "Log"`},
-		{"wrong direction", cluster, "{" + head + ", egress: [{action: Drop, from: [{podSelector: {}}]}]}", "antrea-cluster:p 250/5 " + here + " egress[0] deny all", "spec.egress[0].from: not allowed in an egress rule"},
+		{"no group", cluster, "{" + head + ", ingress: [{action: Allow, from: [{group: none}]}, {action: Drop, from: [{group: half}]}]}", "clusternetworkpolicy.crd.antrea.io/p 250/5 " + here + " ingress[1] deny all", `spec.ingress[0].from[0].group: group "none", or a child of it, does not exist; the rule matches nothing`},
+		{"group of a Service", cluster, "{" + head + ", ingress: [{action: Pass, from: [{group: service}]}]}", "clusternetworkpolicy.crd.antrea.io/p 250/5 " + here + " ingress[0] deny all", `group "service": serviceReference is not supported; the rule denies everything`},
+		{"self in a NetworkPolicy", namespaced, "{" + head + ", ingress: [{action: Drop, from: [{namespaces: {match: Self}}]}]}", "networkpolicy.crd.antrea.io/ns/p 250/5 {pods a=b in namespace ns} ingress[0] deny all", "spec.ingress[0].from[0].namespaces: not allowed in a NetworkPolicy; the rule denies everything"},
+		{"no label key", cluster, "{" + head + ", ingress: [{action: Drop, from: [{namespaces: {sameLabels: [a b]}}]}]}", "clusternetworkpolicy.crd.antrea.io/p 250/5 {pods a=b in all namespaces} ingress[0] deny all", `spec.ingress[0].from[0].namespaces.sameLabels[0]: invalid key "a b"`},
+		{"self and same labels", cluster, "{" + head + ", ingress: [{action: Drop, from: [{namespaces: {match: Self, sameLabels: [a]}}]}]}", "clusternetworkpolicy.crd.antrea.io/p 250/5 {pods a=b in all namespaces} ingress[0] deny all", "spec.ingress[0].from[0].namespaces: match together with sameLabels"},
+		{"bad block", cluster, "{" + head + ", egress: [{action: Drop, to: [{ipBlock: {cidr: 192.0.2.0/33}}]}]}", "clusternetworkpolicy.crd.antrea.io/p 250/5 " + here + " egress[0] deny all", `spec.egress[0].to[0].ipBlock: "192.0.2.0/33" is not a CIDR; the rule denies everything`},
+		{"bad port", cluster, "{" + head + ", egress: [{action: Allow, ports: [{port: 70000}]}, {action: Drop, ports: [{sourcePort: 7}]}]}", "clusternetworkpolicy.crd.antrea.io/p 250/5 " + here + " egress[1] deny all", "spec.egress[0].ports[0].port: 70000 is not between 1 and 65535; the rule matches nothing"},
+		{"action", cluster, "{" + head + ", egress: [{action: Log}]}", "clusternetworkpolicy.crd.antrea.io/p 250/5 " + here + " egress[0] deny all", `spec.egress[0].action: unsupported action "Log"`},
+		{"wrong direction", cluster, "{" + head + ", egress: [{action: Drop, from: [{podSelector: {}}]}]}", "clusternetworkpolicy.crd.antrea.io/p 250/5 " + here + " egress[0] deny all", "spec.egress[0].from: not allowed in an egress rule"},
 	}
 	objects := antreaObjects(t)
 	for _, test := range tests {
@@ -229,7 +229,7 @@ func TestAntreaWithin(t *testing.T) {
 		t.Fatal("does not match Self")
 	}
 	sets := label.NewSets()
-	for env, want := range map[string]string{"x": "antrea-cluster:p@shop 250/1 {all pods in namespace shop} ingress[0] allow, ingress[1] deny all", "y": ""} {
+	for env, want := range map[string]string{"x": "clusternetworkpolicy.crd.antrea.io/p@shop 250/1 {all pods in namespace shop} ingress[0] allow, ingress[1] deny all", "y": ""} {
 		policies, problems, _ := AntreaPolicy(p, antreaObjects(t), nil, AntreaNamespace{"shop", sets.Intern(map[string]string{"env": env})}, GroupIDHash)
 		if got := described(policies); got != want || len(problems) > 0 {
 			t.Errorf("%s: got %s, %v", env, got, problems)

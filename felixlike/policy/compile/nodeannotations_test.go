@@ -19,8 +19,8 @@ func TestNodeAnnotations(t *testing.T) {
 		pre, untracked = model.PreDNATAnnotation, model.UntrackedAnnotation
 		nodes          = "{priority: 1, appliedTo: [{nodeSelector: {}}], ingress: [{action: Drop}]}"
 		pods           = "{priority: 1, appliedTo: [{podSelector: {}}], ingress: [{action: Drop}]}"
-		ofNodes        = "antrea-cluster:p 250/1 {nodes *} ingress[0] deny all"
-		ofPods         = "antrea-cluster:p 250/1 {all pods in all namespaces} ingress[0] deny all"
+		ofNodes        = "clusternetworkpolicy.crd.antrea.io/p 250/1 {nodes *} ingress[0] deny all"
+		ofPods         = "clusternetworkpolicy.crd.antrea.io/p 250/1 {all pods in all namespaces} ingress[0] deny all"
 		onlyNodes      = "metadata.annotations[felixlike.io/pre-dnat]: only a ClusterNetworkPolicy of crd.antrea.io for nodes is judged before DNAT: the annotation is ignored"
 	)
 	cluster := antrea.KindClusterNetworkPolicy
@@ -39,14 +39,14 @@ func TestNodeAnnotations(t *testing.T) {
 		{"no value", cluster, pre, "", nodes, "", false, `unknown value "": must be true or false: it selects no node`},
 		{"egress", cluster, pre, "true", strings.TrimSuffix(nodes, "}") + ", egress: [{action: Drop}]}", ofNodes, true, "spec.egress: not allowed before DNAT, where only ingress is judged: its rules match nothing"},
 		{"egress alone", cluster, pre, "true", "{priority: 1, appliedTo: [{nodeSelector: {}}], egress: [{action: Drop}]}", "", false, "spec.egress: not allowed before DNAT"},
-		{"named port", cluster, pre, "true", "{priority: 1, appliedTo: [{nodeSelector: {}}], ingress: [{action: Allow, ports: [{port: web}]}, {action: Drop, ports: [{port: 80}]}]}", "antrea-cluster:p 250/1 {nodes *} ingress[1] deny", true, "spec.ingress[0].ports: a node has no named ports; the rule matches nothing"},
+		{"named port", cluster, pre, "true", "{priority: 1, appliedTo: [{nodeSelector: {}}], ingress: [{action: Allow, ports: [{port: web}]}, {action: Drop, ports: [{port: 80}]}]}", "clusternetworkpolicy.crd.antrea.io/p 250/1 {nodes *} ingress[1] deny", true, "spec.ingress[0].ports: a node has no named ports; the rule matches nothing"},
 		{"untracked", cluster, untracked, "true", nodes, "", false, "metadata.annotations[felixlike.io/untracked]: not supported, because untracked packets have no connection by which their answers could pass: it selects no node"},
 		{"not untracked", cluster, untracked, "false", nodes, ofNodes, false, ""},
 		{"of pods", cluster, pre, "true", pods, ofPods, false, onlyNodes},
 		{"of pods and nodes", cluster, pre, "true", "{priority: 1, appliedTo: [{nodeSelector: {}}, {podSelector: {}}], ingress: [{action: Drop}]}", ofPods, false, onlyNodes},
 		{"of pods, false", cluster, pre, "false", pods, ofPods, false, ""},
 		{"of pods, untracked", cluster, untracked, "true", pods, ofPods, false, "untracked packets have no connection by which their answers could pass: the annotation is ignored"},
-		{"of a namespace", antrea.KindNetworkPolicy, pre, "true", pods, "antrea:ns/p 250/1 {all pods in namespace ns} ingress[0] deny all", false, onlyNodes},
+		{"of a namespace", antrea.KindNetworkPolicy, pre, "true", pods, "networkpolicy.crd.antrea.io/ns/p 250/1 {all pods in namespace ns} ingress[0] deny all", false, onlyNodes},
 	} {
 		o := antreaPolicyOf(t, test.kind, test.spec)
 		o.SetAnnotations(map[string]string{test.annotation: test.value})

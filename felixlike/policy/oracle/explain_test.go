@@ -69,9 +69,9 @@ ingress:
 		got = append(got, a.Policy.String()+" "+a.Rule+": "+a.Because)
 	}
 	want := []string{
-		"x/closed : it has no ingress rules, so it isolates and allows nothing",
-		"x/open ingress[0]: x/a is not in from (pods app=nobody, or addresses 192.0.2.0/24 except 192.0.2.9/32), tcp/81 is not in ports (tcp/80, udp/90-99)",
-		"x/open ingress[1]: any peer, tcp/81 is not in ports (tcp/http)",
+		"networkpolicy/x/closed : it has no ingress rules, so it isolates and allows nothing",
+		"networkpolicy/x/open ingress[0]: x/a is not in from (pods app=nobody, or addresses 192.0.2.0/24 except 192.0.2.9/32), tcp/81 is not in ports (tcp/80, udp/90-99)",
+		"networkpolicy/x/open ingress[1]: any peer, tcp/81 is not in ports (tcp/http)",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)

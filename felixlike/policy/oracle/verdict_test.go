@@ -84,7 +84,7 @@ func TestDecisionNamesPolicies(t *testing.T) {
 	c := cluster(t, `{podSelector: {}, ingress: [{from: [{ipBlock: {cidr: 10.9.0.0/16}}]}, {}]}`)
 	v := c.Evaluate(oracle.Packet{Source: netip.MustParseAddr("203.0.113.1"), Destination: netip.MustParseAddr("10.0.1.10"), Protocol: model.ICMP})
 	in := v.Ingress
-	if !v.Allowed || in.Policy.String() != "x/open" || in.Rule != "ingress[1]" || len(in.Isolating) != 2 || in.Isolating[0].Name != "closed" {
+	if !v.Allowed || in.Policy.String() != "networkpolicy/x/open" || in.Rule != "ingress[1]" || len(in.Isolating) != 2 || in.Isolating[0].Name != "closed" {
 		t.Errorf("%+v", v)
 	}
 	closed := cluster(t)

@@ -69,5 +69,6 @@ or nothing could be compared.`,
 	f.Float64Var(&threshold, "threshold", 10, "the least change to report, in percent of the lower value")
 	f.BoolVar(&all, "all", false, "show unchanged figures, too")
 	outputFlag(c, &output)
+	terminal.HeadersFlag(c)
 	return c
 }

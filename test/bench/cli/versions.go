@@ -67,6 +67,7 @@ could not be done.`,
 	f.IntVar(&cfg.Rounds, "rounds", 3, "how often each version of each backend has its turn")
 	f.Float64Var(&limit, "limit", 1.15, "the highest ratio that is no failure")
 	f.StringVarP(&output, "output", "o", "text", "output format: text, json")
+	terminal.HeadersFlag(c)
 	return c
 }
 

@@ -80,6 +80,7 @@ proof failed.`,
 	}
 	o.configFlags(c)
 	o.probeFlags(c)
+	terminal.HeadersFlag(c)
 	c.Flags().StringVar(&cases, "cases", "", "truth table (JSON lines); - is standard input")
 	c.Flags().IntVar(&repeat, "repeat", repeat, "repeat the table this many times, in one lab")
 	c.Flags().IntVar(&o.config.ProbeRate, "rate", probe.DefaultRate, "probes to begin per second")

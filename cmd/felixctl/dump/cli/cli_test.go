@@ -46,7 +46,7 @@ const oneTable = `table inet felixlike {
 		elements = { 10.0.0.1 }
 	}
 	chain x {
-		ip saddr @a-4 counter packets 1 bytes 2 accept comment "flx:aaaaaaaaaaaaaa shop/p ingress[0]"
+		ip saddr @a-4 counter packets 1 bytes 2 accept comment "flx:aaaaaaaaaaaaaa networkpolicy/shop/p ingress[0]"
 		counter packets 0 bytes 0 drop comment "flx:bbbbbbbbbbbbbb isolated ingress"
 	}
 }
@@ -123,7 +123,7 @@ func TestRefusals(t *testing.T) {
 func TestDumpOfFile(t *testing.T) {
 	a := write(t, oneTable)
 	out, err := run(t, "", "dump", a)
-	if err != nil || !strings.Contains(out, "\t\tip saddr @a-4 counter accept comment \"shop/p ingress[0]\"\n") {
+	if err != nil || !strings.Contains(out, "\t\tip saddr @a-4 counter accept comment \"networkpolicy/shop/p ingress[0]\"\n") {
 		t.Errorf("%v\n%s", err, out)
 	}
 	if again, err := dump.Parse(strings.NewReader(out)); err != nil || again.Count().Rules != 2 {
@@ -262,7 +262,7 @@ spec: {podSelector: {matchLabels: {app: db}}, ingress: [{ports: [{port: 5432}]}]
 	for _, backend := range []string{"nftables", "iptables", "openflow"} {
 		flags := []string{"--for-node", "n1", "--backend", backend, "--socket", "/nonexistent/socket"}
 		out, err := run(t, "", append([]string{"diff", before, after}, flags...)...)
-		if !errors.Is(err, ErrDifferent) || !strings.Contains(out, "shop/db ingress") {
+		if !errors.Is(err, ErrDifferent) || !strings.Contains(out, "networkpolicy/shop/db ingress") {
 			t.Errorf("%s: %v\n%s", backend, err, out)
 		}
 		out, err = run(t, "", append([]string{"diff", before, after, "--view", "verdicts"}, flags...)...)

@@ -29,9 +29,9 @@ const listingBefore = `table inet felixlike {
 		counter packets 1 bytes 2 goto pods-in-a comment "flx:aaaaaaaaaaaaaa in"
 	}
 	chain pods-in-a {
-		ip saddr @web-4 tcp dport 80 counter packets 7 bytes 8 accept comment "flx:bbbbbbbbbbbbbb x/p ingress[0]"
-		ip saddr @web-4 udp dport 53 counter accept comment "flx:cccccccccccccc x/p ingress[1]"
-		ip saddr @gone-4 counter accept comment "flx:dddddddddddddd x/q ingress[0]"
+		ip saddr @web-4 tcp dport 80 counter packets 7 bytes 8 accept comment "flx:bbbbbbbbbbbbbb networkpolicy/x/p ingress[0]"
+		ip saddr @web-4 udp dport 53 counter accept comment "flx:cccccccccccccc networkpolicy/x/p ingress[1]"
+		ip saddr @gone-4 counter accept comment "flx:dddddddddddddd networkpolicy/x/q ingress[0]"
 		counter drop comment "flx:eeeeeeeeeeeeee isolated ingress"
 	}
 }
@@ -64,9 +64,9 @@ table inet felixlike { # handle 3
 			     10.0.0.1 : accept }
 	}
 	chain pods-in-a {
-		ip saddr @web-4 udp dport 53 counter accept comment "flx:cccccccccccccc x/p ingress[1]" # handle 9
+		ip saddr @web-4 udp dport 53 counter accept comment "flx:cccccccccccccc networkpolicy/x/p ingress[1]" # handle 9
 		counter drop comment "flx:eeeeeeeeeeeeee isolated ingress"
-		ip saddr @web-4 tcp dport 8080 counter packets 9 bytes 9 accept comment "flx:ffffffffffffff x/p ingress[0]"
+		ip saddr @web-4 tcp dport 8080 counter packets 9 bytes 9 accept comment "flx:ffffffffffffff networkpolicy/x/p ingress[0]"
 	}
 	chain forward {
 		type filter hook forward priority filter; policy accept;
@@ -78,8 +78,8 @@ table inet felixlike { # handle 3
 const structureWanted = `edited chain forward (table inet felixlike)
   edited hook "filter hook forward priority -150 policy accept" -> "filter hook forward priority 0 policy accept"
 edited chain pods-in-a (table inet felixlike)
-  edited rule "ip saddr @web-4 tcp dport 80 accept comment \"x/p ingress[0]\"" -> "ip saddr @web-4 tcp dport 8080 accept comment \"x/p ingress[0]\""
-  removed rule "ip saddr @gone-4 accept comment \"x/q ingress[0]\"" -> ""
+  edited rule "ip saddr @web-4 tcp dport 80 accept comment \"networkpolicy/x/p ingress[0]\"" -> "ip saddr @web-4 tcp dport 8080 accept comment \"networkpolicy/x/p ingress[0]\""
+  removed rule "ip saddr @gone-4 accept comment \"networkpolicy/x/q ingress[0]\"" -> ""
 removed set gone-4 (table inet felixlike)
   removed element "10.0.0.9" -> ""
 added set new-4 (table inet felixlike)
@@ -206,7 +206,7 @@ func TestText(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, line := range []string{
-		"--- before", "+++ after", "-\tset gone-4 {", "+\t\tip saddr @web-4 tcp dport 8080 counter accept comment \"x/p ingress[0]\"",
+		"--- before", "+++ after", "-\tset gone-4 {", "+\t\tip saddr @web-4 tcp dport 8080 counter accept comment \"networkpolicy/x/p ingress[0]\"",
 		"-cookie=0xf11d000000000000,table=50,priority=100,udp actions=drop", "+\t\t\t10.0.0.7,",
 	} {
 		if !strings.Contains(string(got), line+"\n") {

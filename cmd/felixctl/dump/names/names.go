@@ -196,7 +196,7 @@ func (n *Names) policies(m *control.Model) {
 	rule := map[policyflows.RuleID]string{}
 	for _, p := range m.Policies {
 		for _, d := range model.Directions() {
-			n.setChain(long.PolicyChain(p.ID, d), short.PolicyChain(p.ID, d), fmt.Sprintf("policy %s %s", p.ID, d))
+			n.setChain(long.PolicyChain(p.ID, d), short.PolicyChain(p.ID, d), fmt.Sprintf("%s %s", p.ID, d))
 			n.setPart(long.PolicyPart(d, p.ID), short.PolicyPart(d, p.ID), fmt.Sprintf("pods under %s, %s", p.ID, d))
 			for i, r := range p.Rules(d) {
 				id := policyflows.RuleID{Policy: p.ID, Direction: d, Index: i}
@@ -243,7 +243,7 @@ func (n *Names) hosts(h *model.HostPolicies) {
 	r := rules.NewRenderer(model.GatewayPort, rules.NFTablesNameLength).OfHosts()
 	for _, p := range h.Policies {
 		for _, d := range model.Directions() {
-			n.chains[r.PolicyChain(p.ID, d)] = fmt.Sprintf("policy %s %s", p.ID, d)
+			n.chains[r.PolicyChain(p.ID, d)] = fmt.Sprintf("%s %s", p.ID, d)
 			for _, rule := range p.Rules(d) {
 				if rule.Title != "" {
 					n.titles[p.ID.String()+" "+rule.Name] = rule.Title

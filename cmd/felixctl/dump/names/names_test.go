@@ -100,7 +100,7 @@ func TestNames(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range s.Tables[0].Chains {
-		found = found || strings.Contains(n.Chain(c.Name), "policy "+p.ID.String()+" ")
+		found = found || strings.Contains(n.Chain(c.Name), p.ID.String()+" ")
 	}
 	if !found {
 		t.Errorf("no chain is named after %s", p.ID)
@@ -122,7 +122,7 @@ func TestRuleNames(t *testing.T) {
 		{Name: "ingress[1]", Title: "no-ops", Action: model.Deny, AnyPeer: true, AnyPort: true},
 		{Name: "ingress[2]", Action: model.Deny, AnyPeer: true, AnyPort: true},
 	}}}})
-	for i, want := range []string{"antrea-cluster:p ingress[1] (no-ops)", "antrea-cluster:p ingress[2]"} {
+	for i, want := range []string{"clusternetworkpolicy.crd.antrea.io/p ingress[1] (no-ops)", "clusternetworkpolicy.crd.antrea.io/p ingress[2]"} {
 		rule := policyflows.HashID(policyflows.RuleID{Policy: id, Direction: model.Ingress, Index: i})
 		if got := n.Rule(rule); !strings.HasPrefix(want, got) || got == "" {
 			t.Errorf("rule %q, want %q", got, want)
@@ -132,10 +132,10 @@ func TestRuleNames(t *testing.T) {
 			t.Errorf("note %q, want %q", got, want)
 		}
 	}
-	if got := n.Note(&dump.Rule{Rule: tables.Rule{Action: tables.Drop{}, Comment: "antrea-cluster:p ingress[1]"}}); got != "rule no-ops" {
+	if got := n.Note(&dump.Rule{Rule: tables.Rule{Action: tables.Drop{}, Comment: "clusternetworkpolicy.crd.antrea.io/p ingress[1]"}}); got != "rule no-ops" {
 		t.Errorf("note of a rule: %q", got)
 	}
-	if got := n.RuleName("antrea-cluster:p", "ingress[1]"); got != "no-ops" {
+	if got := n.RuleName("clusternetworkpolicy.crd.antrea.io/p", "ingress[1]"); got != "no-ops" {
 		t.Errorf("name %q", got)
 	}
 }

@@ -51,7 +51,7 @@ func TestWarnings(t *testing.T) {
 		want string
 	}{
 		"few rules":               {ordered(config.OpenFlow, model.TierBaseline, 180), flows(1000, 3900), ""},
-		"no priority left":        {ordered(config.OpenFlow, model.TierBaseline, 181), flows(1000, 1), "egress of baseline:many-0: the ordered policies of this node have more rules"},
+		"no priority left":        {ordered(config.OpenFlow, model.TierBaseline, 181), flows(1000, 1), "egress of clusternetworkpolicy/many-0: the ordered policies of this node have more rules"},
 		"another backend":         {ordered(config.NFTables, model.TierBaseline, 181), flows(1_000_000, 5000), ""},
 		"a long flow":             {ordered(config.OpenFlow, model.TierAdmin, 1), flows(1, 4200), "a flow of table 0 has 4200 actions"},
 		"many flows":              {ordered(config.OpenFlow, model.TierAdmin, 5000), flows(160_000, 1), "misses its deadline of 1m0s"},

@@ -160,16 +160,16 @@ func deniedResult() *result {
 		},
 		{
 			Node: "n1", Place: "nftables inet felixlike", Table: "chain pods-in", Number: 2, Rule: "drop", Effect: "drop", Comment: "isolated ingress",
-			Missed: []trace.Miss{{Policy: "shop/db", PolicyRule: "ingress[0]", Because: "10.0.0.4 (shop/web) is not in set a-4"}},
+			Missed: []trace.Miss{{Policy: "networkpolicy/shop/db", PolicyRule: "ingress[0]", Because: "10.0.0.4 (shop/web) is not in set a-4"}},
 		},
 	}}
 	return &result{
-		From: "shop/web", To: "shop/db-0", Packet: p, Verdict: denied, Why: "ingress of shop/db-0: isolated by shop/db, and no rule of theirs allows it",
+		From: "shop/web", To: "shop/db-0", Packet: p, Verdict: denied, Why: "ingress of shop/db-0: isolated by networkpolicy/shop/db, and no rule of theirs allows it",
 		Policies: &trace.Judgement{
 			Egress: trace.End{Who: "10.0.0.4 (shop/web)", Allowed: true, Why: "no policy isolates the pod"},
 			Ingress: trace.End{
-				Who: "10.0.0.2 (shop/db-0)", Why: "the pod is isolated and no rule allows it", Isolating: []string{"shop/db"},
-				Asked: []trace.Asked{{Policy: "shop/db", Rule: "ingress[0]", Because: "shop/web is not in from (pods app=api), any port"}},
+				Who: "10.0.0.2 (shop/db-0)", Why: "the pod is isolated and no rule allows it", Isolating: []string{"networkpolicy/shop/db"},
+				Asked: []trace.Asked{{Policy: "networkpolicy/shop/db", Rule: "ingress[0]", Because: "shop/web is not in from (pods app=api), any port"}},
 			},
 		},
 		Programmed: []programmed{{Backend: "nftables", Path: path}},
@@ -212,12 +212,12 @@ func TestTextWithoutEndpoint(t *testing.T) {
 func TestText(t *testing.T) {
 	r := deniedResult()
 	const want = `shop/web -> shop/db-0   tcp 10.0.0.4 -> 10.0.0.2:80, new connection
-DENIED  ingress of shop/db-0: isolated by shop/db, and no rule of theirs allows it
+DENIED  ingress of shop/db-0: isolated by networkpolicy/shop/db, and no rule of theirs allows it
 
 By the policies
   egress of 10.0.0.4 (shop/web): allowed, no policy isolates the pod
   ingress of 10.0.0.2 (shop/db-0): denied, the pod is isolated and no rule allows it
-    shop/db ingress[0]  no: shop/web is not in from (pods app=api), any port
+    networkpolicy/shop/db ingress[0]  no: shop/web is not in from (pods app=api), any port
 
 By programmed state (nftables)
   n1
@@ -228,7 +228,7 @@ By programmed state (nftables)
           10.0.0.2 (shop/db-0) is in to-pods-4
       chain pods-in #2  any  -> drop
           isolated ingress
-          shop/db ingress[0] no: 10.0.0.4 (shop/web) is not in set a-4
+          networkpolicy/shop/db ingress[0] no: 10.0.0.4 (shop/web) is not in set a-4
   => DENIED dropped at n1, nftables inet felixlike, chain pods-in: isolated ingress
 
 Agreed: policies and programmed state.

@@ -12,9 +12,9 @@ func TestShort(t *testing.T) {
 	r := deniedResult()
 	const want = `DENIED  shop/web -> shop/db-0 tcp/80
   egress: allowed, no policy isolates the pod
-  ingress: denied, no rule of shop/db allows it
-  reason: ingress of shop/db-0: isolated by shop/db, and no rule of theirs
-    allows it
+  ingress: denied, no rule of networkpolicy/shop/db allows it
+  reason: ingress of shop/db-0: isolated by networkpolicy/shop/db, and no
+    rule of theirs allows it
 `
 	short := func() string {
 		var b strings.Builder
@@ -26,11 +26,11 @@ func TestShort(t *testing.T) {
 	if diff := cmp.Diff(want, short()); diff != "" {
 		t.Error(diff)
 	}
-	r.Policies.Ingress.Policy, r.Policies.Ingress.Rule, r.Policies.Ingress.RuleName = "shop/db", "ingress[0]", "from-api"
+	r.Policies.Ingress.Policy, r.Policies.Ingress.Rule, r.Policies.Ingress.RuleName = "networkpolicy/shop/db", "ingress[0]", "from-api"
 	r.Why = strings.Repeat("a long reason ", 40)
 	for _, c := range []struct{ note, disagreement, because, want string }{
 		{disagreement: "it is allowed", because: "a firewall of another program drops it", want: "not as the policies say, because a firewall"},
-		{want: "denied by shop/db ingress[0] (from-api)"},
+		{want: "denied by networkpolicy/shop/db ingress[0] (from-api)"},
 		{note: "ingress of shop/db is judged on n2, which " + strings.Repeat("gave no answer ", 9), want: "notes: 1, the first: ingress of shop/db is judged on n2"},
 		{note: "x", disagreement: "it is allowed", want: "DISAGREEMENT"},
 	} {

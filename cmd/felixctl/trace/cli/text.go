@@ -152,7 +152,7 @@ func (t *text) step(s trace.Step) {
 	fmt.Fprintf(t, "      %s%s  %s  -> %s\n", s.Table, number, t.style.Faint(shortened(conditions(s), t.all)), effect)
 	behind := s.Comment
 	if s.Policy != "" {
-		behind = "policy " + strings.TrimSpace(s.Policy+" "+model.TitledRule(s.PolicyRule, s.RuleName))
+		behind = strings.TrimSpace(s.Policy + " " + model.TitledRule(s.PolicyRule, s.RuleName))
 	}
 	if behind != "" {
 		fmt.Fprintf(t, "          %s\n", behind)

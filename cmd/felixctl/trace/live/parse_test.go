@@ -32,14 +32,14 @@ trace id 2c51b09b inet flx-trace-1 prerouting rule ip saddr 10.10.0.11 meta nftr
 trace id 2c51b09b inet flx-trace-1 prerouting policy accept
 trace id 2c51b09b inet felixlike forward packet: iif "flx-gw0" oif "flx-gw0"
 trace id 2c51b09b inet felixlike forward rule iifname "flx-gw0" counter packets 3 bytes 120 goto from-pods comment "flx:abcdefghijklmn from a pod or the tunnel" (verdict goto from-pods)
-trace id 2c51b09b inet felixlike pin rule ip saddr @a-4 tcp dport 80 counter packets 0 bytes 0 accept comment "flx:abcdefghijklmn default/web ingress[0]" (verdict accept)
+trace id 2c51b09b inet felixlike pin rule ip saddr @a-4 tcp dport 80 counter packets 0 bytes 0 accept comment "flx:abcdefghijklmn networkpolicy/default/web ingress[0]" (verdict accept)
 trace id 0b8a97f6 inet felixlike forward rule counter packets 0 bytes 0 drop (verdict drop)
 trace id 2c51b09b ip filter FORWARD policy drop
 `
 	steps := parseNFT("n1", strings.Split(text, "\n"))
 	want := []string{
 		`nftables inet felixlike | chain forward | 0 | iifname "flx-gw0" goto from-pods | goto from-pods | from a pod or the tunnel`,
-		`nftables inet felixlike | chain pin | 0 | ip saddr @a-4 tcp dport 80 accept | accept | default/web ingress[0] | default/web ingress[0]`,
+		`nftables inet felixlike | chain pin | 0 | ip saddr @a-4 tcp dport 80 accept | accept | networkpolicy/default/web ingress[0] | networkpolicy/default/web ingress[0]`,
 		`nftables ip filter | chain FORWARD | 0 |  | end of the chain: drop`,
 	}
 	if diff := cmp.Diff(want, shortly(steps)); diff != "" {
